@@ -1,0 +1,1 @@
+"""Value encodings, one file each."""

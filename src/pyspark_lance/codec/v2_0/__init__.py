@@ -1,0 +1,1 @@
+"""The page encodings of files 2.0."""

@@ -1,0 +1,1 @@
+"""Making the next version, once."""

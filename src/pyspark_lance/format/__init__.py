@@ -1,0 +1,1 @@
+"""What a table is: immutable values and their protobuf form; no I/O."""

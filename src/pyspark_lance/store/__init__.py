@@ -1,0 +1,1 @@
+"""Where bytes live: knows nothing of Lance."""
