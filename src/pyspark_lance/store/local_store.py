@@ -1,0 +1,337 @@
+"""LocalStore: a folder of a POSIX file system.
+
+Reads are views of memory maps; nothing is copied. Writes go to a staging file beside the final
+name and are moved there when complete, so no reader ever sees half a file. Everything is synced
+before it gets its name: a manifest that survives a power cut must not point at data that did not.
+
+Staging files are named ``.tmp_{name}_{uuid}.part``: no reader takes such a name for a manifest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import stat
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
+
+from pyspark_lance.errors import StorageError
+from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.object_store import (
+    Buffer,
+    ObjectInfo,
+    as_byte_view,
+    check_path,
+    folder_prefix,
+    missing,
+    too_short,
+)
+
+MAX_OPEN_MAPS = 32
+WRITE_BUFFER_BYTES = 1 << 20
+
+# A folder, or something below a plain file, is not an object, as in any object store.
+_NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
+class LocalStore:
+    """Objects are the regular files below a folder.
+
+    Args:
+        root: Absolute path of the folder; it need not exist before the first write.
+    """
+
+    lists_in_order = False
+
+    def __init__(self, root: str) -> None:
+        self.uri = root.rstrip("/") or "/"
+        self._prefix = self.uri.rstrip("/") + "/"
+        self._maps = _OpenMaps(MAX_OPEN_MAPS)
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.uri!r})"
+
+    def get(self, path: str) -> Buffer:
+        """The whole object, a view."""
+        with self._errors("read", path):
+            return self._maps.view(self._full(path))
+
+    def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
+        """The last bytes, a view, and the object's size."""
+        content = memoryview(self.get(path))
+        return content[max(len(content) - length, 0) :], len(content)
+
+    def get_range(self, path: str, start: int, end: int) -> Buffer:
+        """Exactly the bytes from ``start`` to ``end``, a view."""
+        return self.get_ranges(path, [ByteRange(start, end)])[0]
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
+        """The bytes of each range, views of one map."""
+        content = memoryview(self.get(path))
+        size = len(content)
+        pieces: list[Buffer] = []
+        for start, end in ranges:
+            if not 0 <= start <= end <= size:
+                raise too_short(self.uri, path, start, end, size)
+            pieces.append(content[start:end])
+        return pieces
+
+    def stat(self, path: str) -> ObjectInfo:
+        """Size and time of change."""
+        with self._errors("stat", path):
+            found = _stat_file(self._full(path))
+            return ObjectInfo(path, found.st_size, found.st_mtime_ns)
+
+    def size(self, path: str) -> int:
+        """Length in bytes."""
+        return self.stat(path).size
+
+    def exists(self, path: str) -> bool:
+        """Whether the object is there."""
+        try:
+            self.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def put(self, path: str, data: Buffer) -> None:
+        """Creates or replaces the object by renaming a complete staging file."""
+        output = self.open_output(path)
+        try:
+            output.write(data)
+            output.close()
+        finally:
+            output.abort()
+
+    def put_if_absent(self, path: str, data: Buffer) -> bool:
+        """Creates the object by linking a complete staging file to its name.
+
+        ``link`` fails when the name is taken, and only then does the name appear: both in one
+        step of the file system, for all processes.
+        """
+        with self._errors("create", path):
+            final = self._full(path)
+            staging, file = _open_staging(final)
+            try:
+                with file:
+                    file.write(as_byte_view(data))
+                    _sync(file)
+                return _link(staging, final)
+            finally:
+                os.unlink(staging)
+                _sync_folder(final)
+
+    def open_output(self, path: str) -> LocalOutput:
+        """Starts a staging file that gets its name at close."""
+        with self._errors("create", path):
+            return LocalOutput(self, path, self._full(path))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """All files in the folder and below; symbolic links to folders are not followed."""
+        folder = folder_prefix(prefix)
+        with self._errors("list", folder):
+            yield from self._walk(folder)
+
+    def delete(self, path: str) -> None:
+        """Removes the file; its folder stays."""
+        with self._errors("delete", path):
+            full = self._full(path)
+            # The map would keep the disk space of the removed file.
+            self._maps.forget(full)
+            with contextlib.suppress(*_NOT_THERE):
+                os.unlink(full)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Removes the files."""
+        for path in paths:
+            self.delete(path)
+
+    def _full(self, path: str) -> str:
+        return self._prefix + check_path(path)
+
+    def _walk(self, folder: str) -> Iterator[ObjectInfo]:
+        """Files below ``folder`` ('' or ending with a slash)."""
+        try:
+            entries = os.scandir(self._prefix + folder)
+        except _NOT_THERE:
+            return
+        with entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from self._walk(f"{folder}{entry.name}/")
+                    continue
+                with contextlib.suppress(*_NOT_THERE):  # removed since the folder was read
+                    found = entry.stat()
+                    if stat.S_ISREG(found.st_mode):
+                        yield ObjectInfo(folder + entry.name, found.st_size, found.st_mtime_ns)
+
+    @contextlib.contextmanager
+    def _errors(self, verb: str, path: str) -> Iterator[None]:
+        """Turns the errors of the system into those every store has."""
+        try:
+            yield
+        except _NOT_THERE as error:
+            raise missing(self.uri, path) from error
+        except OSError as error:
+            raise StorageError(
+                f"cannot {verb} the object: {error.strerror}", where=f"{self.uri}/{path}"
+            ) from error
+
+
+class LocalOutput:
+    """A staging file that is renamed to its final name at close."""
+
+    def __init__(self, store: LocalStore, path: str, final: str) -> None:
+        self._store = store
+        self._path = path
+        self._final = final
+        self._staging, opened = _open_staging(final)
+        self._file: BinaryIO | None = opened
+        self._written = 0
+
+    def write(self, data: object) -> int:
+        """Appends the bytes."""
+        if self._file is None:
+            raise ValueError("write to a closed output file")
+        view = as_byte_view(data)
+        with self._store._errors("write", self._path):
+            self._file.write(view)
+        self._written += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._written
+
+    def close(self) -> None:
+        """Syncs the staging file and gives it the final name; drops it when that fails."""
+        if self._file is None:
+            return
+        try:
+            with self._store._errors("write", self._path):
+                _sync(self._file)
+                self._file.close()
+                os.rename(self._staging, self._final)
+                self._file = None
+                _sync_folder(self._final)
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Removes the staging file."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # a full disk fails again when the buffer is flushed
+                file.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._staging)
+
+
+class _OpenMaps:
+    """The memory maps used last, each with the identity of the file it shows.
+
+    A map is only used while the file still has the size it was mapped with: touching pages past
+    the end of a file that was cut short kills the process.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._views: OrderedDict[str, tuple[tuple[int, ...], memoryview]] = OrderedDict()
+
+    def view(self, full: str) -> memoryview:
+        """The whole file, read-only."""
+        identity = _identity(_stat_file(full))
+        with self._lock:
+            known = self._views.get(full)
+            if known is not None and known[0] == identity:
+                self._views.move_to_end(full)
+                return known[1]
+        identity, content = _map(full)
+        with self._lock:
+            self._views[full] = (identity, content)
+            self._views.move_to_end(full)
+            if len(self._views) > self._capacity:
+                self._views.popitem(last=False)
+        return content
+
+    def forget(self, full: str) -> None:
+        """Lets go of a file; views that were handed out stay valid."""
+        with self._lock:
+            self._views.pop(full, None)
+
+
+def _map(full: str) -> tuple[tuple[int, ...], memoryview]:
+    descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_size == 0:  # nothing to map
+            return _identity(found), memoryview(b"")
+        content = mmap.mmap(descriptor, found.st_size, access=mmap.ACCESS_READ)
+        return _identity(found), memoryview(content)
+    except ValueError as error:  # cut short between the two calls
+        raise OSError(errno.EIO, "the file changes while it is read") from error
+    finally:
+        os.close(descriptor)  # the map has its own
+
+
+def _stat_file(full: str) -> os.stat_result:
+    """Like ``os.stat``, but only regular files are there."""
+    found = os.stat(full)
+    if not stat.S_ISREG(found.st_mode):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), full)
+    return found
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _open_staging(final: str) -> tuple[str, BinaryIO]:
+    """A new file in the folder of ``final``, which is created when missing."""
+    folder, _, name = final.rpartition("/")
+    # 255 bytes is what most file systems allow for a name.
+    staging = f"{folder}/.tmp_{name[:150]}_{uuid.uuid4().hex}.part"
+    try:
+        return staging, open(staging, "xb", buffering=WRITE_BUFFER_BYTES)
+    except FileNotFoundError:
+        os.makedirs(folder, exist_ok=True)
+        return staging, open(staging, "xb", buffering=WRITE_BUFFER_BYTES)
+
+
+def _link(staging: str, final: str) -> bool:
+    """Gives the staging file its final name unless that is taken."""
+    try:
+        os.link(staging, final)
+    except FileExistsError:
+        # A network file system may repeat a request whose answer was lost: two names mean that
+        # the first one had succeeded.
+        return os.stat(staging).st_nlink == 2
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise OSError(
+                error.errno, "this file system has no hard links, which safe commits need"
+            ) from error
+        raise
+    return True
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(final: str) -> None:
+    """Makes the names in the folder of ``final`` survive a power cut."""
+    descriptor = os.open(final.rpartition("/")[0] or "/", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # Some network file systems cannot sync a folder; they keep names by themselves.
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

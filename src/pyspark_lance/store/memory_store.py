@@ -1,0 +1,140 @@
+"""MemoryStore: a dict; for tests and examples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.object_store import (
+    Buffer,
+    ObjectInfo,
+    as_byte_view,
+    check_path,
+    folder_prefix,
+    missing,
+    too_short,
+)
+
+
+class MemoryStore:
+    """Objects in a dict of this process; gone with the store.
+
+    Args:
+        uri: Name of the root in messages.
+        now_ns: Clock for the objects' times.
+    """
+
+    lists_in_order = True
+
+    def __init__(
+        self, uri: str = "memory://store", *, now_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self.uri = uri
+        self._now_ns = now_ns
+        self._objects: dict[str, tuple[bytes, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({self.uri!r})"
+
+    def get(self, path: str) -> Buffer:
+        """The whole object."""
+        return self._object(path)[0]
+
+    def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
+        """The last bytes and the object's size."""
+        content = self.get(path)
+        return memoryview(content)[max(len(content) - length, 0) :], len(content)
+
+    def get_range(self, path: str, start: int, end: int) -> Buffer:
+        """Exactly the bytes from ``start`` to ``end``, a view."""
+        content = self.get(path)
+        if not 0 <= start <= end <= len(content):
+            raise too_short(self.uri, path, start, end, len(content))
+        return memoryview(content)[start:end]
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
+        """The bytes of each range, views."""
+        return [self.get_range(path, start, end) for start, end in ranges]
+
+    def stat(self, path: str) -> ObjectInfo:
+        """Size and time of change."""
+        content, modified_ns = self._object(path)
+        return ObjectInfo(path, len(content), modified_ns)
+
+    def size(self, path: str) -> int:
+        """Length in bytes."""
+        return len(self._object(path)[0])
+
+    def exists(self, path: str) -> bool:
+        """Whether the object is there."""
+        return check_path(path) in self._objects
+
+    def put(self, path: str, data: Buffer) -> None:
+        """Creates or replaces the object."""
+        self._objects[check_path(path)] = (bytes(as_byte_view(data)), self._now_ns())
+
+    def put_if_absent(self, path: str, data: Buffer) -> bool:
+        """Creates the object unless there is one."""
+        ours = (bytes(as_byte_view(data)), self._now_ns())
+        # setdefault is one step for all threads.
+        return self._objects.setdefault(check_path(path), ours) is ours
+
+    def open_output(self, path: str) -> MemoryOutput:
+        """Starts an object that is written piece by piece."""
+        return MemoryOutput(self, check_path(path))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """All objects in the folder and below, in order."""
+        folder = folder_prefix(prefix)
+        for path, (content, modified_ns) in sorted(self._objects.items()):
+            if path.startswith(folder):
+                yield ObjectInfo(path, len(content), modified_ns)
+
+    def delete(self, path: str) -> None:
+        """Removes the object."""
+        self._objects.pop(check_path(path), None)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Removes the objects."""
+        for path in paths:
+            self.delete(path)
+
+    def _object(self, path: str) -> tuple[bytes, int]:
+        try:
+            return self._objects[check_path(path)]
+        except KeyError:
+            raise missing(self.uri, path) from None
+
+
+class MemoryOutput:
+    """Collects the pieces and puts them at close."""
+
+    def __init__(self, store: MemoryStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._content: bytearray | None = bytearray()
+        self._written = 0
+
+    def write(self, data: object) -> int:
+        """Appends the bytes."""
+        if self._content is None:
+            raise ValueError("write to a closed output file")
+        view = as_byte_view(data)
+        self._content += view
+        self._written += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._written
+
+    def close(self) -> None:
+        """Puts the object."""
+        content, self._content = self._content, None
+        if content is not None:
+            self._store.put(self._path, memoryview(content))
+
+    def abort(self) -> None:
+        """Drops what was written."""
+        self._content = None

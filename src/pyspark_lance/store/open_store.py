@@ -1,0 +1,62 @@
+"""URI + options -> ObjectStore."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from urllib.parse import unquote
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.object_store import ObjectStore
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*?):(?=/)")
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+
+def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStore:
+    """The store whose root is ``uri``; nothing is read or created yet.
+
+    Args:
+        uri: A local path (relative to the working folder, or with ``~``), ``file:///path``, or a
+            URI of any file system fsspec knows: ``s3://bucket/path``, ``gs://``, ``abfss://``, ...
+        options: Storage options by name, with or without the prefix ``storage.``; local folders
+            have none.
+
+    Raises:
+        InvalidInputError: The URI or an option cannot be understood.
+        UnsupportedFeatureError: There is no file system for the scheme.
+    """
+    scheme, local_path = split_uri(uri)
+    if scheme == "file":
+        return LocalStore(local_path)
+    if scheme == "s3+ddb":
+        raise UnsupportedFeatureError(
+            "tables whose commits go through DynamoDB (s3+ddb://) are not supported",
+            hint="S3 itself commits safely now: use s3:// once no writer needs DynamoDB",
+        )
+    # fsspec and what it brings along take longer to import than a local table takes to open.
+    from pyspark_lance.store.fsspec_store import open_fsspec_store  # noqa: PLC0415
+
+    return open_fsspec_store(scheme, uri, options)
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """The scheme in small letters and, for scheme ``file``, the absolute path."""
+    if not uri.strip():
+        raise InvalidInputError("the path of a table must not be empty")
+    found = _SCHEME.match(uri)
+    if found is None:
+        return "file", os.path.abspath(os.path.expanduser(uri))
+    scheme = found[1].lower()
+    if scheme not in ("file", "local"):
+        return scheme, ""
+    rest = uri[found.end() :]
+    if rest.startswith("//"):  # file://host/path; Hadoop also writes file:/path
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise InvalidInputError(f"{uri!r} names the host {host!r}; only local files are there")
+        rest = slash + path
+    return "file", os.path.abspath(unquote(rest) or "/")
