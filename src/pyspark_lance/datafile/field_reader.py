@@ -1,0 +1,30 @@
+"""FieldReader: what reads one requested field of one file, in any 2.x version."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from pyspark_lance.store.byte_range import ByteRange
+
+
+class FieldReader(Protocol):
+    """One requested field with its whole subtree."""
+
+    def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
+        """What ``read(start, end)`` will fetch, for one bulk request over all fields.
+
+        May be coarse: more than is needed, or less when it depends on bytes not yet read.
+        """
+
+    def read(self, start: int, end: int) -> pa.Array:
+        """The top-level rows ``start`` to ``end``, in the field's Arrow type.
+
+        Raises:
+            CorruptFileError: The bytes contradict the format.
+            UnsupportedFeatureError: An encoding that is not implemented.
+        """
+
+    def average_row_bytes(self) -> int:
+        """Estimate of the decoded size of one row, at least 1."""

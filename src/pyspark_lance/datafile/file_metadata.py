@@ -1,0 +1,329 @@
+"""FileMetadata: schema, columns, pages and global buffers of a 2.x file.
+
+One read of the tail normally answers everything; the ColumnMetadata messages are parsed when a
+column is first asked for, because wide tables have thousands of columns and few are read.
+
+``column_metadata_bytes`` and ``file_descriptor_bytes`` are the same messages on the way out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from pyspark_lance.datafile.footer import TABLE_ENTRY_BYTES, Footer
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.proto import file_pb2
+from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.object_store import Buffer, ObjectStore
+
+TAIL_BYTES: Final = 64 * 1024
+"""What one opening read asks for: enough for the metadata of almost every file."""
+
+COLUMN_ENCODING_URL: Final = "/lance.encodings.ColumnEncoding"
+ARRAY_ENCODING_URL: Final = "/lance.encodings.ArrayEncoding"
+PAGE_LAYOUT_URL: Final = "/lance.encodings21.PageLayout"
+
+# ColumnMetadata further away than the tail is read at once up to here, and by column beyond.
+_EAGER_COLUMN_METADATA_BYTES: Final = 16 * 1024 * 1024
+
+ReadRange = Callable[[int, int], Buffer]
+_M = TypeVar("_M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class PageInfo:
+    """One page of a column.
+
+    Attributes:
+        buffers: Where the page's buffers are in the file.
+        num_rows: ``Page.length``: rows, or in 2.0 the items of that column.
+        encoding_type_url: Which message ``encoding_bytes`` is.
+        encoding_bytes: The serialized ArrayEncoding (2.0) or PageLayout (2.1 and later).
+        priority: First top-level row of the page; 2.0 writers may leave it 0.
+    """
+
+    buffers: tuple[ByteRange, ...]
+    num_rows: int
+    encoding_type_url: str
+    encoding_bytes: bytes
+    priority: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of all buffers."""
+        return sum(end - start for start, end in self.buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    """One column: its pages, in row order.
+
+    Attributes:
+        encoding_type_url: Which message ``encoding_bytes`` is; '' if the file says nothing.
+        encoding_bytes: The serialized ColumnEncoding.
+        pages: The pages.
+        buffers: Column-level buffers; no known writer has any.
+    """
+
+    encoding_type_url: str
+    encoding_bytes: bytes
+    pages: tuple[PageInfo, ...]
+    buffers: tuple[ByteRange, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all pages."""
+        return sum(page.num_rows for page in self.pages)
+
+
+class FileMetadata:
+    """Everything a 2.x file says about itself; columns are parsed on demand.
+
+    Attributes:
+        path: Path of the file in its store, for messages.
+        file_size: Length of the file in bytes.
+        footer: The fixed tail.
+        num_rows: Top-level rows of the file.
+    """
+
+    def __init__(self, path: str, file_size: int, footer: Footer, read: ReadRange) -> None:
+        """Parses both tables and the file descriptor.
+
+        Args:
+            path: Names the file in messages.
+            file_size: Length of the file in bytes.
+            footer: The checked footer.
+            read: Returns the bytes of a range inside the file.
+
+        Raises:
+            CorruptFileError: The tables or the descriptor contradict the format.
+        """
+        self.path, self.file_size, self.footer = path, file_size, footer
+        self._read = read
+        self._column_table = self._read_table(
+            footer.cmo_table_position, footer.num_columns, "CMO table"
+        )
+        self._global_buffers = self._read_table(
+            footer.gbo_table_position, footer.num_global_buffers, "GBO table"
+        )
+        place = self._global_buffers[0]
+        descriptor = self._parse(
+            file_pb2.FileDescriptor(), self._read(*place), place, "file descriptor"
+        )
+        self._schema_message = descriptor.schema
+        self.num_rows = int(descriptor.length)
+        self._schema: LanceSchema | None = None
+        self._columns: dict[int, ColumnInfo] = {}
+        self._column_bytes: tuple[int, Buffer] | None = None
+
+    @classmethod
+    def load(cls, store: ObjectStore, path: str, size_bytes: int | None = None) -> FileMetadata:
+        """Reads the metadata of a file, normally with one request.
+
+        Args:
+            store: Where the file is.
+            path: Path of the file in the store.
+            size_bytes: Its length according to the manifest, if that is known; checked.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            CorruptFileError: The bytes contradict the format.
+            UnsupportedFeatureError: The file is not of version 2.0, 2.1 or 2.2.
+        """
+        tail, file_size = store.get_tail(path, TAIL_BYTES)
+        if size_bytes and size_bytes != file_size:
+            raise CorruptFileError(
+                f"the manifest says the file has {size_bytes} bytes, it has {file_size}",
+                where=path,
+                hint="the file was cut short or replaced",
+            )
+        tail_start = file_size - len(tail)
+        view = memoryview(tail)
+
+        def read(start: int, end: int) -> Buffer:
+            if start >= tail_start:
+                return view[start - tail_start : end - tail_start]
+            return store.get_range(path, start, end)
+
+        return cls(path, file_size, Footer.from_bytes(tail, file_size, path), read)
+
+    @property
+    def version(self) -> str:
+        """``2.0``, ``2.1`` or ``2.2``."""
+        return self.footer.version
+
+    @property
+    def num_columns(self) -> int:
+        """Physical columns of the file."""
+        return self.footer.num_columns
+
+    @property
+    def num_global_buffers(self) -> int:
+        """Global buffers, of which number 0 is the file descriptor."""
+        return self.footer.num_global_buffers
+
+    @property
+    def schema(self) -> LanceSchema:
+        """The embedded schema; stale when the table's schema has changed since."""
+        if self._schema is None:
+            self._schema = LanceSchema.from_protos(
+                list(self._schema_message.fields), dict(self._schema_message.metadata)
+            )
+        return self._schema
+
+    def global_buffer(self, index: int) -> Buffer:
+        """The bytes of a global buffer; those after number 0 are the user's.
+
+        Raises:
+            CorruptFileError: The file has no such buffer.
+        """
+        if not 0 <= index < len(self._global_buffers):
+            raise CorruptFileError(
+                f"global buffer {index} is wanted, there are {len(self._global_buffers)}",
+                where=self.path,
+            )
+        start, end = self._global_buffers[index]
+        return self._read(start, end)
+
+    def column(self, index: int) -> ColumnInfo:
+        """The pages of a column.
+
+        Raises:
+            CorruptFileError: There is no such column, or its metadata contradicts the format.
+        """
+        info = self._columns.get(index)
+        if info is None:
+            if not 0 <= index < self.num_columns:
+                raise CorruptFileError(
+                    f"column {index} is wanted, the file has {self.num_columns}",
+                    where=self.path,
+                    hint="the manifest or the schema does not belong to this file",
+                )
+            info = self._parse_column(index)
+            self._columns[index] = info
+        return info
+
+    def where(self, place: ByteRange) -> str:
+        """How messages name a place of this file."""
+        return f"{self.path} bytes {place.start}..{place.end}"
+
+    def _parse_column(self, index: int) -> ColumnInfo:
+        place = self._column_table[index]
+        what = f"metadata of column {index}"
+        message = self._parse(
+            file_pb2.ColumnMetadata(), self._read_column_bytes(place), place, what
+        )
+        url, encoding = self._encoding_of(message.encoding, place, what)
+        pages = []
+        for number, page in enumerate(message.pages):
+            name = f"page {number} of column {index}"
+            page_url, page_encoding = self._encoding_of(page.encoding, place, name)
+            buffers = self._ranges_of(page.buffer_offsets, page.buffer_sizes, place, name)
+            pages.append(PageInfo(buffers, page.length, page_url, page_encoding, page.priority))
+        buffers = self._ranges_of(message.buffer_offsets, message.buffer_sizes, place, what)
+        return ColumnInfo(url, encoding, tuple(pages), buffers)
+
+    def _read_column_bytes(self, place: ByteRange) -> Buffer:
+        """The message bytes of a column; the messages of all columns are read together."""
+        first, end = self.footer.column_metadata_position, self.footer.cmo_table_position
+        is_small = 0 < end - first <= _EAGER_COLUMN_METADATA_BYTES
+        if not (is_small and first <= place.start and place.end <= end):
+            return self._read(place.start, place.end)
+        if self._column_bytes is None:
+            self._column_bytes = (first, memoryview(self._read(first, end)))
+        origin, data = self._column_bytes
+        return data[place.start - origin : place.end - origin]
+
+    def _encoding_of(
+        self, encoding: file_pb2.Encoding, place: ByteRange, what: str
+    ) -> tuple[str, bytes]:
+        """Type URL and bytes of an encoding, wherever it is stored."""
+        kind = encoding.WhichOneof("location")
+        if kind is None or kind == "none":
+            return "", b""
+        data: Buffer = encoding.direct.encoding
+        if kind == "indirect":
+            start = encoding.indirect.buffer_location
+            place = self._range(start, encoding.indirect.buffer_length, f"encoding of {what}")
+            data = self._read(*place)
+        message = self._parse(file_pb2.AnyMessage(), data, place, f"encoding of {what}")
+        return message.type_url, message.value
+
+    def _ranges_of(
+        self, offsets: Sequence[int], sizes: Sequence[int], place: ByteRange, what: str
+    ) -> tuple[ByteRange, ...]:
+        if len(offsets) != len(sizes):
+            raise CorruptFileError(
+                f"{what} has {len(offsets)} buffer offsets and {len(sizes)} buffer sizes",
+                where=self.where(place),
+            )
+        return tuple(
+            self._range(offset, size, f"a buffer of {what}")
+            for offset, size in zip(offsets, sizes, strict=True)
+        )
+
+    def _range(self, start: int, size: int, what: str) -> ByteRange:
+        if start + size > self.file_size:
+            raise CorruptFileError(
+                f"{what} at {start} with {size} bytes is outside of the file's "
+                f"{self.file_size} bytes",
+                where=self.path,
+            )
+        return ByteRange(start, start + size)
+
+    def _read_table(self, position: int, entries: int, what: str) -> tuple[ByteRange, ...]:
+        end = position + entries * TABLE_ENTRY_BYTES
+        data = bytes(self._read(position, end))
+        return tuple(
+            self._range(start, size, f"an entry of the {what}")
+            for start, size in struct.iter_unpack("<QQ", data)
+        )
+
+    def _parse(self, message: _M, data: Buffer, place: ByteRange, what: str) -> _M:
+        try:
+            message.ParseFromString(bytes(data))
+        except DecodeError as error:
+            raise CorruptFileError(
+                f"the {what} is not a readable message", where=self.where(place)
+            ) from error
+        return message
+
+
+def column_metadata_bytes(column: ColumnInfo) -> bytes:
+    """The serialized ColumnMetadata message of a column."""
+    message = file_pb2.ColumnMetadata()
+    message.encoding.direct.encoding = _any_bytes(column.encoding_type_url, column.encoding_bytes)
+    for page in column.pages:
+        message.pages.add(
+            buffer_offsets=[start for start, _ in page.buffers],
+            buffer_sizes=[end - start for start, end in page.buffers],
+            length=page.num_rows,
+            encoding=file_pb2.Encoding(
+                direct=file_pb2.Encoding.Direct(
+                    encoding=_any_bytes(page.encoding_type_url, page.encoding_bytes)
+                )
+            ),
+            priority=page.priority,
+        )
+    message.buffer_offsets.extend(start for start, _ in column.buffers)
+    message.buffer_sizes.extend(end - start for start, end in column.buffers)
+    return message.SerializeToString()
+
+
+def file_descriptor_bytes(schema: LanceSchema, num_rows: int) -> bytes:
+    """The serialized FileDescriptor message: global buffer 0."""
+    message = file_pb2.FileDescriptor(length=num_rows)
+    message.schema.fields.extend(schema.to_protos())
+    for key, value in schema.metadata.items():
+        message.schema.metadata[key] = value
+    return message.SerializeToString()
+
+
+def _any_bytes(type_url: str, value: bytes) -> bytes:
+    return file_pb2.AnyMessage(type_url=type_url, value=value).SerializeToString()
