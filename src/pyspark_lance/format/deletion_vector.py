@@ -1,0 +1,213 @@
+"""DeletionVector: which rows of a fragment are deleted.  DeletionFile: where that is stored.
+
+A deletion file holds the complete set, never a difference.  No I/O: the files themselves are read
+and written in ``metafile``.
+
+Source: table format, sections 4.3 and 5.
+"""
+
+from __future__ import annotations
+
+import array
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pyroaring import BitMap, FrozenBitMap
+
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.proto import table_pb2
+
+_NO_RUN_COOKIE = (12346).to_bytes(4, "little")
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionVector:
+    """An immutable set of offsets within one fragment.
+
+    Attributes:
+        bitmap: The offsets, each inside [0, 2**32).
+    """
+
+    bitmap: FrozenBitMap
+
+    @classmethod
+    def empty(cls) -> DeletionVector:
+        """No deleted rows."""
+        return cls(FrozenBitMap())
+
+    @classmethod
+    def of(cls, offsets: ArrayLike) -> DeletionVector:
+        """The set of ``offsets``, in any order; duplicates count once.
+
+        Raises:
+            InvalidInputError: An offset is not inside [0, 2**32).
+        """
+        values = np.asarray(offsets)
+        if values.size and values.dtype != np.uint32:
+            if values.dtype.kind not in "iu":
+                raise InvalidInputError(f"deleted offsets are {values.dtype}, not integers")
+            if values.min() < 0 or values.max() >= 1 << 32:
+                raise InvalidInputError("a deleted offset is not inside [0, 2**32)")
+        return cls(FrozenBitMap(_bitmap_of(values)))
+
+    @classmethod
+    def from_bitmap_bytes(cls, data: bytes) -> DeletionVector:
+        """Decodes a portable 32-bit Roaring bitmap, which must be all of ``data``.
+
+        Raises:
+            CorruptFileError: ``data`` is not such a bitmap.
+        """
+        data = bytes(data)
+        # The library indexes before it looks at the length.
+        if len(data) < 8:
+            raise CorruptFileError(f"a roaring bitmap has at least 8 bytes, found {len(data)}")
+        try:
+            bitmap = FrozenBitMap.deserialize(data)
+        except (ValueError, IndexError, MemoryError) as error:
+            raise CorruptFileError(f"not a roaring bitmap: {error}") from error
+        # Without run containers there is one way to write a bitmap, so this finds trailing bytes
+        # and wrong container offsets, which the library does not look at.
+        if data[:4] == _NO_RUN_COOKIE and bitmap.serialize() != data:
+            raise CorruptFileError("roaring bitmap has trailing bytes or wrong container offsets")
+        return cls(bitmap)
+
+    def to_bitmap_bytes(self) -> bytes:
+        """The portable 32-bit Roaring serialization."""
+        return bytes(self.bitmap.serialize())
+
+    def __len__(self) -> int:
+        return len(self.bitmap)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self.bitmap
+
+    def __repr__(self) -> str:
+        return f"DeletionVector({len(self)} offsets)"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row is deleted."""
+        return not self.bitmap
+
+    @property
+    def max_offset(self) -> int | None:
+        """The largest deleted offset; None when empty."""
+        return int(self.bitmap.max()) if self.bitmap else None
+
+    def to_array(self) -> NDArray[np.uint32]:
+        """The deleted offsets, ascending."""
+        return _array_of(self.bitmap)
+
+    def union(self, other: DeletionVector) -> DeletionVector:
+        """Rows deleted in either."""
+        return DeletionVector(self.bitmap | other.bitmap)
+
+    def intersection(self, other: DeletionVector) -> DeletionVector:
+        """Rows deleted in both."""
+        return DeletionVector(self.bitmap & other.bitmap)
+
+    def difference(self, other: DeletionVector) -> DeletionVector:
+        """Rows deleted here and not in ``other``."""
+        return DeletionVector(self.bitmap - other.bitmap)
+
+    def intersects(self, other: DeletionVector) -> bool:
+        """Whether some row is deleted in both."""
+        return bool(self.bitmap.intersect(other.bitmap))
+
+    def slice_array(self, start: int, end: int) -> NDArray[np.uint32]:
+        """The deleted offsets inside [start, end), ascending and not shifted."""
+        if start >= end or not self.bitmap:
+            return np.empty(0, dtype=np.uint32)
+        return _array_of(self.bitmap & BitMap(range(start, min(end, 1 << 32))))
+
+    def keep_mask(self, start: int, end: int) -> NDArray[np.bool_]:
+        """Which rows of [start, end) are live, shape (end - start,)."""
+        keep = np.ones(end - start, dtype=np.bool_)
+        keep[self.slice_array(start, end).astype(np.int64) - start] = False
+        return keep
+
+    def contains_each(self, offsets: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Which of ``offsets`` (any order) are deleted, same shape."""
+        if not self.bitmap or not len(offsets):
+            return np.zeros(len(offsets), dtype=np.bool_)
+        hits = _array_of(self.bitmap & _bitmap_of(offsets))
+        return np.isin(offsets, hits)
+
+
+def _bitmap_of(offsets: NDArray[np.integer]) -> BitMap:
+    # pyroaring copies an array.array at once, any other iterable number by number.
+    numbers = array.array("I")
+    numbers.frombytes(np.ascontiguousarray(offsets, dtype=np.uint32).tobytes())
+    return BitMap(numbers)
+
+
+def _array_of(bitmap: BitMap | FrozenBitMap) -> NDArray[np.uint32]:
+    values = np.frombuffer(bitmap.to_array(), dtype=np.uint32)
+    values.flags.writeable = False
+    return values
+
+
+class DeletionFileType(enum.IntEnum):
+    """How a deletion file is encoded.  A reader trusts this alone, never the size or the name."""
+
+    ARROW_ARRAY = 0
+    BITMAP = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFile:
+    """The deletion file of a fragment.
+
+    Source: table format, section 4.3.
+
+    Attributes:
+        file_type: Decides the parser and the file name's extension.
+        read_version: Version the deleting operation read; part of the file name.
+        id: Random number; part of the file name.
+        num_deleted_rows: Cardinality of the set.
+        base_id: Base path the file lives under; None for the table root.
+    """
+
+    file_type: DeletionFileType
+    read_version: int
+    id: int
+    num_deleted_rows: int
+    base_id: int | None = None
+
+    @property
+    def suffix(self) -> str:
+        """The file name's extension, without the dot."""
+        return "bin" if self.file_type == DeletionFileType.BITMAP else "arrow"
+
+    @classmethod
+    def from_proto(cls, message: table_pb2.DeletionFile) -> DeletionFile:
+        """Decodes the message.
+
+        Raises:
+            CorruptFileError: A file type that the format does not know.
+        """
+        try:
+            file_type = DeletionFileType(message.file_type)
+        except ValueError as error:
+            raise CorruptFileError(
+                f"deletion file type is {message.file_type}, expected 0 (arrow) or 1 (bitmap)"
+            ) from error
+        return cls(
+            file_type=file_type,
+            read_version=message.read_version,
+            id=message.id,
+            num_deleted_rows=message.num_deleted_rows,
+            base_id=message.base_id if message.HasField("base_id") else None,
+        )
+
+    def to_proto(self) -> table_pb2.DeletionFile:
+        """The message."""
+        return table_pb2.DeletionFile(
+            file_type=int(self.file_type),
+            read_version=self.read_version,
+            id=self.id,
+            num_deleted_rows=self.num_deleted_rows,
+            base_id=self.base_id,
+        )

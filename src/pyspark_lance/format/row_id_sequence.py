@@ -1,0 +1,208 @@
+"""RowIdSequence: the stable row ids of one fragment, in physical row order.
+
+Deleted rows keep their entry, so position k belongs to offset k.  No I/O.
+
+Source: table format, sections 6.1, 6.3, 6.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import ArrayLike, NDArray
+
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.u64_segment import (
+    MAX_ROWS,
+    RangeSegment,
+    U64Segment,
+    choose_segment,
+    segment_from_proto,
+)
+from pyspark_lance.proto import row_ids_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class RowIdSequence:
+    """Row ids as segments, one after the other.
+
+    Attributes:
+        segments: Kept as they were read, so that writing gives the same bytes.
+
+    Raises:
+        CorruptFileError: More ids than a fragment can have rows.
+    """
+
+    segments: tuple[U64Segment, ...]
+    _length: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        length = sum([len(segment) for segment in self.segments])
+        if length > MAX_ROWS:
+            raise CorruptFileError(f"{length} row ids are more than a fragment can have rows")
+        object.__setattr__(self, "_length", length)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RowIdSequence:
+        """Decodes a serialized RowIdSequence message; allocates no more than its size.
+
+        Raises:
+            CorruptFileError: ``data`` is not such a message, or a segment breaks a rule.
+        """
+        try:
+            message = row_ids_pb2.RowIdSequence.FromString(data)
+        except DecodeError as error:
+            raise CorruptFileError(f"row-id sequence is not protobuf: {error}") from error
+        return cls(tuple([segment_from_proto(segment) for segment in message.segments]))
+
+    def to_bytes(self) -> bytes:
+        """The serialized message."""
+        message = row_ids_pb2.RowIdSequence(
+            segments=[segment.to_proto() for segment in self.segments]
+        )
+        return message.SerializeToString(deterministic=True)
+
+    @classmethod
+    def consecutive(cls, start: int, count: int) -> RowIdSequence:
+        """The ids ``start .. start + count - 1``."""
+        return cls((RangeSegment(start, start + count),))
+
+    @classmethod
+    def from_array(cls, row_ids: ArrayLike) -> RowIdSequence:
+        """The ids of ``row_ids``, in this order, as one segment."""
+        values = np.asarray(row_ids, dtype=np.uint64)
+        return cls((choose_segment(values),)) if len(values) else cls(())
+
+    @classmethod
+    def concat(cls, sequences: Iterable[RowIdSequence]) -> RowIdSequence:
+        """All ids, one sequence after the other; neighbouring ranges that touch become one."""
+        segments: list[U64Segment] = []
+        for sequence in sequences:
+            for segment in sequence.segments:
+                last = segments[-1] if segments else None
+                if (
+                    isinstance(segment, RangeSegment)
+                    and isinstance(last, RangeSegment)
+                    and last.end == segment.start
+                ):
+                    segments[-1] = RangeSegment(last.start, segment.end)
+                else:
+                    segments.append(segment)
+        return cls(tuple(segments))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def expect_length(self, physical_rows: int) -> RowIdSequence:
+        """This sequence, if it has one id per physical row.
+
+        Call this before anything that expands a sequence read from a file: a few damaged bytes
+        can claim billions of ids.
+
+        Raises:
+            CorruptFileError: Another length.
+        """
+        if self._length != physical_rows:
+            raise CorruptFileError(f"{self._length} row ids for {physical_rows} physical rows")
+        return self
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Smallest and largest id; None when empty."""
+        found = [bounds for segment in self.segments if (bounds := segment.bounds())]
+        if not found:
+            return None
+        return min(low for low, _ in found), max(high for _, high in found)
+
+    def to_array(self) -> NDArray[np.uint64]:
+        """The ids, shape (len(self),)."""
+        if len(self.segments) == 1:
+            return self.segments[0].to_array()
+        parts = [segment.to_array() for segment in self.segments]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
+
+    def slice(self, start: int, end: int) -> RowIdSequence:
+        """The ids at positions [start, end).
+
+        Raises:
+            InvalidInputError: The positions are not inside the sequence.
+        """
+        if not 0 <= start <= end <= self._length:
+            raise InvalidInputError(f"rows [{start}, {end}) are not inside [0, {self._length})")
+        if start == 0 and end == self._length:
+            return self
+        segments: list[U64Segment] = []
+        segment_start = 0
+        for segment in self.segments:
+            segment_end = segment_start + len(segment)
+            low, high = max(start, segment_start), min(end, segment_end)
+            if low < high:
+                whole = high - low == len(segment)
+                segments.append(
+                    segment if whole else segment.slice(low - segment_start, high - segment_start)
+                )
+            segment_start = segment_end
+        return RowIdSequence(tuple(segments))
+
+    def take(self, offsets: ArrayLike) -> NDArray[np.uint64]:
+        """The ids at ``offsets``, in any order, same shape.
+
+        Raises:
+            InvalidInputError: An offset is not inside the sequence.
+        """
+        positions = _as_positions(offsets, self._length)
+        if len(self.segments) == 1:
+            return self.segments[0].take(positions)
+        row_ids = np.empty(len(positions), dtype=np.uint64)
+        ends = np.cumsum([len(segment) for segment in self.segments], dtype=np.int64)
+        owners = np.searchsorted(ends, positions, side="right")
+        order = np.argsort(owners, kind="stable")
+        hit, firsts = np.unique(owners[order], return_index=True)
+        for owner, chosen in zip(hit.tolist(), np.split(order, firsts[1:]), strict=False):
+            segment = self.segments[owner]
+            segment_start = ends[owner] - len(segment)
+            row_ids[chosen] = segment.take(positions[chosen] - segment_start)
+        return row_ids
+
+    def without(self, deleted: DeletionVector) -> RowIdSequence:
+        """The ids of live rows; segments that lose a value are encoded anew.
+
+        Source: table format, section 6.4.
+
+        Raises:
+            CorruptFileError: A deleted offset is not inside the sequence.
+        """
+        if deleted.is_empty:
+            return self
+        check_deleted_offsets(deleted, self._length)
+        segments: list[U64Segment] = []
+        segment_start = 0
+        for segment in self.segments:
+            segment_end = segment_start + len(segment)
+            keep = deleted.keep_mask(segment_start, segment_end)
+            live = int(np.count_nonzero(keep))
+            if live == len(segment):
+                segments.append(segment)
+            elif live:
+                segments.append(choose_segment(segment.to_array()[keep]))
+            segment_start = segment_end
+        return RowIdSequence(tuple(segments))
+
+
+def check_deleted_offsets(deleted: DeletionVector, physical_rows: int) -> None:
+    """Raises CorruptFileError when a deleted offset is not inside [0, physical_rows)."""
+    largest = deleted.max_offset
+    if largest is not None and largest >= physical_rows:
+        raise CorruptFileError(f"deleted offset {largest} of a fragment with {physical_rows} rows")
+
+
+def _as_positions(offsets: ArrayLike, length: int) -> NDArray[np.int64]:
+    positions = np.asarray(offsets)
+    if positions.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if positions.min() < 0 or positions.max() >= length:
+        raise InvalidInputError(f"a row offset is not inside [0, {length})")
+    return positions.astype(np.int64, copy=False)

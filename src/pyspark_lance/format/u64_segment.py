@@ -1,0 +1,386 @@
+"""U64Segment: a piece of a sequence of 64-bit numbers, in the cheapest of five shapes.
+
+A segment belongs to one fragment, whose rows are counted in 32 bits, so none is longer than that.
+Expanding one allocates eight bytes per value: check the length against the fragment first.
+No I/O.
+
+Source: table format, sections 6.1 and 6.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.format.encoded_u64_array import MAX_U64, EncodedU64Array
+from pyspark_lance.proto import row_ids_pb2
+
+MAX_ROWS = 1 << 32
+# What every shape but the range costs before its first value, when shapes are compared.
+_SHAPE_OVERHEAD_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSegment:
+    """The values ``start, start + 1, ..., end - 1``.
+
+    Attributes:
+        start: First value.
+        end: One past the last value; equal to ``start`` for no values.
+
+    Raises:
+        CorruptFileError: The bounds are out of order, do not fit 64 bits, or are too far apart.
+    """
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end <= MAX_U64:
+            raise CorruptFileError(f"range [{self.start}, {self.end}) is not inside [0, 2**64 - 1)")
+        if self.end - self.start > MAX_ROWS:
+            raise CorruptFileError(
+                f"range [{self.start}, {self.end}) has more values than a fragment can have rows"
+            )
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def to_array(self) -> NDArray[np.uint64]:
+        """The values, shape (len(self),)."""
+        values = np.arange(len(self), dtype=np.uint64)
+        values += np.uint64(self.start)
+        return values
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The values at ``positions``, which must lie inside [0, len(self))."""
+        return positions.astype(np.uint64) + np.uint64(self.start)
+
+    def slice(self, start: int, end: int) -> U64Segment:
+        """The values at positions [start, end)."""
+        _check_slice(start, end, len(self))
+        return RangeSegment(self.start + start, self.start + end)
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Smallest and largest value; None when empty."""
+        return (self.start, self.end - 1) if self.end > self.start else None
+
+    def to_proto(self) -> row_ids_pb2.U64Segment:
+        """The message."""
+        message = row_ids_pb2.U64Segment()
+        message.range.CopyFrom(row_ids_pb2.U64Segment.Range(start=self.start, end=self.end))
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class RangeWithHolesSegment:
+    """The values of [start, end) that are not in ``holes``.
+
+    Attributes:
+        start: First number of the range.
+        end: One past the last number of the range.
+        holes: Absolute values, strictly ascending, all inside the range.
+
+    Raises:
+        CorruptFileError: The range or the holes break these rules.
+    """
+
+    start: int
+    end: int
+    holes: EncodedU64Array
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end <= MAX_U64:
+            raise CorruptFileError(f"range [{self.start}, {self.end}) is not inside [0, 2**64 - 1)")
+        offsets = self.holes.offsets
+        if len(offsets):
+            if not (offsets[1:] > offsets[:-1]).all():
+                raise CorruptFileError("holes of a range are not strictly ascending")
+            first, last = self.holes.base + int(offsets[0]), self.holes.base + int(offsets[-1])
+            if first < self.start or last >= self.end:
+                raise CorruptFileError(
+                    f"holes {first} to {last} are not inside the range [{self.start}, {self.end})"
+                )
+        if self.end - self.start - len(offsets) > MAX_ROWS:
+            raise CorruptFileError(
+                f"range [{self.start}, {self.end}) with {len(offsets)} holes has more values than "
+                "a fragment can have rows"
+            )
+
+    def __len__(self) -> int:
+        return self.end - self.start - len(self.holes)
+
+    def to_array(self) -> NDArray[np.uint64]:
+        """The values, shape (len(self),)."""
+        return self.take(np.arange(len(self), dtype=np.int64))
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The values at ``positions``, which must lie inside [0, len(self))."""
+        holes = self.holes.to_array() - np.uint64(self.start)
+        # How many values precede each hole; a position skips the holes with no more than it.
+        values_before = holes - np.arange(len(holes), dtype=np.uint64)
+        wanted = positions.astype(np.uint64)
+        skipped = np.searchsorted(values_before, wanted, side="right").astype(np.uint64)
+        return wanted + skipped + np.uint64(self.start)
+
+    def slice(self, start: int, end: int) -> U64Segment:
+        """The values at positions [start, end), in whatever shape suits them."""
+        _check_slice(start, end, len(self))
+        return choose_segment(self.take(np.arange(start, end, dtype=np.int64)))
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Smallest and largest value; None when empty."""
+        return _bounds_of_ascending(self)
+
+    def to_proto(self) -> row_ids_pb2.U64Segment:
+        """The message."""
+        return row_ids_pb2.U64Segment(
+            range_with_holes=row_ids_pb2.U64Segment.RangeWithHoles(
+                start=self.start, end=self.end, holes=self.holes.to_proto()
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RangeWithBitmapSegment:
+    """The values ``start + i`` for every set bit ``i``.
+
+    Attributes:
+        start: First number of the range.
+        end: One past the last number of the range.
+        bitmap: Bit ``i`` is bit ``i % 8`` of byte ``i // 8``, counted from the least significant
+            one.  Exactly as long as the range needs; bits beyond ``end`` are zero.
+
+    Raises:
+        CorruptFileError: The range or the bitmap break these rules.
+    """
+
+    start: int
+    end: int
+    bitmap: bytes
+    _length: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end <= MAX_U64:
+            raise CorruptFileError(f"range [{self.start}, {self.end}) is not inside [0, 2**64 - 1)")
+        span = self.end - self.start
+        if len(self.bitmap) != (span + 7) // 8:
+            raise CorruptFileError(
+                f"bitmap of range [{self.start}, {self.end}) has {len(self.bitmap)} bytes, "
+                f"expected {(span + 7) // 8}"
+            )
+        if span % 8 and self.bitmap[-1] >> span % 8:
+            raise CorruptFileError(
+                f"bitmap of range [{self.start}, {self.end}) has bits beyond its end"
+            )
+        object.__setattr__(self, "_length", int.from_bytes(self.bitmap, "little").bit_count())
+        if self._length > MAX_ROWS:
+            raise CorruptFileError(f"bitmap has {self._length} values, more than a fragment's rows")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def to_array(self) -> NDArray[np.uint64]:
+        """The values, shape (len(self),)."""
+        values = self._positions_of_set_bits().astype(np.uint64)
+        values += np.uint64(self.start)
+        return values
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The values at ``positions``, which must lie inside [0, len(self))."""
+        return self._positions_of_set_bits()[positions].astype(np.uint64) + np.uint64(self.start)
+
+    def slice(self, start: int, end: int) -> U64Segment:
+        """The values at positions [start, end), in whatever shape suits them."""
+        _check_slice(start, end, len(self))
+        return choose_segment(self.take(np.arange(start, end, dtype=np.int64)))
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Smallest and largest value; None when empty."""
+        return _bounds_of_ascending(self)
+
+    def to_proto(self) -> row_ids_pb2.U64Segment:
+        """The message."""
+        return row_ids_pb2.U64Segment(
+            range_with_bitmap=row_ids_pb2.U64Segment.RangeWithBitmap(
+                start=self.start, end=self.end, bitmap=self.bitmap
+            )
+        )
+
+    def _positions_of_set_bits(self) -> NDArray[np.int64]:
+        bits = np.unpackbits(np.frombuffer(self.bitmap, dtype=np.uint8), bitorder="little")
+        return np.flatnonzero(bits)
+
+
+@dataclass(frozen=True, slots=True)
+class SortedArraySegment:
+    """The values of ``array``, which never fall.
+
+    Raises:
+        CorruptFileError: The values are not in ascending order.
+    """
+
+    array: EncodedU64Array
+
+    def __post_init__(self) -> None:
+        offsets = self.array.offsets
+        if not (offsets[1:] >= offsets[:-1]).all():
+            raise CorruptFileError("values of a sorted array are not ascending")
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def to_array(self) -> NDArray[np.uint64]:
+        """The values, shape (len(self),)."""
+        return self.array.to_array()
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The values at ``positions``, which must lie inside [0, len(self))."""
+        return _take_from_array(self.array, positions)
+
+    def slice(self, start: int, end: int) -> U64Segment:
+        """The values at positions [start, end), in whatever shape suits them."""
+        _check_slice(start, end, len(self))
+        return choose_segment(_slice_of_array(self.array, start, end))
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Smallest and largest value; None when empty."""
+        return _bounds_of_ascending(self)
+
+    def to_proto(self) -> row_ids_pb2.U64Segment:
+        """The message."""
+        return row_ids_pb2.U64Segment(sorted_array=self.array.to_proto())
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySegment:
+    """The values of ``array``, in any order."""
+
+    array: EncodedU64Array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def to_array(self) -> NDArray[np.uint64]:
+        """The values, shape (len(self),)."""
+        return self.array.to_array()
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The values at ``positions``, which must lie inside [0, len(self))."""
+        return _take_from_array(self.array, positions)
+
+    def slice(self, start: int, end: int) -> U64Segment:
+        """The values at positions [start, end), in whatever shape suits them."""
+        _check_slice(start, end, len(self))
+        return choose_segment(_slice_of_array(self.array, start, end))
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Smallest and largest value; None when empty."""
+        offsets, base = self.array.offsets, self.array.base
+        return (base + int(offsets.min()), base + int(offsets.max())) if len(offsets) else None
+
+    def to_proto(self) -> row_ids_pb2.U64Segment:
+        """The message."""
+        return row_ids_pb2.U64Segment(array=self.array.to_proto())
+
+
+U64Segment = (
+    RangeSegment
+    | RangeWithHolesSegment
+    | RangeWithBitmapSegment
+    | SortedArraySegment
+    | ArraySegment
+)
+
+
+def choose_segment(values: NDArray[np.uint64]) -> U64Segment:
+    """The shape that Lance would choose for ``values``, byte for byte.
+
+    Source: table format, section 6.2.
+    """
+    values = np.asarray(values, dtype=np.uint64)
+    count = len(values)
+    if not count:
+        return RangeSegment(0, 0)
+    if not (values[1:] > values[:-1]).all():
+        return ArraySegment(EncodedU64Array.choose(values))
+    first, last = int(values[0]), int(values[-1])
+    if last == MAX_U64:
+        # No range can end beyond it.
+        return SortedArraySegment(EncodedU64Array.choose(values))
+    span = last - first + 1
+    if span == count:
+        return RangeSegment(first, last + 1)
+    holes_bytes = _SHAPE_OVERHEAD_BYTES + 4 * (span - count)
+    bitmap_bytes = _SHAPE_OVERHEAD_BYTES + (span + 7) // 8
+    array_bytes = _SHAPE_OVERHEAD_BYTES + 2 * count
+    if holes_bytes <= min(bitmap_bytes, array_bytes):
+        return RangeWithHolesSegment(first, last + 1, EncodedU64Array.choose(_gaps(values)))
+    if bitmap_bytes <= array_bytes:
+        bits = np.zeros(span, dtype=np.bool_)
+        bits[values - np.uint64(first)] = True
+        return RangeWithBitmapSegment(
+            first, last + 1, np.packbits(bits, bitorder="little").tobytes()
+        )
+    return SortedArraySegment(EncodedU64Array.choose(values))
+
+
+def segment_from_proto(message: row_ids_pb2.U64Segment) -> U64Segment:
+    """Decodes the message.
+
+    Raises:
+        CorruptFileError: No shape is set, or its content breaks a rule.
+    """
+    shape = message.WhichOneof("segment")
+    if shape == "range":
+        content = message.range
+        return RangeSegment(content.start, content.end)
+    if shape == "range_with_holes":
+        holed = message.range_with_holes
+        # A message left out is one whose fields are all unset: no holes.
+        holes = EncodedU64Array.from_proto(holed.holes) if holed.HasField("holes") else _NO_HOLES
+        return RangeWithHolesSegment(holed.start, holed.end, holes)
+    if shape == "range_with_bitmap":
+        mapped = message.range_with_bitmap
+        return RangeWithBitmapSegment(mapped.start, mapped.end, mapped.bitmap)
+    if shape == "sorted_array":
+        return SortedArraySegment(EncodedU64Array.from_proto(message.sorted_array))
+    if shape == "array":
+        return ArraySegment(EncodedU64Array.from_proto(message.array))
+    raise CorruptFileError("sequence segment has no known shape")
+
+
+_NO_HOLES = EncodedU64Array(0, np.empty(0, dtype="<u8"))
+
+
+def _gaps(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The numbers missing between the first and the last of strictly rising ``values``."""
+    missing = (np.diff(values) - np.uint64(1)).astype(np.int64)
+    before = np.flatnonzero(missing)
+    lengths = missing[before]
+    # 0, 1, .. within each gap: a running count minus the count at the start of the gap.
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.repeat(values[before], lengths) + within.astype(np.uint64) + np.uint64(1)
+
+
+def _bounds_of_ascending(segment: U64Segment) -> tuple[int, int] | None:
+    if not len(segment):
+        return None
+    first, last = segment.take(np.array([0, len(segment) - 1])).tolist()
+    return first, last
+
+
+def _take_from_array(array: EncodedU64Array, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+    return array.offsets[positions].astype(np.uint64) + np.uint64(array.base)
+
+
+def _slice_of_array(array: EncodedU64Array, start: int, end: int) -> NDArray[np.uint64]:
+    return array.offsets[start:end].astype(np.uint64) + np.uint64(array.base)
+
+
+def _check_slice(start: int, end: int, length: int) -> None:
+    if not 0 <= start <= end <= length:
+        raise InvalidInputError(f"positions [{start}, {end}) are not inside [0, {length})")
