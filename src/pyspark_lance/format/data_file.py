@@ -1,0 +1,111 @@
+"""DataFile: one .lance file of a fragment, and which field is in which of its columns.
+
+Source: table format, sections 1.1, 3.3, 4.2; protos/table.proto, message DataFile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.proto import table_pb2
+
+TOMBSTONE: Final = -2
+"""Field id of a column whose values are there but dead."""
+SPILLED_ROW_ID: Final = -3
+SPILLED_CREATED_AT: Final = -4
+SPILLED_LAST_UPDATED_AT: Final = -5
+
+# (major, minor) as manifests state them -> file version. 2.0 files say 0.3 of themselves.
+_VERSION_NAMES: Final = {(0, 0): "0.1", (0, 1): "0.1", (0, 2): "0.1", (0, 3): "2.0"}
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One data file of a fragment.
+
+    Attributes:
+        path: Relative to the ``data/`` folder of its base.
+        fields: Field ids; ``TOMBSTONE`` and the ``SPILLED_*`` ids are negative.
+        column_indices: Column in the file for each of ``fields``, -1 for none; empty in files of
+            version 0.1.
+        major_version: Major file version, as the manifest states it.
+        minor_version: Minor file version.
+        size_bytes: Length of the file; 0 if unknown.
+        base_id: Base path the file is stored in; None for the table's own root. 0 is a base path.
+    """
+
+    path: str
+    fields: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    major_version: int
+    minor_version: int
+    size_bytes: int = 0
+    base_id: int | None = None
+
+    @classmethod
+    def from_proto(cls, message: table_pb2.DataFile) -> DataFile:
+        """The file that ``message`` describes.
+
+        Raises:
+            CorruptFileError: Fields and columns do not pair up, or the path leaves its folder.
+        """
+        fields, columns = tuple(message.fields), tuple(message.column_indices)
+        check_data_file(message.path, fields, columns)
+        return cls(
+            message.path,
+            fields,
+            columns,
+            message.file_major_version,
+            message.file_minor_version,
+            message.file_size_bytes,
+            message.base_id if message.HasField("base_id") else None,
+        )
+
+    def to_proto(self) -> table_pb2.DataFile:
+        """The message for this file."""
+        return table_pb2.DataFile(
+            path=self.path,
+            fields=self.fields,
+            column_indices=self.column_indices,
+            file_major_version=self.major_version,
+            file_minor_version=self.minor_version,
+            file_size_bytes=self.size_bytes,
+            base_id=self.base_id,
+        )
+
+    @property
+    def file_version(self) -> str:
+        """Version of the file format: '0.1', '2.0', '2.1', '2.2', '2.3'."""
+        version = (self.major_version, self.minor_version)
+        return _VERSION_NAMES.get(version, f"{version[0]}.{version[1]}")
+
+
+def check_data_file(path: str, fields: tuple[int, ...], column_indices: tuple[int, ...]) -> None:
+    """Refuses what no reader may follow.
+
+    Raises:
+        CorruptFileError: Fields and columns do not pair up, or the path leaves its folder.
+    """
+    if len(fields) != len(column_indices) and column_indices:
+        raise CorruptFileError(
+            f"data file {path!r} lists {len(fields)} fields and {len(column_indices)} columns"
+        )
+    # The first two tests are cheap and nearly always enough.
+    if (
+        not path
+        or path[0] == "/"
+        or ((".." in path or "\0" in path) and ("\0" in path or ".." in path.split("/")))
+    ):
+        raise CorruptFileError(f"data file path {path!r} is not a path inside the data folder")
+
+
+def new_data_file_name(uuid_bytes: bytes) -> str:
+    """The name of a new data file: spreads keys over the partitions of an object store.
+
+    Args:
+        uuid_bytes: The 16 bytes of a random UUID.
+    """
+    bits = "".join(f"{byte:08b}" for byte in uuid_bytes[:3])
+    return f"{bits}{uuid_bytes[3:16].hex()}.lance"

@@ -1,0 +1,189 @@
+"""Field: one node of the schema tree, with the id by which files refer to it.
+
+Source: table format, sections 3.1, 3.2, 3.5; protos/schema.proto, message Field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from pyspark_lance.format.arrow_extension import BLOB_V2
+from pyspark_lance.format.logical_type import EXTENSION_NAME_KEY, arrow_type_of
+from pyspark_lance.proto import schema_pb2
+
+PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
+PRIMARY_KEY_POSITION: Final = "lance-schema:unenforced-primary-key:position"
+CLUSTERING_KEY_POSITION: Final = "lance-schema:unenforced-clustering-key:position"
+
+BLOB_KEY: Final = "lance-encoding:blob"
+# The second is how older writers spell it.
+PACKED_KEYS: Final = ("lance-encoding:packed", "packed")
+
+_LIST_TYPES: Final = frozenset(("list", "list.struct", "large_list", "large_list.struct"))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column, or a part of a nested column.
+
+    Attributes:
+        id: Unique in the schema; files refer to it. Kept through renames.
+        name: Last part of the path.
+        logical_type: Storage type, see ``logical_type``.
+        nullable: Whether values may be null.
+        children: Parts of a list, struct, map or fixed size list of structs.
+        metadata: Arrow field metadata, with the keys that name an extension type.
+        extension_name: Copy of the extension name; '' for none.
+        encoding: Informative.
+        dictionary: (offset, length) of dictionary values; means something in 0.1 files only.
+        unenforced_primary_key: Mirrors the metadata key.
+        unenforced_primary_key_position: Mirrors the metadata key; 0 if it has none.
+        unenforced_clustering_key_position: Mirrors the metadata key; 0 if it has none.
+        type_code: Parent, repeated or leaf as old writers recorded it; carried along.
+    """
+
+    id: int
+    name: str
+    logical_type: str
+    nullable: bool = True
+    children: tuple[Field, ...] = ()
+    metadata: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+    extension_name: str = ""
+    encoding: int = 0
+    dictionary: tuple[int, int] | None = None
+    unenforced_primary_key: bool = False
+    unenforced_primary_key_position: int = 0
+    unenforced_clustering_key_position: int = 0
+    type_code: int = 0
+
+    def to_arrow(self) -> pa.Field:
+        """The Arrow field, of storage type; an extension type is named in its metadata only.
+
+        Raises:
+            UnsupportedFeatureError: The logical type is not known.
+            CorruptFileError: The logical type or the children make no sense.
+        """
+        metadata: dict[str | bytes, bytes] = dict(self.metadata)
+        if self.extension_name and EXTENSION_NAME_KEY not in metadata:
+            metadata[EXTENSION_NAME_KEY] = self.extension_name.encode()
+        children = [child.to_arrow() for child in self.children]
+        data_type = arrow_type_of(self.logical_type, children)
+        return pa.field(self.name, data_type, self.nullable, metadata or None)
+
+    def walk(self) -> Iterator[Field]:
+        """This field and everything below, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def to_proto(self, parent_id: int) -> schema_pb2.Field:
+        """The message for this node alone, without its children."""
+        message = schema_pb2.Field(
+            type=self.type_code,
+            name=self.name,
+            id=self.id,
+            parent_id=parent_id,
+            logical_type=self.logical_type,
+            nullable=self.nullable,
+            encoding=self.encoding,
+            extension_name=self.extension_name,
+            metadata=self.metadata,
+            unenforced_primary_key=self.unenforced_primary_key,
+            unenforced_primary_key_position=self.unenforced_primary_key_position,
+            unenforced_clustering_key_position=self.unenforced_clustering_key_position,
+        )
+        if self.dictionary is not None:
+            message.dictionary.offset, message.dictionary.length = self.dictionary
+            message.dictionary.SetInParent()
+        return message
+
+    @classmethod
+    def from_proto(cls, message: schema_pb2.Field, children: tuple[Field, ...]) -> Field:
+        """The field that ``message`` describes, with children made before."""
+        dictionary = message.dictionary
+        return cls(
+            id=message.id,
+            name=message.name,
+            logical_type=message.logical_type,
+            nullable=message.nullable,
+            children=children,
+            metadata=dict(message.metadata),
+            extension_name=message.extension_name,
+            encoding=message.encoding,
+            dictionary=(dictionary.offset, dictionary.length)
+            if message.HasField("dictionary")
+            else None,
+            unenforced_primary_key=message.unenforced_primary_key,
+            unenforced_primary_key_position=message.unenforced_primary_key_position,
+            unenforced_clustering_key_position=message.unenforced_clustering_key_position,
+            type_code=message.type,
+        )
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether there is nothing below: values, or a struct without members."""
+        return not self.children
+
+    @property
+    def is_list(self) -> bool:
+        """A list or large list; not one of fixed size."""
+        return self.logical_type in _LIST_TYPES
+
+    @property
+    def is_large_list(self) -> bool:
+        """A list with 64-bit offsets."""
+        return self.is_list and self.logical_type.startswith("large")
+
+    @property
+    def is_struct(self) -> bool:
+        """A struct, packed or blob structs included."""
+        return self.logical_type == "struct"
+
+    @property
+    def is_map(self) -> bool:
+        """A map; its only child is the struct of its entries."""
+        return self.logical_type == "map"
+
+    @property
+    def is_fixed_size_list(self) -> bool:
+        """A fixed size list; it has a child only if the items are structs."""
+        return self.logical_type.startswith("fixed_size_list:")
+
+    @property
+    def is_packed(self) -> bool:
+        """A struct stored as one column."""
+        return self.is_struct and any(_is_true(self.metadata.get(key)) for key in PACKED_KEYS)
+
+    @property
+    def is_blob(self) -> bool:
+        """A column of large values that are stored apart, of either blob version."""
+        return self.is_blob_v2 or _is_true(self.metadata.get(BLOB_KEY))
+
+    @property
+    def is_blob_v2(self) -> bool:
+        """A struct of the extension type lance.blob.v2."""
+        name = self.metadata.get(EXTENSION_NAME_KEY, b"")
+        return self.extension_name == BLOB_V2 or name == BLOB_V2.encode()
+
+
+def _is_true(value: bytes | None) -> bool:
+    return value is not None and value.lower() == b"true"
+
+
+def key_positions(metadata: Mapping[str, bytes]) -> tuple[bool, int, int]:
+    """What the key metadata says: is primary key, its position, position as clustering key."""
+    position = _number(metadata.get(PRIMARY_KEY_POSITION))
+    marked = metadata.get(PRIMARY_KEY, b"").lower() in (b"true", b"1", b"yes")
+    return marked or position > 0, position, _number(metadata.get(CLUSTERING_KEY_POSITION))
+
+
+def _number(text: bytes | None) -> int:
+    """A 32-bit number; 0 for anything else, as Lance does."""
+    if text is None or not text.isdigit() or len(text) > 10 or int(text) >= 2**32:
+        return 0
+    return int(text)

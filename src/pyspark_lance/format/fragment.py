@@ -1,0 +1,264 @@
+"""Fragment: a horizontal slice of the table, with its files and its row-id and version sequences.
+
+Sequences are kept as the bytes that were read, so that a fragment that is not touched is written
+back byte for byte; ``row_id_sequence`` and ``version_sequence`` decode them.
+
+Source: table format, sections 4.1, 7.6; protos/table.proto, message DataFragment.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.format.data_file import DataFile, check_data_file
+from pyspark_lance.format.deletion_vector import DeletionFile
+from pyspark_lance.proto import table_pb2
+
+MAX_FRAGMENT_ID: Final = 2**32 - 1
+"""Row addresses have 32 bits for the fragment."""
+
+_MAX_PHYSICAL_ROWS: Final = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalFile:
+    """A sequence stored in a file of its own.
+
+    Attributes:
+        path: Relative to the table root.
+        offset: First byte.
+        size: Number of bytes.
+    """
+
+    path: str
+    offset: int
+    size: int
+
+
+class Spilled(enum.Enum):
+    """Type of ``SPILLED``; an enum, so that the marker survives pickling as itself."""
+
+    SPILLED = "values are in a hidden column of a data file"
+
+
+SPILLED: Final = Spilled.SPILLED
+"""Marks a sequence whose values are in a hidden column of one of the fragment's data files."""
+
+SequenceSource: TypeAlias = bytes | ExternalFile | Spilled | None
+"""Where a sequence is: inline bytes as read, a file, a hidden column, or nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Rows that share files.
+
+    Attributes:
+        id: Unique in the table, never reused, below 2**32. In a transaction 0 means "not yet
+            given".
+        files: Data files, each with other columns of the same rows.
+        physical_rows: Rows in the data files, deleted ones included. 0 if very old software did
+            not record it.
+        deletion_file: Where the deleted offsets are stored; None if nothing was deleted.
+        row_ids: Stable row ids.
+        created_at: Version that created each row.
+        last_updated_at: Version that last changed each row.
+    """
+
+    id: int
+    files: tuple[DataFile, ...]
+    physical_rows: int
+    deletion_file: DeletionFile | None = None
+    row_ids: SequenceSource = None
+    created_at: SequenceSource = None
+    last_updated_at: SequenceSource = None
+
+    @classmethod
+    def from_proto(cls, message: table_pb2.DataFragment) -> Fragment:
+        """The fragment that ``message`` describes.
+
+        Raises:
+            UnsupportedFeatureError: It has data overlays.
+            CorruptFileError: Its parts contradict each other.
+        """
+        return fragments_from_protos([message])[0]
+
+    def to_proto(self) -> table_pb2.DataFragment:
+        """The message for this fragment."""
+        message = table_pb2.DataFragment()
+        self.write_to(message)
+        return message
+
+    def write_to(self, message: table_pb2.DataFragment) -> None:
+        """Fills an empty message, which may be inside another one: saves a copy."""
+        if self.id:
+            message.id = self.id
+        add_file = message.files.add
+        for file in self.files:
+            add_file(
+                path=file.path,
+                fields=file.fields,
+                column_indices=file.column_indices,
+                file_major_version=file.major_version,
+                file_minor_version=file.minor_version,
+                file_size_bytes=file.size_bytes,
+                base_id=file.base_id,
+            )
+        if self.deletion_file is not None:
+            message.deletion_file.CopyFrom(self.deletion_file.to_proto())
+        message.physical_rows = self.physical_rows
+        if self.row_ids is not None:
+            if isinstance(self.row_ids, bytes):
+                message.inline_row_ids = self.row_ids
+            else:
+                _write_source(
+                    self.row_ids, message.external_row_ids, message.column_row_ids
+                )
+        if self.last_updated_at is not None:
+            if isinstance(self.last_updated_at, bytes):
+                message.inline_last_updated_at_versions = self.last_updated_at
+            else:
+                _write_source(
+                    self.last_updated_at,
+                    message.external_last_updated_at_versions,
+                    message.column_last_updated_at_versions,
+                )
+        if self.created_at is not None:
+            if isinstance(self.created_at, bytes):
+                message.inline_created_at_versions = self.created_at
+            else:
+                _write_source(
+                    self.created_at,
+                    message.external_created_at_versions,
+                    message.column_created_at_versions,
+                )
+
+    @property
+    def num_deleted_rows(self) -> int:
+        """Rows that were deleted."""
+        return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows."""
+        return self.physical_rows - self.num_deleted_rows
+
+
+def fragments_from_protos(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragment, ...]:
+    """The fragments that ``messages`` describe; equal field and column lists are shared.
+
+    A table may have 100,000 fragments, hence one loop with few calls in it.
+
+    Raises:
+        UnsupportedFeatureError: A fragment has data overlays.
+        CorruptFileError: The parts of a fragment contradict each other.
+    """
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+    share = shared.setdefault
+    fragments = []
+    for message in messages:
+        files = []
+        for file in message.files:
+            fields = tuple(file.fields)
+            fields = share(fields, fields)
+            columns = tuple(file.column_indices)
+            columns = share(columns, columns)
+            path = file.path
+            check_data_file(path, fields, columns)
+            files.append(
+                DataFile(
+                    path,
+                    fields,
+                    columns,
+                    file.file_major_version,
+                    file.file_minor_version,
+                    file.file_size_bytes,
+                    file.base_id if file.HasField("base_id") else None,
+                )
+            )
+        # Inline bytes are by far the most frequent, and cheaper to ask for than the oneof.
+        fragment = Fragment(
+            message.id,
+            tuple(files),
+            message.physical_rows,
+            DeletionFile.from_proto(message.deletion_file)
+            if message.HasField("deletion_file")
+            else None,
+            message.inline_row_ids or _read_source(message, "row_id_sequence"),
+            message.inline_created_at_versions
+            or _read_source(message, "created_at_version_sequence"),
+            message.inline_last_updated_at_versions
+            or _read_source(message, "last_updated_at_version_sequence"),
+        )
+        if (
+            fragment.id > MAX_FRAGMENT_ID
+            or fragment.physical_rows > _MAX_PHYSICAL_ROWS
+            or fragment.deletion_file is not None
+            or message.overlays
+        ):
+            _check_fragment(fragment, has_overlays=bool(message.overlays))
+        fragments.append(fragment)
+    return tuple(fragments)
+
+
+def _check_fragment(fragment: Fragment, *, has_overlays: bool) -> None:
+    """Refuses a fragment that cannot be read without guessing."""
+    if has_overlays:
+        raise UnsupportedFeatureError(
+            f"fragment {fragment.id} has data overlay files, an experimental feature",
+            hint="rewrite the table without them, or read it with Lance itself",
+        )
+    if fragment.id > MAX_FRAGMENT_ID:
+        raise CorruptFileError(f"fragment id {fragment.id} has more than 32 bits")
+    if fragment.physical_rows > _MAX_PHYSICAL_ROWS:
+        raise CorruptFileError(
+            f"fragment {fragment.id} states {fragment.physical_rows} rows; row addresses allow 2**32"
+        )
+    # 0 physical rows: not recorded, so there is nothing to compare with.
+    if fragment.physical_rows and fragment.num_deleted_rows > fragment.physical_rows:
+        raise CorruptFileError(
+            f"fragment {fragment.id} states {fragment.num_deleted_rows} deleted rows "
+            f"of {fragment.physical_rows}"
+        )
+
+
+_Read: TypeAlias = Callable[[table_pb2.DataFragment], SequenceSource]
+
+
+def _external(file: table_pb2.ExternalFile) -> ExternalFile:
+    return ExternalFile(file.path, file.offset, file.size)
+
+
+_READ_SOURCE: Final[dict[str | None, _Read]] = {
+    None: lambda message: None,
+    "inline_row_ids": lambda message: message.inline_row_ids,
+    "external_row_ids": lambda message: _external(message.external_row_ids),
+    "column_row_ids": lambda message: SPILLED,
+    "inline_created_at_versions": lambda message: message.inline_created_at_versions,
+    "external_created_at_versions": lambda message: _external(message.external_created_at_versions),
+    "column_created_at_versions": lambda message: SPILLED,
+    "inline_last_updated_at_versions": lambda message: message.inline_last_updated_at_versions,
+    "external_last_updated_at_versions": lambda message: _external(
+        message.external_last_updated_at_versions
+    ),
+    "column_last_updated_at_versions": lambda message: SPILLED,
+}
+
+
+def _read_source(message: table_pb2.DataFragment, oneof: str) -> SequenceSource:
+    """The sequence that is set in ``oneof``."""
+    return _READ_SOURCE[message.WhichOneof(oneof)](message)  # type: ignore[arg-type]
+
+
+def _write_source(
+    source: ExternalFile | Spilled, external: table_pb2.ExternalFile, marker: table_pb2.Empty
+) -> None:
+    """Fills the file reference or sets the marker message."""
+    if isinstance(source, ExternalFile):
+        external.path, external.offset, external.size = source.path, source.offset, source.size
+        external.SetInParent()
+    else:
+        marker.SetInParent()

@@ -1,0 +1,248 @@
+"""Logical types: the strings in which a schema writes Arrow types.
+
+Types here are storage types; extension types are a matter of field metadata (``field.py``).
+
+Source: table format, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+
+EXTENSION_NAME_KEY: Final = "ARROW:extension:name"
+EXTENSION_METADATA_KEY: Final = "ARROW:extension:metadata"
+
+BFLOAT16: Final = "lance.bfloat16"
+"""Extension name of a two-byte float; the items of a fixed size list may have it."""
+
+_MAX_LIST_DEPTH: Final = 32
+
+_ARROW_OF: Final[dict[str, pa.DataType]] = {
+    "null": pa.null(),
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "halffloat": pa.float16(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "binary": pa.binary(),
+    "large_binary": pa.large_binary(),
+    "date32:day": pa.date32(),
+    "date64:ms": pa.date64(),
+    "time32:s": pa.time32("s"),
+    "time32:ms": pa.time32("ms"),
+    "time64:us": pa.time64("us"),
+    "time64:ns": pa.time64("ns"),
+    "duration:s": pa.duration("s"),
+    "duration:ms": pa.duration("ms"),
+    "duration:us": pa.duration("us"),
+    "duration:ns": pa.duration("ns"),
+    # JSONB: bytes on disk, text only in the hands of a JSON-aware reader.
+    "json": pa.large_binary(),
+}
+
+_LOGICAL_OF: Final[dict[pa.DataType, str]] = {
+    arrow: logical for logical, arrow in _ARROW_OF.items() if logical != "json"
+} | {pa.string_view(): "string", pa.binary_view(): "binary"}
+
+_TIME_UNITS: Final = ("s", "ms", "us", "ns")
+_LIST_TYPES: Final = ("list", "list.struct", "large_list", "large_list.struct")
+
+# What field 7 of the Field message says; readers of files since 2.0 ignore it.
+_NO_ENCODING, _PLAIN, _VAR_BINARY, _DICTIONARY = 0, 1, 2, 3
+_ENCODING_OF: Final = {
+    "null": _NO_ENCODING,
+    "struct": _NO_ENCODING,
+    "string": _VAR_BINARY,
+    "large_string": _VAR_BINARY,
+    "binary": _VAR_BINARY,
+    "large_binary": _VAR_BINARY,
+    "json": _VAR_BINARY,
+}
+
+
+def logical_type_of(data_type: pa.DataType) -> str:
+    """The logical type of an Arrow storage type; children of nested types are fields of their own.
+
+    Raises:
+        UnsupportedFeatureError: The format has no such type.
+    """
+    simple = _LOGICAL_OF.get(data_type)
+    if simple is not None:
+        return simple
+    types = pa.types
+    if types.is_timestamp(data_type):
+        return f"timestamp:{data_type.unit}:{data_type.tz or '-'}"
+    if types.is_decimal128(data_type) or types.is_decimal256(data_type):
+        return f"decimal:{data_type.bit_width}:{data_type.precision}:{data_type.scale}"
+    if types.is_fixed_size_binary(data_type):
+        return f"fixed_size_binary:{data_type.byte_width}"
+    if types.is_struct(data_type):
+        return "struct"
+    if types.is_list(data_type) or types.is_large_list(data_type):
+        name = "large_list" if types.is_large_list(data_type) else "list"
+        return f"{name}.struct" if types.is_struct(data_type.value_type) else name
+    if types.is_fixed_size_list(data_type):
+        return _fixed_size_list(data_type)
+    if types.is_map(data_type):
+        if data_type.keys_sorted:
+            raise UnsupportedFeatureError("maps with sorted keys cannot be stored")
+        return "map"
+    if types.is_dictionary(data_type) and not types.is_nested(data_type.value_type):
+        index = logical_type_of(data_type.index_type)
+        # The format has no room for the ordered flag.
+        return f"dict:{logical_type_of(data_type.value_type)}:{index}:false"
+    raise UnsupportedFeatureError(f"the type {data_type} cannot be stored in a Lance table")
+
+
+def arrow_type_of(logical_type: str, children: Sequence[pa.Field] = ()) -> pa.DataType:
+    """The Arrow storage type of a logical type.
+
+    Args:
+        logical_type: As stored in a schema.
+        children: Arrow fields of the children, for nested types.
+
+    Raises:
+        UnsupportedFeatureError: The logical type is not known.
+        CorruptFileError: Its parameters or children make no sense.
+    """
+    simple = _ARROW_OF.get(logical_type)
+    if simple is not None:
+        if children:
+            raise _wrong_children(logical_type, 0, len(children))
+        return simple
+    try:
+        return _parse(logical_type, children, depth=0)
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        raise CorruptFileError(f"malformed logical type {logical_type!r}: {error}") from error
+
+
+def informative_encoding(logical_type: str) -> int:
+    """What writers put into the ``encoding`` of a field; it means nothing since file version 2.0."""
+    if logical_type.startswith("dict:"):
+        return _DICTIONARY
+    return _ENCODING_OF.get(logical_type, _PLAIN)
+
+
+def _fixed_size_list(data_type: pa.FixedSizeListType) -> str:
+    """Items without children are part of the string; a struct is a child field."""
+    item, size = data_type.value_field, data_type.list_size
+    extension = (item.metadata or {}).get(EXTENSION_NAME_KEY.encode(), b"")
+    if extension.decode(errors="replace") == BFLOAT16:
+        return f"fixed_size_list:{BFLOAT16}:{size}"
+    nested = pa.types.is_fixed_size_list(item.type) and _has_child_fields(item.type)
+    if nested or pa.types.is_map(item.type) or _is_variable_list(item.type):
+        raise UnsupportedFeatureError(f"fixed size lists of {item.type} cannot be stored")
+    return f"fixed_size_list:{logical_type_of(item.type)}:{size}"
+
+
+def _is_variable_list(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_list(data_type) or pa.types.is_large_list(data_type))
+
+
+def _has_child_fields(data_type: pa.DataType) -> bool:
+    """Whether a fixed size list ends in a struct."""
+    while pa.types.is_fixed_size_list(data_type):
+        data_type = data_type.value_type
+    return bool(pa.types.is_struct(data_type))
+
+
+def _parse(logical_type: str, children: Sequence[pa.Field], *, depth: int) -> pa.DataType:
+    """Types with parameters or children."""
+    simple = _ARROW_OF.get(logical_type)
+    if simple is not None:
+        return simple
+    kind, _, parameters = logical_type.partition(":")
+    if kind == "fixed_size_list":
+        return _parse_fixed_size_list(logical_type, parameters, children, depth)
+    nested = _parse_nested(logical_type, children)
+    if nested is not None:
+        return nested
+    if children:
+        raise _wrong_children(logical_type, 0, len(children))
+    if kind == "timestamp":
+        unit, _, zone = parameters.partition(":")
+        if unit not in _TIME_UNITS or not zone:
+            raise ValueError("unit and time zone expected")
+        return pa.timestamp(unit, tz=None if zone == "-" else zone)
+    if kind == "decimal":
+        bits, precision, scale = parameters.split(":")
+        if bits not in ("128", "256"):
+            raise UnsupportedFeatureError(f"decimals of {bits} bits are not implemented")
+        make = pa.decimal128 if bits == "128" else pa.decimal256
+        return make(int(precision), int(scale))
+    if kind == "fixed_size_binary":
+        return pa.binary(_size(parameters))
+    if kind == "dict":
+        # From the right: the value type may itself hold colons.
+        value, index, _ = parameters.rsplit(":", 2)
+        index_type = _ARROW_OF.get(index)
+        if index_type is None or not pa.types.is_integer(index_type):
+            raise ValueError(f"dictionary index type {index!r}")
+        if depth > 0 and value.startswith("dict:"):
+            raise ValueError("a dictionary of dictionaries of dictionaries")
+        return pa.dictionary(index_type, _parse(value, (), depth=depth + 1))
+    raise UnsupportedFeatureError(f"the logical type {logical_type!r} is not implemented")
+
+
+def _parse_nested(logical_type: str, children: Sequence[pa.Field]) -> pa.DataType | None:
+    """Types whose children are fields of their own; None for other types."""
+    if logical_type == "struct":
+        return pa.struct(list(children))
+    if logical_type in _LIST_TYPES:
+        if len(children) != 1:
+            raise _wrong_children(logical_type, 1, len(children))
+        make = pa.large_list if logical_type.startswith("large") else pa.list_
+        return make(children[0])
+    if logical_type == "map":
+        if len(children) != 1:
+            raise _wrong_children(logical_type, 1, len(children))
+        entries = children[0].type
+        if not pa.types.is_struct(entries) or entries.num_fields != 2:
+            raise ValueError(f"map entries are {entries}, not a struct of key and value")
+        return pa.map_(entries.field(0), entries.field(1))
+    return None
+
+
+def _parse_fixed_size_list(
+    logical_type: str, parameters: str, children: Sequence[pa.Field], depth: int
+) -> pa.DataType:
+    # The last number is the outermost size.
+    item, _, size_text = parameters.rpartition(":")
+    size = _size(size_text)
+    if item == "struct":
+        if len(children) != 1:
+            raise _wrong_children(logical_type, 1, len(children))
+        return pa.list_(children[0], size)
+    if children:
+        raise _wrong_children(logical_type, 0, len(children))
+    if item == BFLOAT16:
+        metadata = {EXTENSION_NAME_KEY: BFLOAT16, EXTENSION_METADATA_KEY: ""}
+        return pa.list_(pa.field("item", pa.binary(2), metadata=metadata), size)
+    if depth >= _MAX_LIST_DEPTH:
+        raise ValueError(f"fixed size lists nested deeper than {_MAX_LIST_DEPTH}")
+    return pa.list_(pa.field("item", _parse(item, (), depth=depth + 1)), size)
+
+
+def _size(text: str) -> int:
+    """A byte width or list size: what Arrow can hold in 32 bits."""
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) >= 2**31:
+        raise ValueError(f"size {text!r}")
+    return int(text)
+
+
+def _wrong_children(logical_type: str, expected: int, found: int) -> CorruptFileError:
+    return CorruptFileError(f"a {logical_type!r} field has {found} children, not {expected}")
