@@ -1,0 +1,30 @@
+"""What a decoder asks of the bytes it is given, before it allocates or indexes anything."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+
+
+def require(condition: bool, what: str) -> None:
+    """Goes on if the bytes keep their promise.
+
+    Args:
+        condition: What must hold.
+        what: What was found instead, for the message.
+
+    Raises:
+        CorruptFileError: It does not hold. The caller adds where.
+    """
+    if not condition:
+        raise CorruptFileError(what)
+
+
+def unsupported(what: str) -> NoReturn:
+    """Refuses an encoding by name.
+
+    Raises:
+        UnsupportedFeatureError: Always. The caller adds where.
+    """
+    raise UnsupportedFeatureError(what)

@@ -1,0 +1,93 @@
+"""ChunkBuffers: the value buffers of mini-block chunks that are decoded together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.gather import gather
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkBuffers:
+    """Where each chunk's value buffers are.
+
+    Attributes:
+        data: The bytes of all chunks.
+        num_values: Value slots of each chunk, int64; all positive but perhaps the last.
+        starts: For each buffer of a chunk: its position in ``data``, one per chunk.
+        sizes: For each buffer of a chunk: its size in bytes, one per chunk.
+    """
+
+    data: NDArray[np.uint8]
+    num_values: NDArray[np.int64]
+    starts: tuple[NDArray[np.int64], ...]
+    sizes: tuple[NDArray[np.int64], ...]
+
+    @property
+    def total_values(self) -> int:
+        """Value slots of all chunks."""
+        return int(self.num_values.sum())
+
+    def require_buffers(self, count: int, what: str) -> None:
+        """Raises if the chunks have another number of buffers than the encoding needs.
+
+        Raises:
+            CorruptFileError: They have.
+        """
+        found = len(self.starts)
+        require(found == count, f"{what} needs {count} buffers per chunk, the page has {found}")
+
+    def gather(self, index: int) -> NDArray[np.uint8]:
+        """Buffer ``index`` of every chunk, one after another."""
+        return gather(self.data, self.starts[index], self.sizes[index])
+
+    def gather_bits(self, index: int, bits_per_slot: int, what: str) -> NDArray[np.uint8]:
+        """Buffer ``index`` of every chunk, cut to ``bits_per_slot`` bits per value slot.
+
+        Returns:
+            The concatenated bits; bytes unless a chunk ends within one.
+
+        Raises:
+            CorruptFileError: A buffer is too small.
+        """
+        bits = self.num_values * bits_per_slot
+        sizes = (bits + 7) // 8
+        require(bool((self.sizes[index] >= sizes).all()), f"a chunk of {what} is too small")
+        joined = gather(self.data, self.starts[index], sizes)
+        if len(bits) < 2 or not (bits[:-1] % 8).any():
+            return joined
+        return _join_bits(joined, bits, sizes)
+
+    def with_first_buffers(
+        self, data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> ChunkBuffers:
+        """The same chunks with other bytes in their first buffers.
+
+        Args:
+            data: The new bytes; the old data is put behind them, so they must end aligned to 8.
+            starts: Positions of the new first buffers in ``data``.
+            sizes: Their sizes.
+        """
+        if len(self.starts) == 1:
+            return replace(self, data=data, starts=(starts,), sizes=(sizes,))
+        moved = tuple(start + len(data) for start in self.starts[1:])
+        return replace(
+            self,
+            data=np.concatenate((data, self.data)),
+            starts=(starts, *moved),
+            sizes=(sizes, *self.sizes[1:]),
+        )
+
+
+def _join_bits(
+    joined: NDArray[np.uint8], bits: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Drops the padding bits at the end of each piece."""
+    flags = np.unpackbits(joined, bitorder="little")
+    starts = (np.cumsum(sizes) - sizes) * 8
+    kept = gather(flags, starts, bits)
+    return np.packbits(kept, bitorder="little")

@@ -1,0 +1,250 @@
+"""FastLanes bit packing: 1024 unsigned T-bit integers in 1024 W-bit ones.
+
+A block is cut into ``1024 / T`` lanes of T rows. Each lane is a bit string of its own, stored in
+T-bit words; word w of all lanes comes before word w + 1. Row r of all lanes holds neighbouring
+elements, so every step below handles one row of many blocks at once.
+
+Source: file-format.md sections 3.2, 6.2 (levels), 6.4 and 6.5.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.gather import gather
+from pyspark_lance.codec.memory import allocate, as_words
+from pyspark_lance.codec.values import FixedWidthValues
+
+BLOCK_VALUES = 1024
+ROW_ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
+WORD_TYPES = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4"), 64: np.dtype("<u8")}
+
+# Blocks per step: 2**14 elements of 8 bytes, more of the narrower ones, so that the temporary
+# arrays stay in the second-level cache while the calls into numpy are still few.
+_STEP_ELEMENTS = {8: 1 << 17, 16: 1 << 16, 32: 1 << 15, 64: 1 << 14}
+
+
+def block_words(word_bits: int, packed_bits: int) -> int:
+    """Words of one packed block."""
+    return BLOCK_VALUES * packed_bits // word_bits
+
+
+def row_slot(word_bits: int, row: int) -> int:
+    """Where row ``row`` of all lanes lies in a block, counted in rows."""
+    lanes = BLOCK_VALUES // word_bits
+    return (row % 8) * (128 // lanes) + ROW_ORDER[row // 8] * 16 // lanes
+
+
+def unpack_blocks(
+    packed: NDArray[np.unsignedinteger], packed_bits: int, out: NDArray[np.unsignedinteger]
+) -> None:
+    """Unpacks blocks of one width.
+
+    Args:
+        packed: Shape (blocks, words per block), any stride between blocks.
+        packed_bits: Bits per packed value, 0 to the bits of the words.
+        out: Shape (blocks, 1024), same word type; filled. Rows must be contiguous.
+    """
+    blocks = len(packed)
+    word_bits = packed.dtype.itemsize * 8
+    lanes = BLOCK_VALUES // word_bits
+    if packed_bits == 0:
+        out[...] = 0
+        return
+    lane_words = np.lib.stride_tricks.as_strided(
+        packed,
+        (blocks, packed_bits, lanes),
+        (packed.strides[0], lanes * packed.itemsize, packed.itemsize),
+    )
+    rows = out.reshape(blocks, word_bits, lanes)
+    step = max(1, _STEP_ELEMENTS[word_bits] // lanes)
+    low = np.empty((min(step, blocks), lanes), packed.dtype)
+    high = np.empty_like(low)
+    for first in range(0, blocks, step):
+        part = slice(first, first + step)
+        count = len(rows[part])
+        _unpack_step(lane_words[part], packed_bits, rows[part], low[:count], high[:count])
+
+
+def _unpack_step(
+    lane_words: NDArray[np.unsignedinteger],
+    packed_bits: int,
+    rows: NDArray[np.unsignedinteger],
+    low: NDArray[np.unsignedinteger],
+    high: NDArray[np.unsignedinteger],
+) -> None:
+    """One row of all blocks after the other; ``low`` and ``high`` are scratch."""
+    word_bits = lane_words.dtype.itemsize * 8
+    scalar = lane_words.dtype.type
+    mask = scalar((1 << packed_bits) - 1)
+    for row in range(word_bits):
+        word, shift = divmod(row * packed_bits, word_bits)
+        target = rows[:, row_slot(word_bits, row), :]
+        source = lane_words[:, word, :]
+        end = shift + packed_bits
+        if packed_bits == word_bits:
+            target[...] = source
+        elif shift == 0:
+            np.bitwise_and(source, mask, out=target)
+        elif end == word_bits:
+            np.right_shift(source, scalar(shift), out=target)
+        elif end < word_bits:
+            np.right_shift(source, scalar(shift), out=low)
+            np.bitwise_and(low, mask, out=target)
+        else:
+            np.right_shift(source, scalar(shift), out=low)
+            np.left_shift(lane_words[:, word + 1, :], scalar(word_bits - shift), out=high)
+            np.bitwise_or(low, high, out=low)
+            np.bitwise_and(low, mask, out=target)
+
+
+def decode_inline_chunks(chunks: ChunkBuffers, word_bits: int) -> FixedWidthValues:
+    """InlineBitpacking in mini-block chunks: each holds its width and one block.
+
+    Raises:
+        CorruptFileError: A width or a size contradicts the format.
+    """
+    require(word_bits in WORD_TYPES, f"bit packing of {word_bits}-bit values does not exist")
+    chunks.require_buffers(1, "InlineBitpacking")
+    counts, starts, sizes = chunks.num_values, chunks.starts[0], chunks.sizes[0]
+    count = len(counts)
+    total = chunks.total_values
+    if count == 0:
+        return FixedWidthValues(0, word_bits, allocate(0))
+    size = word_bits // 8
+    full = bool((counts[:-1] == BLOCK_VALUES).all()) and int(counts[-1]) <= BLOCK_VALUES
+    require(full, f"a bit-packed chunk has other than {BLOCK_VALUES} values")
+    words = as_words(chunks.data, WORD_TYPES[word_bits])
+    require(not (starts % size).any(), "a bit-packed chunk is not aligned")
+    require(bool((sizes >= size).all()), "a bit-packed chunk is empty")
+    first_words = starts // size
+    widths = words[first_words].astype(np.int64)
+    # The width itself is compared before it is multiplied: it may be any 64-bit number.
+    sane = bool((widths >= 0).all() and (widths <= word_bits).all())
+    require(sane, f"a bit-packed chunk of {word_bits}-bit values has an impossible width")
+    require(bool(((widths * 128 + size) <= sizes).all()), "a bit-packed chunk is too small")
+    # One block more than needed: the last chunk is unpacked whole and cut afterwards.
+    out = allocate(count * BLOCK_VALUES * size)
+    blocks = out.view(WORD_TYPES[word_bits]).reshape(count, BLOCK_VALUES)
+    _unpack_runs(words, first_words + 1, widths, blocks)
+    return FixedWidthValues(total, word_bits, out[: total * size])
+
+
+def _unpack_runs(
+    words: NDArray[np.unsignedinteger],
+    starts: NDArray[np.int64],
+    widths: NDArray[np.int64],
+    out: NDArray[np.unsignedinteger],
+) -> None:
+    """Unpacks block i, which begins at word ``starts[i]``, to ``out[i]``."""
+    count = len(starts)
+    breaks = np.flatnonzero((np.diff(widths) != 0)) + 1
+    if len(breaks) <= count // 16 + 2:
+        borders = [0, *breaks.tolist(), count]
+        for first, end in zip(borders[:-1], borders[1:], strict=True):
+            packed = _blocks_of_width(words, starts[first:end], int(widths[first]))
+            unpack_blocks(packed, int(widths[first]), out[first:end])
+        return
+    # Widths change often: gather the blocks of each width and spread them out again.
+    for width in np.unique(widths).tolist():
+        chosen = np.flatnonzero(widths == width)
+        packed = _blocks_of_width(words, starts[chosen], width)
+        unpacked = np.empty((len(chosen), BLOCK_VALUES), words.dtype)
+        unpack_blocks(packed, width, unpacked)
+        out[chosen] = unpacked
+
+
+def _blocks_of_width(
+    words: NDArray[np.unsignedinteger], starts: NDArray[np.int64], width: int
+) -> NDArray[np.unsignedinteger]:
+    """The packed words of blocks of one width, shape (blocks, words per block)."""
+    count, size = len(starts), words.itemsize
+    length = block_words(size * 8, width)
+    if count == 1:
+        return words[int(starts[0]) : int(starts[0]) + length].reshape(1, length)
+    strides = np.diff(starts)
+    if (strides == strides[0]).all():
+        first = words[int(starts[0]) :]
+        return np.lib.stride_tricks.as_strided(
+            first, (count, length), (int(strides[0]) * size, size)
+        )
+    pieces = gather(words.view(np.uint8), starts * size, np.full(count, length * size))
+    return pieces.view(words.dtype).reshape(count, length)
+
+
+def decode_inline_block(
+    block: NDArray[np.uint8], word_bits: int, num_values: int
+) -> FixedWidthValues:
+    """InlineBitpacking outside of chunks: a width and one block of at most 1024 values.
+
+    Raises:
+        CorruptFileError: A width or a size contradicts the format.
+    """
+    require(num_values <= BLOCK_VALUES, f"one bit-packed block cannot hold {num_values} values")
+    chunk = ChunkBuffers(
+        block,
+        np.array([num_values], np.int64),
+        (np.zeros(1, np.int64),),
+        (np.array([len(block)], np.int64),),
+    )
+    return decode_inline_chunks(chunk, word_bits)
+
+
+def decode_out_of_line_block(
+    block: NDArray[np.uint8], word_bits: int, packed_bits: int, num_values: int
+) -> FixedWidthValues:
+    """OutOfLineBitpacking: full blocks, then a tail that is raw or one more block.
+
+    The tail is raw exactly if that explains the length.
+
+    Raises:
+        CorruptFileError: A width or a size contradicts the format.
+    """
+    require(word_bits in WORD_TYPES, f"bit packing of {word_bits}-bit values does not exist")
+    require(packed_bits <= word_bits, f"{packed_bits} bits do not fit into {word_bits}")
+    words = as_words(block, WORD_TYPES[word_bits])
+    full, tail = divmod(num_values, BLOCK_VALUES)
+    length = block_words(word_bits, packed_bits)
+    raw = tail > 0 and len(words) == full * length + tail
+    blocks = full + (tail > 0 and not raw)
+    # Without this a width of zero would promise any number of values for no bytes.
+    require(packed_bits > 0 or num_values <= 1 << 16, "bit packing with no bits per value")
+    require(len(words) >= blocks * length + tail * raw, "a bit-packed block is too small")
+    size = word_bits // 8
+    out = allocate((blocks * BLOCK_VALUES + tail * raw) * size)
+    values = out.view(WORD_TYPES[word_bits])
+    unpack_blocks(
+        words[: blocks * length].reshape(blocks, length),
+        packed_bits,
+        values[: blocks * BLOCK_VALUES].reshape(blocks, BLOCK_VALUES),
+    )
+    if raw:
+        values[blocks * BLOCK_VALUES :] = words[full * length : full * length + tail]
+    return FixedWidthValues(num_values, word_bits, out[: num_values * size])
+
+
+def unpack_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    """Blocks of 16-bit values in one bit each: by far the commonest level block.
+
+    The low byte of lane l holds its rows 0 to 7, which are elements ``128 * row + l``; the high
+    byte rows 8 to 15, which are elements ``64 + 128 * (row - 8) + l``.
+
+    Args:
+        packed: Shape (blocks, 64).
+
+    Returns:
+        Zeros and ones, shape (blocks, 1024).
+    """
+    blocks = len(packed)
+    halves = np.ascontiguousarray(packed).view(np.uint8).reshape(blocks, 64, 2)
+    out = np.empty((blocks, 8, 2, 64), np.uint8)
+    for half in range(2):
+        lanes = np.ascontiguousarray(halves[:, :, half])
+        shifted = np.empty_like(lanes)
+        for row in range(8):
+            np.right_shift(lanes, np.uint8(row), out=shifted)
+            np.bitwise_and(shifted, np.uint8(1), out=out[:, row, half, :])
+    return out.reshape(blocks, BLOCK_VALUES)

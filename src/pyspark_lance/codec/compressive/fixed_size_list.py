@@ -1,0 +1,137 @@
+"""FixedSizeList: every value is ``dimension`` items; lists of lists nest.
+
+In chunks there is one validity bitmap per layer that has nulls, outermost first, then the items.
+In full-zip pages every row carries its own bitmaps before its items.
+
+Source: file-format.md sections 6.3 and 6.4 (8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.compressive.fixed_width import require_width
+from pyspark_lance.codec.memory import as_bytes
+from pyspark_lance.codec.values import FixedSizeListValues, FixedWidthValues, Values
+
+MAX_ITEMS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class ListLayer:
+    """One level of lists.
+
+    Attributes:
+        dimension: Items per list.
+        has_validity: Whether a bitmap tells which items are valid.
+    """
+
+    dimension: int
+    has_validity: bool
+
+
+def items_per_row(layers: Sequence[ListLayer]) -> int:
+    """Items of the innermost lists in one row.
+
+    Raises:
+        CorruptFileError: There are none, or impossibly many.
+    """
+    items = 1
+    for layer in layers:
+        require(0 < layer.dimension < MAX_ITEMS, f"lists of {layer.dimension} items")
+        items *= layer.dimension
+        require(items < MAX_ITEMS, "lists of lists of impossibly many items")
+    return items
+
+
+def row_bytes(layers: Sequence[ListLayer], item_bits: int) -> tuple[int, int]:
+    """Bytes of the bitmaps and of the items of one row of a full-zip page."""
+    validity, items = 0, 1
+    for layer in layers:
+        items *= layer.dimension
+        validity += (items + 7) // 8 if layer.has_validity else 0
+    # A boolean takes a byte there (file-format.md 14.18).
+    width = 8 if item_bits == 1 else item_bits
+    return validity, items * width // 8
+
+
+def nest(
+    layers: Sequence[ListLayer],
+    validities: Sequence[NDArray[np.uint8] | None],
+    num_rows: int,
+    items: Values,
+) -> Values:
+    """Lists of lists around ``items``; one validity bitmap or None per layer."""
+    values = items
+    count = items.num_values
+    for layer, validity in zip(reversed(layers), reversed(validities), strict=True):
+        count //= layer.dimension
+        values = FixedSizeListValues(count, layer.dimension, validity, values)
+    assert count == num_rows
+    return values
+
+
+def decode_list_chunks(
+    chunks: ChunkBuffers, layers: Sequence[ListLayer], item_bits: int
+) -> Values:
+    """FixedSizeList over Flat in mini-block chunks.
+
+    Raises:
+        CorruptFileError: A buffer is missing or too small.
+    """
+    require_width(item_bits)
+    total = items_per_row(layers)
+    chunks.require_buffers(1 + sum(layer.has_validity for layer in layers), "FixedSizeList")
+    validities: list[NDArray[np.uint8] | None] = []
+    index, items = 0, 1
+    for layer in layers:
+        items *= layer.dimension
+        if not layer.has_validity:
+            validities.append(None)
+            continue
+        validities.append(chunks.gather_bits(index, items, "list validity"))
+        index += 1
+    content = chunks.gather_bits(index, total * item_bits, "list items")
+    rows = chunks.total_values
+    return nest(layers, validities, rows, FixedWidthValues(rows * total, item_bits, content))
+
+
+def decode_list_rows(
+    rows: NDArray[np.uint8], layers: Sequence[ListLayer], item_bits: int
+) -> Values:
+    """FixedSizeList over Flat in a full-zip page.
+
+    Args:
+        rows: Shape (rows, bytes per row), any stride between rows.
+        layers: Outermost first.
+        item_bits: Bits per item; 1 for booleans, although each takes a byte.
+    """
+    num_rows = len(rows)
+    validities: list[NDArray[np.uint8] | None] = []
+    position, items = 0, 1
+    for layer in layers:
+        items *= layer.dimension
+        if not layer.has_validity:
+            validities.append(None)
+            continue
+        size = (items + 7) // 8
+        bitmap = np.ascontiguousarray(rows[:, position : position + size])
+        validities.append(_drop_padding(bitmap, items))
+        position += size
+    content = as_bytes(np.ascontiguousarray(rows[:, position:]).reshape(-1))
+    width = 8 if item_bits == 1 else item_bits
+    return nest(layers, validities, num_rows, FixedWidthValues(num_rows * items, width, content))
+
+
+def _drop_padding(bitmaps: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """One bitmap of all rows, from bitmaps that each begin at a byte."""
+    if bits % 8 == 0:
+        return bitmaps.reshape(-1)
+    flags = np.unpackbits(bitmaps, axis=1, bitorder="little")[:, :bits]
+    return np.packbits(flags.reshape(-1), bitorder="little")

@@ -1,0 +1,49 @@
+"""Flat: values of equal width as they lie in Arrow's memory.
+
+Source: file-format.md sections 6.4 (1) and 6.5.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.values import FixedWidthValues
+
+
+def require_width(bits_per_value: int) -> None:
+    """Raises unless Arrow could have values of that width.
+
+    Raises:
+        CorruptFileError: It could not.
+    """
+    fine = bits_per_value == 1 or (bits_per_value % 8 == 0 and 0 < bits_per_value < 1 << 35)
+    require(fine, f"values of {bits_per_value} bits do not exist")
+
+
+def decode_flat_chunks(chunks: ChunkBuffers, bits_per_value: int) -> FixedWidthValues:
+    """Flat in mini-block chunks: one buffer each.
+
+    Raises:
+        CorruptFileError: A buffer is too small.
+    """
+    require_width(bits_per_value)
+    chunks.require_buffers(1, "Flat")
+    joined = chunks.gather_bits(0, bits_per_value, f"{bits_per_value}-bit values")
+    return FixedWidthValues(chunks.total_values, bits_per_value, joined)
+
+
+def decode_flat_block(
+    block: NDArray[np.uint8], bits_per_value: int, num_values: int
+) -> FixedWidthValues:
+    """Flat outside of chunks.
+
+    Raises:
+        CorruptFileError: The block is too small.
+    """
+    require_width(bits_per_value)
+    size = (num_values * bits_per_value + 7) // 8
+    require(len(block) >= size, f"{num_values} values need {size} bytes, found {len(block)}")
+    return FixedWidthValues(num_values, bits_per_value, block[:size])

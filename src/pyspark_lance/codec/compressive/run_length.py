@@ -1,0 +1,91 @@
+"""RLE: run values and run lengths.
+
+Source: file-format.md sections 6.4 (3), 6.2 (levels) and 6.5.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.compressive.bit_packing import WORD_TYPES
+from pyspark_lance.codec.gather import gather
+from pyspark_lance.codec.memory import as_bytes
+from pyspark_lance.codec.values import FixedWidthValues
+
+LENGTH_BITS = 8
+
+
+def decode_run_length_chunks(
+    chunks: ChunkBuffers, value_bits: int, length_bits: int
+) -> FixedWidthValues:
+    """RLE in mini-block chunks: a buffer of run values, a buffer of run lengths.
+
+    Raises:
+        CorruptFileError: Runs and chunks do not fit together.
+    """
+    kind = _word_type(value_bits, length_bits)
+    chunks.require_buffers(2, "RLE")
+    counts = chunks.num_values
+    runs = chunks.sizes[1]
+    size = kind.itemsize
+    enough = bool((chunks.sizes[0] >= runs * size).all())
+    require(enough, "a chunk has fewer run values than run lengths")
+    values = gather(chunks.data, chunks.starts[0], runs * size).view(kind)
+    lengths = gather(chunks.data, chunks.starts[1], runs)
+    lengths = _fit_to_chunks(lengths, runs, counts)
+    return FixedWidthValues(
+        chunks.total_values, value_bits, as_bytes(np.repeat(values, lengths))
+    )
+
+
+def _fit_to_chunks(
+    lengths: NDArray[np.uint8], runs: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Run lengths that sum up to ``counts`` in each chunk.
+
+    Some older writers let the last runs of a chunk reach over its end; what is too much is cut.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    last = np.cumsum(runs)
+    before = np.concatenate(([0], ends))
+    sums = before[last] - before[last - runs]
+    if (sums == counts).all():
+        return lengths
+    require(bool((sums >= counts).all()), "the runs of a chunk are fewer values than it holds")
+    chunk_of_run = np.repeat(np.arange(len(runs)), runs)
+    start_in_chunk = ends - lengths - before[last - runs][chunk_of_run]
+    room = np.maximum(counts[chunk_of_run] - start_in_chunk, 0)
+    return np.minimum(lengths, room).astype(np.uint8)
+
+
+def decode_run_length_block(
+    block: NDArray[np.uint8], value_bits: int, length_bits: int, num_values: int
+) -> FixedWidthValues:
+    """RLE outside of chunks: size of the run values, the values, the lengths.
+
+    Raises:
+        CorruptFileError: The runs do not make ``num_values``.
+    """
+    kind = _word_type(value_bits, length_bits)
+    require(len(block) >= 8, "a run-length block has no header")
+    size = int(block[:8].view("<u8")[0])
+    require(size <= len(block) - 8, "a run-length block points outside of itself")
+    values = block[8 : 8 + size // kind.itemsize * kind.itemsize].view(kind)
+    lengths = block[8 + size :]
+    require(len(lengths) == len(values), f"{len(values)} run values, {len(lengths)} run lengths")
+    fitted = _fit_to_chunks(lengths, np.array([len(lengths)]), np.array([num_values]))
+    return FixedWidthValues(num_values, value_bits, as_bytes(np.repeat(values, fitted)))
+
+
+def _word_type(value_bits: int, length_bits: int) -> np.dtype[np.unsignedinteger]:
+    """The type of run values.
+
+    Raises:
+        CorruptFileError: Run values or lengths have a width the format does not allow.
+    """
+    require(length_bits == LENGTH_BITS, f"run lengths of {length_bits} bits are not allowed")
+    require(value_bits in WORD_TYPES, f"run values of {value_bits} bits are not allowed")
+    return WORD_TYPES[value_bits]

@@ -1,0 +1,120 @@
+"""Variable: offsets and the bytes they point into.
+
+Source: file-format.md sections 6.4 (6) and 6.5.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.gather import gather
+from pyspark_lance.codec.memory import allocate, as_words
+from pyspark_lance.codec.values import VariableWidthValues
+
+OFFSET_TYPES = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
+_MAX_INT32 = 2**31 - 1
+
+
+def offset_type(offset_bits: int) -> np.dtype[np.signedinteger]:
+    """The type of offsets of that width.
+
+    Raises:
+        CorruptFileError: There is none.
+    """
+    require(offset_bits in OFFSET_TYPES, f"offsets of {offset_bits} bits do not exist")
+    return OFFSET_TYPES[offset_bits]
+
+
+def require_ascending(offsets: NDArray[np.signedinteger], end: int) -> None:
+    """Raises unless the offsets ascend from at least 0 to at most ``end``.
+
+    Raises:
+        CorruptFileError: They do not; Arrow would read foreign memory.
+    """
+    if len(offsets) == 0:
+        return
+    fine = offsets[0] >= 0 and offsets[-1] <= end and bool((offsets[1:] >= offsets[:-1]).all())
+    require(fine, "string offsets are not ascending or point outside of their buffer")
+
+
+def decode_variable_chunks(chunks: ChunkBuffers, offset_bits: int) -> VariableWidthValues:
+    """Variable in mini-block chunks: offsets relative to the buffer, then the bytes.
+
+    Returns:
+        Offsets of the type of ``offset_bits``, wider if there are too many bytes for them.
+
+    Raises:
+        CorruptFileError: An offset is out of place.
+    """
+    kind = offset_type(offset_bits)
+    chunks.require_buffers(1, "Variable")
+    counts, starts, sizes = chunks.num_values, chunks.starts[0], chunks.sizes[0]
+    header = (counts + 1) * kind.itemsize
+    require(bool((sizes >= header).all()), "a chunk of strings is too small for its offsets")
+    relative = gather(chunks.data, starts, header).view(kind)
+    last = np.cumsum(counts + 1) - 1
+    first = last - counts
+    low, high = relative[first].astype(np.int64), relative[last].astype(np.int64)
+    in_buffer = bool(((low >= 0) & (low <= high) & (high <= sizes)).all())
+    require(in_buffer, "a chunk of strings has offsets that point outside of it")
+    lengths = high - low
+    data = gather(chunks.data, starts + low, lengths)
+    ends = np.cumsum(lengths)
+    total_bytes = int(ends[-1]) if len(ends) else 0
+    kind = kind if total_bytes <= _MAX_INT32 else OFFSET_TYPES[64]
+    offsets = _join_offsets(relative, counts, ends - lengths - low, kind)
+    require_ascending(offsets, total_bytes)
+    return VariableWidthValues(chunks.total_values, offsets, pa.py_buffer(data))
+
+
+def _join_offsets(
+    relative: NDArray[np.signedinteger],
+    counts: NDArray[np.int64],
+    shifts: NDArray[np.int64],
+    kind: np.dtype[np.signedinteger],
+) -> NDArray[np.signedinteger]:
+    """Drops the first offset of each chunk and adds the chunk's shift to the others."""
+    total = int(counts.sum())
+    offsets = allocate((total + 1) * kind.itemsize).view(kind)
+    offsets[0] = 0
+    # All chunks but the last usually hold the same number of values: a grid.
+    same = len(counts) - 1 if len(counts) > 1 and (counts[:-1] == counts[0]).all() else 0
+    if same:
+        width = int(counts[0])
+        grid = relative[: same * (width + 1)].reshape(same, width + 1)[:, 1:]
+        target = offsets[1 : 1 + same * width].reshape(same, width)
+        np.add(grid, shifts[:same, None].astype(kind), out=target, casting="unsafe")
+        rest = relative[same * (width + 1) + 1 :]
+        np.add(rest, shifts[-1].astype(kind), out=offsets[1 + same * width :], casting="unsafe")
+        return offsets
+    keep = np.ones(len(relative), bool)
+    keep[np.cumsum(counts + 1) - (counts + 1)] = False
+    offsets[1:] = relative[keep] + np.repeat(shifts, counts)
+    return offsets
+
+
+def decode_variable_block(block: NDArray[np.uint8], num_values: int) -> VariableWidthValues:
+    """Variable outside of chunks: offset width, position of the bytes, offsets, bytes.
+
+    Raises:
+        CorruptFileError: An offset is out of place.
+        UnsupportedFeatureError: The form that pre-releases wrote.
+    """
+    require(len(block) >= 8, "a block of strings has no header")
+    offset_bits = int(block[:4].view("<u4")[0])
+    if offset_bits not in OFFSET_TYPES:
+        unsupported(f"string blocks with offsets of {offset_bits} bits (a pre-release form)")
+    kind = OFFSET_TYPES[offset_bits]
+    header = 2 * kind.itemsize
+    end = header + (num_values + 1) * kind.itemsize
+    require(len(block) >= end, f"a block of {num_values} strings is too small for its offsets")
+    position = int(as_words(block[:header], kind)[1])
+    require(end <= position <= len(block), "a block of strings points outside of itself")
+    offsets = block[header:end].view(kind)
+    data = block[position:]
+    require_ascending(offsets, len(data))
+    return VariableWidthValues(num_values, offsets, pa.py_buffer(data))

@@ -1,0 +1,81 @@
+"""Pieces of a byte buffer, put one behind another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.memory import allocate
+
+_MAX_INT32 = 2**31 - 1
+
+
+def gather(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """``data[starts[i] : starts[i] + sizes[i]]`` for every i, one after another.
+
+    Args:
+        data: The bytes to take from.
+        starts: Ascending; no piece may overlap the next one, none may reach out of ``data``.
+        sizes: Bytes per piece, parallel to ``starts``.
+
+    Returns:
+        A view of ``data`` if the pieces are neighbours, else a copy.
+    """
+    count = len(starts)
+    if count == 0:
+        return data[:0]
+    first, end = int(starts[0]), int(starts[-1] + sizes[-1])
+    if count == 1 or end - first == int(sizes.sum()):
+        return data[first:end]
+    size, stride = int(sizes[0]), int(starts[1] - starts[0])
+    if size % 8 == 0 and first % 8 == 0 and stride % 8 == 0:
+        regular = _length_of_regular_run(starts, sizes, size, stride)
+        if regular >= count - 1:
+            return _gather_regular(data, starts, sizes, count - 1)
+    return _gather_ragged(data, starts, sizes)
+
+
+def _length_of_regular_run(
+    starts: NDArray[np.int64], sizes: NDArray[np.int64], size: int, stride: int
+) -> int:
+    """How many pieces from the first one on have the same size and distance (or count - 1)."""
+    inner_sizes_agree = bool((sizes[:-1] == size).all())
+    strides_agree = bool((np.diff(starts[:-1]) == stride).all())
+    return len(starts) - 1 if inner_sizes_agree and strides_agree else 0
+
+
+def _gather_regular(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64], regular: int
+) -> NDArray[np.uint8]:
+    """The first ``regular`` pieces form a grid of 8-byte words; the last piece is anything."""
+    first, size = int(starts[0]), int(sizes[0])
+    stride = int(starts[1] - first)
+    out = allocate(regular * size + int(sizes[-1]))
+    words = data[first : int(starts[regular - 1]) + size].view(np.uint64)
+    grid = np.lib.stride_tricks.as_strided(words, (regular, size // 8), (stride, 8))
+    out[: regular * size].view(np.uint64).reshape(regular, -1)[...] = grid
+    out[regular * size :] = data[int(starts[-1]) : int(starts[-1] + sizes[-1])]
+    return out
+
+
+def _gather_ragged(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Pieces and gaps are the values of a binary array; Arrow's kernel keeps the pieces."""
+    count = len(starts)
+    small = len(data) <= _MAX_INT32
+    borders = np.empty(2 * count, np.int32 if small else np.int64)
+    borders[0::2] = starts
+    borders[1::2] = starts + sizes
+    kind = pa.binary() if small else pa.large_binary()
+    pieces = pa.Array.from_buffers(
+        kind, 2 * count - 1, [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    )
+    kept = pc.take(pieces, pa.array(np.arange(0, 2 * count, 2)), boundscheck=False)
+    total = int(sizes.sum())
+    content = kept.buffers()[2]
+    return np.frombuffer(content, np.uint8, total) if total else data[:0]

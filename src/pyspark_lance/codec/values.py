@@ -1,0 +1,103 @@
+"""Decoded leaf values, before they get their validity and their Arrow type.
+
+One slot per visible level entry; what a slot holds where the value is null is arbitrary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWidthValues:
+    """Values of equal width, as in Arrow's memory layout.
+
+    Attributes:
+        num_values: How many there are.
+        bits_per_value: 1 (bits, least significant first) or a multiple of 8.
+        buffer: At least ``ceil(num_values * bits_per_value / 8)`` bytes.
+    """
+
+    num_values: int
+    bits_per_value: int
+    buffer: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class VariableWidthValues:
+    """Strings or binaries.
+
+    Attributes:
+        num_values: How many there are.
+        offsets: int32 or int64, ``num_values + 1`` ascending positions in ``data``.
+        data: Their bytes.
+    """
+
+    num_values: int
+    offsets: NDArray[np.signedinteger]
+    data: pa.Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSizeListValues:
+    """Lists of ``dimension`` items each.
+
+    Attributes:
+        num_values: How many lists there are.
+        dimension: Items per list.
+        item_validity: Validity bitmap of the items, or None if all are valid.
+        items: ``num_values * dimension`` items.
+    """
+
+    num_values: int
+    dimension: int
+    item_validity: NDArray[np.uint8] | None
+    items: Values
+
+
+@dataclass(frozen=True, slots=True)
+class StructValues:
+    """Records of several children; ``children`` are as long as the struct."""
+
+    num_values: int
+    children: tuple[Values, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryValues:
+    """Indices into ``items``; every index is checked to be in range."""
+
+    num_values: int
+    indices: FixedWidthValues
+    items: Values
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowBuffersValue:
+    """One value, repeated ``num_values`` times: the Arrow buffers of an array of length one."""
+
+    num_values: int
+    buffers: tuple[NDArray[np.uint8], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NullValues:
+    """No values at all; every slot is null."""
+
+    num_values: int
+
+
+Values: TypeAlias = (
+    FixedWidthValues
+    | VariableWidthValues
+    | FixedSizeListValues
+    | StructValues
+    | DictionaryValues
+    | ArrowBuffersValue
+    | NullValues
+)
