@@ -1,0 +1,97 @@
+"""Objects of fsspec file systems while they are written; none appears before ``close``."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from pyspark_lance.store.object_store import as_byte_view
+
+
+class MultipartOutput:
+    """An upload in parts; at most one part and the last write are in memory.
+
+    Args:
+        file: fsspec's open file, which uploads a part whenever it has enough for one.
+        run: Calls what it is given and translates errors.
+    """
+
+    def __init__(self, file: Any, run: Callable[[Callable[[], object]], object]) -> None:
+        self._file: Any = file
+        self._run = run
+        self._written = 0
+
+    def write(self, data: object) -> int:
+        """Appends the bytes; uploads a part when there is enough for one."""
+        if self._file is None:
+            raise ValueError("write to a closed output file")
+        view = as_byte_view(data)
+        self._run(lambda: self._file.write(view))
+        self._written += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._written
+
+    def close(self) -> None:
+        """Uploads the rest and completes the object; discards it when that fails."""
+        if self._file is None:
+            return
+        try:
+            self._run(self._file.close)
+            self._file = None
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Discards the parts that were uploaded."""
+        file, self._file = self._file, None
+        if file is not None:
+            # The store drops unfinished uploads by its own rules if it cannot be told now.
+            with contextlib.suppress(Exception):
+                file.discard()
+            # Or the file object would complete the upload when it is collected.
+            file.closed = True
+
+
+class SpooledOutput:
+    """A local temporary file, for file systems whose open files cannot be discarded.
+
+    Args:
+        upload: Makes the object from the local file of this name.
+    """
+
+    def __init__(self, upload: Callable[[str], None]) -> None:
+        self._upload = upload
+        self._file: Any = tempfile.NamedTemporaryFile(prefix="lance-output-")  # noqa: SIM115
+        self._written = 0
+
+    def write(self, data: object) -> int:
+        """Appends the bytes."""
+        if self._file is None:
+            raise ValueError("write to a closed output file")
+        view = as_byte_view(data)
+        self._file.write(view)
+        self._written += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._written
+
+    def close(self) -> None:
+        """Uploads the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            with file:
+                file.flush()
+                self._upload(file.name)
+
+    def abort(self) -> None:
+        """Removes the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()

@@ -1,0 +1,462 @@
+"""FsspecStore: any fsspec file system (s3, gs, az, ...); the only file that imports fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import fsspec
+import fsspec.asyn
+from fsspec.implementations.memory import MemoryFile
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.store import s3_requests
+from pyspark_lance.store.byte_range import ByteRange, cut_ranges, merge_ranges
+from pyspark_lance.store.fsspec_output import MultipartOutput, SpooledOutput
+from pyspark_lance.store.object_store import (
+    Buffer,
+    ObjectInfo,
+    OutputFile,
+    as_byte_view,
+    check_path,
+    folder_prefix,
+    missing,
+    too_short,
+)
+from pyspark_lance.store.storage_options import StorageOptions, parse_storage_options
+
+# Transferring this much takes about as long as the round trip of another request.
+MERGE_GAP_BYTES = 256 << 10
+MERGE_MAX_BYTES = 8 << 20
+# S3 allows 10,000 parts, so this is enough for objects of 160 GB.
+UPLOAD_PART_BYTES = 16 << 20
+CONNECTIONS = 32
+CONFLICT_ATTEMPTS = 5
+
+_SAME_PROTOCOL = {"s3a": "s3", "s3n": "s3", "gs": "gcs", "abfss": "abfs", "az": "abfs"}
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+# The first botocore that knows If-None-Match; older ones drop it without a word.
+_BOTOCORE_WITH_CREATE = (1, 35, 20)
+
+_HINTS = {
+    "NoCredentialsError": "set storage.aws_access_key_id and storage.aws_secret_access_key, "
+    "or storage.skip_signature=true for public buckets",
+    "PermissionError": "check the credentials and what they may do",
+    "EndpointConnectionError": "check storage.aws_endpoint and the network",
+}
+
+_T = TypeVar("_T")
+
+
+def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> FsspecStore:
+    """The store at a URI that is not local; see ``open_store``."""
+    rest = uri.partition("://")[2].rstrip("/")
+    if not rest and scheme != "memory":
+        raise InvalidInputError(f"the URI {uri!r} has no path")
+    protocol = _SAME_PROTOCOL.get(scheme, scheme)
+    if protocol == "s3":
+        scheme = "s3"
+        if "@" in rest.partition("/")[0]:
+            raise InvalidInputError(
+                "credentials do not belong into the URI of a table",
+                hint="use storage.aws_access_key_id and storage.aws_secret_access_key",
+            )
+    parsed = parse_storage_options(protocol, options, bucket=rest.partition("/")[0])
+    return FsspecStore(protocol, f"{scheme}://{rest}", parsed)
+
+
+class FsspecStore:
+    """Objects of an fsspec file system below one path.
+
+    Args:
+        protocol: fsspec's name of the kind of file system.
+        url: The root, without a slash at the end.
+        options: Arguments of the file system.
+    """
+
+    def __init__(self, protocol: str, url: str, options: StorageOptions) -> None:
+        self.uri = options.scrub(url)
+        # Directory buckets of S3 ("--x-s3") list in no order.
+        bucket = url.partition("://")[2].partition("/")[0]
+        self.lists_in_order = protocol in _OBJECT_STORES and not bucket.endswith("--x-s3")
+        self._protocol = protocol
+        self._url = url
+        self._options = options
+        self._connection: tuple[int, Any, str] | None = None
+        _ = self._fs  # a wrong option or a missing package shows now
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self.uri!r})"
+
+    def get(self, path: str) -> Buffer:
+        """The whole object."""
+        full = self._full(path)
+        if self._protocol == "s3":  # cat_file asks for the size first
+            content: bytes = self._read(
+                "read", path, partial(self._s3, s3_requests.get_object, full)
+            )[0]
+        else:
+            content = self._read("read", path, lambda: self._fs.cat_file(full))
+        return content
+
+    def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
+        """The last bytes and the object's size; one request on S3, two elsewhere."""
+        full = self._full(path)
+        if self._protocol != "s3" or length <= 0:
+            size = self.size(path)
+            start = max(size - length, 0)
+            return self.get_range(path, start, size), size
+
+        def suffix() -> tuple[bytes, int]:
+            try:
+                found: tuple[bytes, int] = self._s3(s3_requests.get_object, full, length)
+            except OSError as error:
+                if _is_invalid_range(error):  # an empty object has no last bytes
+                    return b"", 0
+                raise
+            return found
+
+        return self._read("read", path, suffix)
+
+    def get_range(self, path: str, start: int, end: int) -> Buffer:
+        """Exactly the bytes from ``start`` to ``end``."""
+        return self.get_ranges(path, [ByteRange(start, end)])[0]
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
+        """The bytes of each range; neighbours share a request, requests run concurrently."""
+        for start, end in ranges:
+            if not 0 <= start <= end:
+                raise too_short(self.uri, path, start, end)
+        wanted = [piece for piece in ranges if piece.num_bytes]
+        requests = merge_ranges(wanted, max_gap=MERGE_GAP_BYTES, max_bytes=MERGE_MAX_BYTES)
+        answers = self._fetch(path, requests) if requests else []
+        pieces = iter(cut_ranges(wanted, requests, answers))
+        return [next(pieces) if piece.num_bytes else memoryview(b"") for piece in ranges]
+
+    def stat(self, path: str) -> ObjectInfo:
+        """Size and time of change."""
+        full = self._full(path)
+        if self._protocol == "s3":
+            head = self._read("stat", path, lambda: self._s3(s3_requests.head_object, full))
+            return ObjectInfo(path, head["ContentLength"], _modified_ns(head))
+        found = self._read("stat", path, lambda: self._uncached().info(full))
+        if found["type"] != "file":
+            raise missing(self.uri, path)
+        return ObjectInfo(path, int(found["size"]), _modified_ns(found))
+
+    def size(self, path: str) -> int:
+        """Length in bytes."""
+        return self.stat(path).size
+
+    def exists(self, path: str) -> bool:
+        """Whether the object is there."""
+        try:
+            self.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def put(self, path: str, data: Buffer) -> None:
+        """Creates or replaces the object."""
+        full, content = self._full(path), bytes(as_byte_view(data))
+        self._write("write", path, lambda: self._pipe(full, content))
+
+    def put_if_absent(self, path: str, data: Buffer) -> bool:
+        """Creates the object with a conditional put, unless there is one."""
+        full, content = self._full(path), bytes(as_byte_view(data))
+        if self._protocol == "memory":
+            return _create_in_memory(self._fs, full, content)
+        conditions = create_only_arguments(self._protocol, type(self._fs))
+        if conditions is None:
+            return self._put_unsafely(path, content)
+        return self._write("create", path, lambda: self._create(full, content, conditions))
+
+    def open_output(self, path: str) -> OutputFile:
+        """Starts a multi-part upload, or a local file that is uploaded at close."""
+        full = self._full(path)
+        if self._protocol not in _OBJECT_STORES:
+            return SpooledOutput(
+                lambda name: self._write("write", path, lambda: self._put_file(name, full))
+            )
+        file = self._write(
+            "write", path, lambda: self._fs.open(full, "wb", block_size=UPLOAD_PART_BYTES)
+        )
+        return MultipartOutput(file, lambda action: self._write("write", path, action))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """All objects in the folder and below; on S3 page by page as they are asked for."""
+        folder = folder_prefix(prefix)
+        if self._protocol == "s3":
+            yield from self._list_s3(folder)
+            return
+        base = self._root + "/"
+        try:
+            found = self._read(
+                "list", prefix, lambda: self._uncached().find(base + folder, detail=True)
+            )
+        except FileNotFoundError:
+            return
+        for full, info in sorted(found.items()):
+            if info["type"] == "file" and full.startswith(base + folder):
+                yield ObjectInfo(full.removeprefix(base), int(info["size"]), _modified_ns(info))
+
+    def delete(self, path: str) -> None:
+        """Removes the object."""
+        full = self._full(path)
+        with contextlib.suppress(FileNotFoundError):
+            self._read("delete", path, lambda: self._fs.rm_file(full))
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Removes the objects: a thousand with one request on S3, concurrently elsewhere."""
+        if self._protocol != "s3":
+            with ThreadPoolExecutor(CONNECTIONS) as threads:
+                for _ in threads.map(self.delete, paths):
+                    pass
+            return
+        fulls = [self._full(path) for path in paths]
+        for start in range(0, len(fulls), s3_requests.MAX_KEYS_PER_DELETE):
+            batch = fulls[start : start + s3_requests.MAX_KEYS_PER_DELETE]
+            delete = partial(self._s3, s3_requests.delete_objects, batch)
+            self._write("delete", "", delete)
+
+    # ---- the connection
+
+    @property
+    def _fs(self) -> Any:
+        """The file system of this process: a forked one must not use its parent's sockets."""
+        if self._connection is None or self._connection[0] != os.getpid():
+            self._connection = (os.getpid(), *self._connect())
+        return self._connection[1]
+
+    @property
+    def _root(self) -> str:
+        _ = self._fs
+        assert self._connection is not None
+        return self._connection[2]
+
+    def _connect(self) -> tuple[Any, str]:
+        arguments = dict(self._options.arguments)
+        if self._protocol in _OBJECT_STORES:
+            arguments["use_listings_cache"] = False
+        if self._protocol == "s3":
+            config = {"max_pool_connections": CONNECTIONS, **arguments.get("config_kwargs", {})}
+            arguments["config_kwargs"] = config
+
+        def connect() -> tuple[Any, str]:
+            try:
+                fs, root = fsspec.core.url_to_fs(self._url, **arguments)
+            except ImportError as error:
+                scheme = self._url.partition(":")[0]
+                raise UnsupportedFeatureError(
+                    f"a package is missing for {scheme}:// tables", hint=str(error)
+                ) from None
+            except ValueError as error:
+                if "rotocol" not in str(error):
+                    raise
+                raise UnsupportedFeatureError(
+                    f"no file system is known for {self.uri!r}", hint="check the URI"
+                ) from None
+            return fs, root.rstrip("/")
+
+        return self._write("open", "", connect)
+
+    def _uncached(self) -> Any:
+        """The file system after it forgot what it knew; not every one can be told not to cache."""
+        fs = self._fs
+        fs.invalidate_cache()
+        return fs
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{check_path(path)}"
+
+    def _s3(self, request: Callable[..., Any], *arguments: Any) -> Any:
+        fs = self._fs
+        return fsspec.asyn.sync(fs.loop, request, fs, *arguments)
+
+    # ---- reading and writing
+
+    def _fetch(self, path: str, requests: Sequence[ByteRange]) -> Sequence[bytes]:
+        full = self._full(path)
+        starts = [request.start for request in requests]
+        ends = [request.end for request in requests]
+
+        def fetch() -> Sequence[bytes]:
+            answers: Sequence[bytes] = self._fs.cat_ranges(
+                [full] * len(requests), starts, ends, on_error="raise"
+            )
+            return answers
+
+        try:
+            answers = self._read("read", path, fetch)
+        except StorageError:
+            # Stores differ in how they refuse a range past the end; the size tells.
+            size = self.size(path)
+            if ends and max(ends) > size:
+                raise too_short(self.uri, path, min(starts), max(ends), size) from None
+            raise
+        for request, answer in zip(requests, answers, strict=True):
+            if len(answer) != request.num_bytes:
+                raise too_short(self.uri, path, request.start, request.end)
+        return answers
+
+    def _pipe(self, full: str, content: bytes) -> None:
+        fs = self._fs
+        if self._protocol not in _OBJECT_STORES:
+            fs.makedirs(full.rpartition("/")[0], exist_ok=True)
+        fs.pipe_file(full, content)
+
+    def _put_file(self, name: str, full: str) -> None:
+        fs = self._fs
+        fs.makedirs(full.rpartition("/")[0], exist_ok=True)
+        fs.put_file(name, full)
+
+    def _create(self, full: str, content: bytes, conditions: Mapping[str, Any]) -> bool:
+        """Whether the conditional put created the object."""
+        for attempt in range(1, CONFLICT_ATTEMPTS + 1):
+            try:
+                self._fs.pipe_file(full, content, **conditions)
+            except FileExistsError:
+                return False
+            except Exception as error:
+                codes = s3_requests.error_codes(error)
+                exists = type(error).__name__ == "ResourceExistsError"  # Azure's
+                if exists or codes & {"412", "PreconditionFailed"}:
+                    return False
+                if codes & {"501", "NotImplemented"}:
+                    raise UnsupportedFeatureError(
+                        "the store does not know conditional puts (If-None-Match), "
+                        "which safe commits need",
+                        where=self.uri,
+                    ) from None
+                # S3 asks to repeat a put that met another request for the same key.
+                conflict = codes & {"ConditionalRequestConflict", "OperationAborted"}
+                if not conflict or attempt == CONFLICT_ATTEMPTS:
+                    raise
+            else:
+                return True
+        raise AssertionError("unreachable")
+
+    def _put_unsafely(self, path: str, content: bytes) -> bool:
+        if not self._options.allow_unsafe_put:
+            raise UnsupportedFeatureError(
+                "this store cannot create an object only if it is absent, which safe commits need",
+                where=f"{self.uri}/{path}",
+                hint="with a single writer at a time, storage.allow_unsafe_put=true allows it",
+            )
+        if self.exists(path):
+            return False
+        self.put(path, content)
+        return True
+
+    def _list_s3(self, folder: str) -> Iterator[ObjectInfo]:
+        base = self._root + "/"
+        key_base = base.partition("/")[2]
+        if base.startswith("arn:"):
+            key_base = self._fs.split_path(base + "x")[1][:-1]
+        continuation = None
+        while True:
+            request = partial(self._s3, s3_requests.list_page, base + folder, continuation)
+            page = self._write("list", folder, request)
+            for entry in page.get("Contents", []):
+                if not entry["Key"].endswith("/"):  # consoles make such objects for folders
+                    path = entry["Key"].removeprefix(key_base)
+                    yield ObjectInfo(path, entry["Size"], _modified_ns(entry))
+            continuation = page.get("NextContinuationToken")
+            if not continuation:
+                return
+
+    # ---- errors
+
+    def _read(self, verb: str, path: str, action: Callable[[], _T]) -> _T:
+        """Runs the action; what is not there is a FileNotFoundError."""
+        return self._run(verb, path, action, absence_is_normal=True)
+
+    def _write(self, verb: str, path: str, action: Callable[[], _T]) -> _T:
+        """Runs the action; here a FileNotFoundError means that there is no such bucket."""
+        return self._run(verb, path, action, absence_is_normal=False)
+
+    def _run(
+        self, verb: str, path: str, action: Callable[[], _T], *, absence_is_normal: bool
+    ) -> _T:
+        # The error is raised after the handler, or it would carry the unscrubbed one as context.
+        try:
+            return action()
+        except LanceError:
+            raise
+        except Exception as error:  # noqa: BLE001 - backends raise anything; none may leak secrets
+            cause = error
+        if isinstance(cause, FileNotFoundError) and absence_is_normal:
+            raise missing(self.uri, path) from self._options.safe_cause(cause)
+        told = self._options.scrub(f"{type(cause).__name__}: {cause}")
+        raise StorageError(
+            f"cannot {verb}: {' '.join(told.split())}",
+            where=f"{self.uri}/{path}".rstrip("/"),
+            hint=_HINTS.get(type(cause).__name__, ""),
+        ) from self._options.safe_cause(cause)
+
+
+def create_only_arguments(protocol: str, filesystem: type) -> Mapping[str, Any] | None:
+    """What makes ``pipe_file`` of this file system create only; None if nothing is known to.
+
+    Arguments a file system does not know are ignored or lost on the way, and the put would
+    overwrite: so only those in its signature count.
+
+    Raises:
+        UnsupportedFeatureError: The installed package is too old.
+    """
+    if protocol not in _OBJECT_STORES:
+        return None
+    method = getattr(filesystem, "_pipe_file", None) or filesystem.pipe_file  # type: ignore[attr-defined]
+    known = inspect.signature(method).parameters
+    wanted = {"abfs": {"overwrite": False}}.get(protocol, {"mode": "create"})
+    if protocol == "s3" and _botocore_version() < _BOTOCORE_WITH_CREATE:
+        known = {}  # type: ignore[assignment]
+    if not wanted.keys() <= known.keys():
+        raise UnsupportedFeatureError(
+            f"the installed {filesystem.__module__.partition('.')[0]} cannot create an object "
+            "only if it is absent, which safe commits need",
+            hint="install a newer one (and botocore 1.35.20 or newer for S3)",
+        )
+    return wanted
+
+
+def _botocore_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in importlib.metadata.version("botocore").split(".")[:3])
+
+
+def _create_in_memory(fs: Any, full: str, content: bytes) -> bool:
+    """Fsspec's own exclusive mode looks first and writes then; setdefault is one step."""
+    file = MemoryFile(fs, full, content)
+    created: bool = fs.store.setdefault(full, file) is file
+    return created
+
+
+def _is_invalid_range(error: BaseException) -> bool:
+    return bool(s3_requests.error_codes(error) & {"InvalidRange", "416"})
+
+
+def _modified_ns(info: Mapping[str, Any]) -> int:
+    """The time of the last change, from whatever the file system calls it; 0 if unknown."""
+    for name in ("LastModified", "last_modified", "mtime", "updated", "created"):
+        value = info.get(name)
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = datetime.fromisoformat(value)
+        if isinstance(value, datetime):
+            aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+            return int(aware.timestamp() * 1_000_000) * 1000
+        if isinstance(value, int | float):
+            return int(value * 1_000_000) * 1000
+    return 0

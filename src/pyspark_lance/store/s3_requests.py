@@ -1,0 +1,93 @@
+"""Requests to S3 that fsspec's interface has no words for, or needs two of.
+
+Coroutines over the client of an ``s3fs.S3FileSystem``; the caller runs them on the file system's
+event loop and translates their errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Bodies break off now and then, after the client's own retries are over.
+_READ_ATTEMPTS = 3
+MAX_KEYS_PER_DELETE = 1000
+
+
+async def get_object(fs: Any, full: str, last_bytes: int | None = None) -> tuple[bytes, int]:
+    """The object, or its last bytes, and its size, in one request.
+
+    Args:
+        fs: The file system.
+        full: Bucket and key.
+        last_bytes: How many bytes of the end; None for all. Must not be 0.
+    """
+    bucket, key, _ = fs.split_path(full)
+    wanted = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}
+    attempt = 1
+    while True:
+        answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, **wanted, **fs.req_kw)
+        try:
+            content = await answer["Body"].read()
+        except Exception:
+            if attempt == _READ_ATTEMPTS:
+                raise
+            attempt += 1
+            continue
+        finally:
+            answer["Body"].close()
+        total = str(answer.get("ContentRange", "")).rpartition("/")[2]
+        return content, int(total) if total.isdecimal() else len(content)
+
+
+async def head_object(fs: Any, full: str) -> Mapping[str, Any]:
+    """Size and time of change; a missing object costs no second request."""
+    bucket, key, _ = fs.split_path(full)
+    answer: Mapping[str, Any] = await fs._call_s3(
+        "head_object", Bucket=bucket, Key=key, **fs.req_kw
+    )
+    return answer
+
+
+async def list_page(fs: Any, full_prefix: str, continuation: str | None) -> Mapping[str, Any]:
+    """One page of the listing, with ``Contents`` and perhaps ``NextContinuationToken``."""
+    bucket, _, prefix = full_prefix.partition("/")
+    if bucket.startswith("arn:"):  # the name of an access point contains a slash
+        bucket, prefix, _ = fs.split_path(full_prefix)
+    following = {"ContinuationToken": continuation} if continuation else {}
+    page: Mapping[str, Any] = await fs._call_s3(
+        "list_objects_v2", Bucket=bucket, Prefix=prefix, **following, **fs.req_kw
+    )
+    return page
+
+
+async def delete_objects(fs: Any, fulls: Sequence[str]) -> None:
+    """Removes up to ``MAX_KEYS_PER_DELETE`` objects of one bucket.
+
+    Raises:
+        OSError: Some were not removed.
+    """
+    bucket = fs.split_path(fulls[0])[0]
+    keys = [{"Key": fs.split_path(full)[1]} for full in fulls]
+    answer = await fs._call_s3(
+        "delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True}, **fs.req_kw
+    )
+    failed = answer.get("Errors", [])
+    if failed:
+        first = failed[0]
+        raise OSError(
+            f"{len(failed)} of {len(keys)} objects were not removed; "
+            f"{first.get('Key')}: {first.get('Code')}"
+        )
+
+
+def error_codes(error: BaseException | None) -> set[str]:
+    """S3's error codes and HTTP statuses anywhere in the chain of causes."""
+    codes: set[str] = set()
+    while error is not None:
+        answer = getattr(error, "response", None)
+        if isinstance(answer, Mapping):
+            codes.add(str(answer.get("Error", {}).get("Code", "")))
+            codes.add(str(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", "")))
+        error = error.__cause__ or error.__context__
+    return codes
