@@ -1,0 +1,83 @@
+"""ArrayDecoder: decodes any row range of one page, touching only the bytes it needs.
+
+All checks that need no values are made when a decoder is built; those on values when they are
+decoded. Everything that is allocated is bounded by the range asked for or by the page's buffers.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.v2_0.page_buffers import BufferSlice
+
+MAX_ARRAY_BYTES = (1 << 31) - 1
+"""No decoded range may be larger; 32-bit offsets end here as well."""
+
+
+class ArrayDecoder(Protocol):
+    """One node of an encoding tree.
+
+    Attributes:
+        data_type: The Arrow storage type of the values.
+        num_values: Values of the page at this node.
+        has_bits: Whether some buffer holds bits; ranges must then start at a multiple of 8.
+    """
+
+    data_type: pa.DataType
+    num_values: int
+    has_bits: bool
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """What ``decode(start, end)`` reads, as far as that is known before reading."""
+
+    def decode(self, start: int, end: int) -> pa.Array:
+        """The values ``start`` to ``end``, as an array of offset 0.
+
+        Raises:
+            CorruptFileError: The bytes contradict the format.
+        """
+
+
+class AllNullDecoder:
+    """Nullable.all_nulls: no buffers."""
+
+    def __init__(self, data_type: pa.DataType, num_values: int) -> None:
+        self.data_type, self.num_values, self.has_bits = data_type, num_values, False
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """Nothing."""
+        return []
+
+    def decode(self, start: int, end: int) -> pa.Array:
+        """Nulls."""
+        check_array_bytes(self.data_type, end - start)
+        return pa.nulls(end - start, self.data_type)
+
+
+def bit_width_of(data_type: pa.DataType) -> int:
+    """Bits of one value of a fixed-width type; 0 for the types of variable width and null."""
+    types = pa.types
+    if types.is_fixed_size_list(data_type):
+        return int(data_type.list_size) * bit_width_of(data_type.value_type)
+    if types.is_struct(data_type):
+        return sum(bit_width_of(child.type) for child in data_type)
+    if types.is_dictionary(data_type):
+        return bit_width_of(data_type.index_type)
+    has_width = (
+        types.is_primitive(data_type)
+        or types.is_fixed_size_binary(data_type)
+        or types.is_decimal(data_type)
+    )
+    return int(data_type.bit_width) if has_width else 0
+
+
+def check_array_bytes(data_type: pa.DataType, num_values: int) -> None:
+    """Refuses ranges whose size comes from a damaged count and not from stored bytes."""
+    num_bytes = num_values * max(bit_width_of(data_type), 1) // 8
+    require(
+        num_bytes <= MAX_ARRAY_BYTES,
+        f"{num_values} values of {data_type} take {num_bytes} bytes, more than one array may have",
+    )

@@ -1,0 +1,248 @@
+"""ArrayEncoding trees of 2.0 pages: from a description to decoders, from arrays to descriptions.
+
+Source: file-format.md sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.v2_0.array_decoder import AllNullDecoder, ArrayDecoder
+from pyspark_lance.codec.v2_0.bit_packed import BitpackedDecoder, BitpackedForNonNegDecoder
+from pyspark_lance.codec.v2_0.dictionary import (
+    DictionaryArrayDecoder,
+    PlainDictionaryDecoder,
+    plain_dictionary,
+    with_null_item,
+)
+from pyspark_lance.codec.v2_0.fixed_size_list import FixedSizeListDecoder
+from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder, encode_bitmap, encode_flat
+from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
+from pyspark_lance.codec.v2_0.nullable import SomeNullsDecoder
+from pyspark_lance.codec.v2_0.packed_struct import PackedStructDecoder
+from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, PageBuffers, validity_of
+from pyspark_lance.codec.v2_0.variable_width import (
+    BinaryDecoder,
+    EndPositions,
+    FixedSizeBinaryDecoder,
+    FsstDecoder,
+    encode_binary,
+    is_variable_type,
+)
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.proto import encodings_v2_0_pb2 as pb
+
+_INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
+_MAX_VALUES = 1 << 48
+
+
+def parse_array_encoding(data: bytes) -> pb.ArrayEncoding:
+    """The tree of a page.
+
+    Raises:
+        CorruptFileError: The bytes are no such message.
+    """
+    try:
+        return pb.ArrayEncoding.FromString(data)
+    except DecodeError as error:
+        raise CorruptFileError("the page encoding is not a readable message") from error
+
+
+def make_decoder(
+    encoding: pb.ArrayEncoding, data_type: pa.DataType, num_values: int, buffers: PageBuffers
+) -> ArrayDecoder:
+    """A decoder for a page of leaf values.
+
+    Args:
+        encoding: The tree; List and SimpleStruct are not for this function.
+        data_type: Arrow storage type of the values.
+        num_values: Values in the page.
+        buffers: The buffers of the page.
+
+    Raises:
+        CorruptFileError: The tree does not fit the type or the buffers.
+        UnsupportedFeatureError: An encoding that is not implemented.
+    """
+    require(num_values < _MAX_VALUES, f"a page cannot hold {num_values} values")
+    kind = encoding.WhichOneof("array_encoding")
+    if kind == "nullable":
+        return _make_nullable(encoding.nullable, data_type, num_values, buffers)
+    if kind == "flat":
+        return FlatDecoder(encoding.flat, data_type, num_values, buffers)
+    if kind == "fixed_size_list":
+        return _make_fixed_size_list(encoding.fixed_size_list, data_type, num_values, buffers)
+    if kind == "binary":
+        return _make_binary(encoding.binary, data_type, num_values, buffers)
+    if kind == "fsst":
+        inner = encoding.fsst.binary
+        require(inner.HasField("binary"), "FSST codes are not stored as Binary")
+        codes = _make_binary(inner.binary, data_type, num_values, buffers)
+        return FsstDecoder(codes, encoding.fsst.symbol_table)
+    if kind == "dictionary":
+        return _make_dictionary(encoding.dictionary, data_type, num_values, buffers)
+    if kind == "packed_struct":
+        return PackedStructDecoder(encoding.packed_struct, data_type, num_values, buffers)
+    if kind == "bitpacked":
+        return BitpackedDecoder(encoding.bitpacked, data_type, num_values, buffers)
+    if kind == "bitpacked_for_non_neg":
+        packed = encoding.bitpacked_for_non_neg
+        return BitpackedForNonNegDecoder(packed, data_type, num_values, buffers)
+    if kind == "fixed_size_binary":
+        strings = encoding.fixed_size_binary
+        num_bytes = num_values * strings.byte_width
+        data = FlatBuffer(_flat_of(strings.bytes, 8), num_bytes, buffers)
+        return FixedSizeBinaryDecoder(data, strings.byte_width, data_type, num_values)
+    return unsupported(f"the 2.0 encoding {kind} is not implemented for {data_type}")
+
+
+def make_list_decoder(
+    encoding: pb.ArrayEncoding, num_values: int, buffers: PageBuffers
+) -> ListOffsetsDecoder:
+    """A decoder for a page of list offsets.
+
+    Raises:
+        CorruptFileError: The page is none, or does not fit its buffers.
+    """
+    require(num_values < _MAX_VALUES, f"a page cannot hold {num_values} values")
+    kind = encoding.WhichOneof("array_encoding")
+    require(kind == "list", f"a List page is expected, found {kind}")
+    flat = _flat_of(encoding.list.offsets, 64)
+    offsets = FlatDecoder(flat, pa.uint64(), num_values, buffers)
+    return ListOffsetsDecoder(encoding.list, offsets)
+
+
+def encode_array(
+    array: pa.Array, collector: BufferCollector, blank: NDArray[np.bool_] | None = None
+) -> pb.ArrayEncoding:
+    """The tree of a leaf array; null slots are written as zeros or empty.
+
+    Args:
+        array: Fixed width, string, binary, null, dictionary, or a fixed size list of fixed-width
+            values; may be a slice.
+        collector: Takes the buffers.
+        blank: True for slots below a null list, whose content is dropped too.
+
+    Raises:
+        UnsupportedFeatureError: A dictionary has no room for null.
+    """
+    data_type = array.type
+    types = pa.types
+    if types.is_dictionary(data_type):
+        indices, items = with_null_item(array)
+        return _encode_dictionary(encode_array(indices, collector), items, collector)
+    validity = validity_of(array)
+    if validity is not None:
+        blank = ~validity if blank is None else blank | ~validity
+    if is_variable_type(data_type):
+        return _encode_strings(array, blank, collector)
+    if types.is_null(data_type) or (validity is not None and not validity.any()):
+        return pb.ArrayEncoding(nullable=pb.Nullable(all_nulls=pb.Empty()))
+    bitmap = None if validity is None else encode_bitmap(validity, collector)
+    if types.is_fixed_size_list(data_type):
+        values = _encode_fixed_size_list(array, blank, collector)
+    else:
+        values = encode_flat(array, blank, collector)
+    if bitmap is None:
+        no_nulls = pb.Nullable.NoNulls(values=values)
+        return pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=no_nulls))
+    some_nulls = pb.Nullable.SomeNulls(validity=bitmap, values=values)
+    return pb.ArrayEncoding(nullable=pb.Nullable(some_nulls=some_nulls))
+
+
+def _make_nullable(
+    nullable: pb.Nullable, data_type: pa.DataType, num_values: int, buffers: PageBuffers
+) -> ArrayDecoder:
+    kind = nullable.WhichOneof("nullability")
+    if kind == "all_nulls":
+        return AllNullDecoder(data_type, num_values)
+    if kind == "no_nulls":
+        return make_decoder(nullable.no_nulls.values, data_type, num_values, buffers)
+    require(kind == "some_nulls", "a Nullable encoding says nothing")
+    flat = _flat_of(nullable.some_nulls.validity, 1)
+    validity = FlatDecoder(flat, pa.bool_(), num_values, buffers)
+    values = make_decoder(nullable.some_nulls.values, data_type, num_values, buffers)
+    return SomeNullsDecoder(validity, values)
+
+
+def _make_fixed_size_list(
+    message: pb.FixedSizeList, data_type: pa.DataType, num_values: int, buffers: PageBuffers
+) -> ArrayDecoder:
+    is_list = bool(pa.types.is_fixed_size_list(data_type))
+    require(is_list, f"fixed size lists are stored for the type {data_type}")
+    num_items = num_values * message.dimension
+    items = make_decoder(message.items, data_type.value_type, num_items, buffers)
+    return FixedSizeListDecoder(message.dimension, data_type, num_values, items)
+
+
+def _make_binary(
+    message: pb.Binary, data_type: pa.DataType, num_values: int, buffers: PageBuffers
+) -> BinaryDecoder:
+    positions = FlatDecoder(_flat_of(message.indices, 64), pa.uint64(), num_values, buffers)
+    ends = EndPositions(positions, message.null_adjustment)
+    data = FlatBuffer(_flat_of(message.bytes, 8), 0, buffers)
+    return BinaryDecoder(ends, data, data_type, num_values)
+
+
+def _make_dictionary(
+    message: pb.Dictionary, data_type: pa.DataType, num_values: int, buffers: PageBuffers
+) -> ArrayDecoder:
+    num_items = message.num_dictionary_items
+    if pa.types.is_dictionary(data_type):
+        items = make_decoder(message.items, data_type.value_type, num_items, buffers)
+        indices = make_decoder(message.indices, data_type.index_type, num_values, buffers)
+        return DictionaryArrayDecoder(indices, items, data_type)
+    bits = _flat_of(message.indices, None).bits_per_value
+    require(bits in _INDEX_TYPES, f"dictionary indices of {bits} bits")
+    items = make_decoder(message.items, data_type, num_items, buffers)
+    indices = make_decoder(message.indices, _INDEX_TYPES[bits], num_values, buffers)
+    return PlainDictionaryDecoder(indices, items)
+
+
+def _flat_of(encoding: pb.ArrayEncoding, bits: int | None) -> pb.Flat:
+    """The Flat that lies below a NoNulls wrapper, if there is one."""
+    while encoding.HasField("nullable") and encoding.nullable.HasField("no_nulls"):
+        encoding = encoding.nullable.no_nulls.values
+    kind = encoding.WhichOneof("array_encoding")
+    if kind != "flat":
+        unsupported(f"the 2.0 encoding {kind} is not implemented where Flat is expected")
+    found = encoding.flat.bits_per_value
+    require(bits in (None, found), f"{bits} bits per value are expected, found {found}")
+    return encoding.flat
+
+
+def _encode_strings(
+    array: pa.Array, blank: NDArray[np.bool_] | None, collector: BufferCollector
+) -> pb.ArrayEncoding:
+    """As pylance does it: a dictionary for few distinct strings, plain otherwise."""
+    found = plain_dictionary(array) if pa.types.is_string(array.type) else None
+    if found is None:
+        return encode_binary(array, blank, collector)
+    numbers, items = found
+    return _encode_dictionary(encode_array(pa.array(numbers), collector), items, collector)
+
+
+def _encode_dictionary(
+    indices: pb.ArrayEncoding, items: pa.Array, collector: BufferCollector
+) -> pb.ArrayEncoding:
+    if is_variable_type(items.type):
+        validity = validity_of(items)
+        encoded = encode_binary(items, None if validity is None else ~validity, collector)
+    else:
+        encoded = encode_array(items, collector)
+    return pb.ArrayEncoding(
+        dictionary=pb.Dictionary(indices=indices, items=encoded, num_dictionary_items=len(items))
+    )
+
+
+def _encode_fixed_size_list(
+    array: pa.Array, blank: NDArray[np.bool_] | None, collector: BufferCollector
+) -> pb.ArrayEncoding:
+    dimension = array.type.list_size
+    items = array.values.slice(array.offset * dimension, len(array) * dimension)
+    item_blank = None if blank is None else np.repeat(blank, dimension)
+    encoded = encode_array(items, collector, item_blank)
+    return pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=dimension, items=encoded))

@@ -1,0 +1,179 @@
+"""Flat: values of equal width in Arrow's own layout, so that a slice of the file is an array.
+
+The whole buffer may be compressed; then it is decompressed once and kept.
+
+Source: file-format.md sections 3.1, 5.1 and 5.2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.compressive.block_compression import LZ4, ZSTD, decompress
+from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
+from pyspark_lance.codec.v2_0.page_buffers import (
+    BufferCollector,
+    BufferSlice,
+    PageBuffers,
+    bit_slice,
+)
+from pyspark_lance.proto import encodings_v2_0_pb2 as pb
+
+_SCHEMES = {"": None, "none": None, "lz4": LZ4, "zstd": ZSTD}
+_MAX_ARROW_ALIGNMENT = 8
+
+
+class FlatBuffer:
+    """The bytes of a Flat encoding, compressed or not.
+
+    Args:
+        message: The encoding.
+        num_bytes: How many bytes the values need; more is tolerated.
+        buffers: The buffers of the page.
+
+    Attributes:
+        stored_size: Bytes of the buffer in the file.
+
+    Raises:
+        CorruptFileError: The buffer is missing or too short.
+    """
+
+    def __init__(self, message: pb.Flat, num_bytes: int, buffers: PageBuffers) -> None:
+        require(
+            message.buffer.buffer_type == 0,
+            f"a page buffer is expected, found buffer type {message.buffer.buffer_type}",
+        )
+        self._index = message.buffer.buffer_index
+        self._buffers = buffers
+        self.stored_size = buffers.size(self._index)
+        scheme = message.compression.scheme
+        if scheme not in _SCHEMES:
+            unsupported(f"the compression {scheme!r} is not implemented")
+        self._scheme = _SCHEMES[scheme]
+        self._decompressed: pa.Buffer | None = None
+        if self._scheme is None:
+            require(
+                self.stored_size >= num_bytes,
+                f"buffer {self._index} has {self.stored_size} bytes, its values need {num_bytes}",
+            )
+
+    @property
+    def known_size(self) -> int | None:
+        """Bytes of all values; None while they are still compressed."""
+        if self._scheme is None:
+            return self.stored_size
+        return None if self._decompressed is None else int(self._decompressed.size)
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """What reading these bytes takes from the page."""
+        if self._scheme is None:
+            return [BufferSlice(self._index, start, end)]
+        if self._decompressed is None:
+            return [BufferSlice(self._index, 0, self.stored_size)]
+        return []
+
+    def read(self, start: int, end: int) -> pa.Buffer:
+        """The bytes ``start`` to ``end`` of the values; a view if they are not compressed.
+
+        Raises:
+            CorruptFileError: There are not so many, or they cannot be decompressed.
+        """
+        if self._scheme is None:
+            self._check_end(end, self.stored_size)
+            return self._buffers.read(BufferSlice(self._index, start, end))
+        if self._decompressed is None:
+            stored = self._buffers.read(BufferSlice(self._index, 0, self.stored_size))
+            plain = decompress(self._scheme, np.frombuffer(stored, np.uint8))
+            self._decompressed = pa.py_buffer(plain)
+        self._check_end(end, self._decompressed.size)
+        return self._decompressed.slice(start, end - start)
+
+    def _check_end(self, end: int, size: int) -> None:
+        require(end <= size, f"buffer {self._index} holds {size} bytes, {end} are wanted")
+
+
+class FlatDecoder:
+    """Flat: any fixed width, 1 bit or whole bytes."""
+
+    def __init__(
+        self, message: pb.Flat, data_type: pa.DataType, num_values: int, buffers: PageBuffers
+    ) -> None:
+        bits = message.bits_per_value
+        require(
+            bits > 0 and bits == bit_width_of(data_type) and not pa.types.is_nested(data_type),
+            f"values of {bits} bits are stored for the type {data_type}",
+        )
+        if bits != 1 and bits % 8:
+            unsupported(f"flat values of {bits} bits are not implemented")
+        self.data_type, self.num_values, self.has_bits = data_type, num_values, bits == 1
+        self._bits = bits
+        self._alignment = min(bits // 8 & -(bits // 8), _MAX_ARROW_ALIGNMENT)
+        self._buffer = FlatBuffer(message, -(-num_values * bits // 8), buffers)
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """One slice."""
+        return self._buffer.slices(*self._bytes(start, end))
+
+    def decode(self, start: int, end: int) -> pa.Array:
+        """An array on top of the stored bytes."""
+        data = self.decode_buffer(start, end)
+        return pa.Array.from_buffers(self.data_type, end - start, [None, data])
+
+    def decode_buffer(self, start: int, end: int) -> pa.Buffer:
+        """The values alone, aligned as Arrow wants it."""
+        data = self._buffer.read(*self._bytes(start, end))
+        if self._alignment > 1 and data.address % self._alignment:
+            return pa.py_buffer(data.to_pybytes())
+        return data
+
+    def _bytes(self, start: int, end: int) -> tuple[int, int]:
+        return start * self._bits // 8, -(-end * self._bits // 8)
+
+
+def encode_flat(
+    array: pa.Array, blank: NDArray[np.bool_] | None, collector: BufferCollector
+) -> pb.ArrayEncoding:
+    """Flat of a fixed-width array.
+
+    Args:
+        array: Any primitive, boolean, decimal or fixed size binary array; may be a slice.
+        blank: True for slots that are written as zeros, whatever they hold.
+        collector: Takes the buffer; a view of the array unless something is blank.
+    """
+    bits = bit_width_of(array.type)
+    if bits == 1:
+        data = _bits_of(array, blank)
+    else:
+        data = _bytes_of(array, bits // 8, blank)
+    buffer = pb.Buffer(buffer_index=collector.add(data))
+    return pb.ArrayEncoding(flat=pb.Flat(bits_per_value=bits, buffer=buffer))
+
+
+def encode_bitmap(bits: NDArray[np.bool_], collector: BufferCollector) -> pb.ArrayEncoding:
+    """Flat of one bit per value."""
+    index = collector.add(np.packbits(bits, bitorder="little"))
+    return pb.ArrayEncoding(flat=pb.Flat(bits_per_value=1, buffer=pb.Buffer(buffer_index=index)))
+
+
+def _bits_of(array: pa.Array, blank: NDArray[np.bool_] | None) -> NDArray[np.uint8]:
+    data = bit_slice(array.buffers()[1], array.offset, len(array))
+    if blank is None:
+        return data
+    return data & np.packbits(~blank, bitorder="little")
+
+
+def _bytes_of(array: pa.Array, width: int, blank: NDArray[np.bool_] | None) -> NDArray[np.generic]:
+    count = len(array)
+    stored = array.buffers()[1]
+    if stored is None or count == 0:
+        return np.zeros(count * width, np.uint8)
+    start = array.offset * width
+    data: NDArray[np.generic] = np.frombuffer(stored, np.uint8)[start : start + count * width]
+    if blank is None:
+        return data
+    word = next(size for size in (8, 4, 2, 1) if width % size == 0)
+    rows = data.view(f"<u{word}").reshape(count, width // word)
+    return np.where(blank[:, np.newaxis], np.zeros(1, rows.dtype), rows).reshape(-1)

@@ -1,0 +1,62 @@
+"""List: the end positions of lists whose items are another column.
+
+Source: file-format.md section 5.1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.v2_0.flat import FlatDecoder
+from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, BufferSlice, validity_of
+from pyspark_lance.codec.v2_0.variable_width import (
+    EndPositions,
+    Ends,
+    borders_of,
+    encode_positions,
+)
+from pyspark_lance.proto import encodings_v2_0_pb2 as pb
+
+_MAX_ITEMS = 1 << 62
+
+
+class ListOffsetsDecoder:
+    """The lists of one page.
+
+    Attributes:
+        num_values: Lists in the page.
+        num_items: Items that belong to the page.
+    """
+
+    def __init__(self, message: pb.List, offsets: FlatDecoder) -> None:
+        self.num_values, self.num_items = offsets.num_values, message.num_items
+        require(message.num_items < _MAX_ITEMS, f"a page counts {message.num_items} list items")
+        self._ends = EndPositions(offsets, message.null_offset_adjustment)
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """The offsets, and the one before."""
+        return self._ends.slices(start, end)
+
+    def decode(self, start: int, end: int) -> Ends:
+        """Borders of the lists ``start`` to ``end``, counted from the first item of the page."""
+        return self._ends.decode(start, end, self.num_items)
+
+
+def encode_list_offsets(array: pa.Array, collector: BufferCollector) -> pb.ArrayEncoding:
+    """List of an array whose null lists have no items; it may be a slice."""
+    borders = borders_of(array).astype(np.int64)
+    num_items = int(borders[-1] - borders[0])
+    positions: NDArray[np.uint64] = (borders[1:] - borders[0]).astype("<u8")
+    validity = validity_of(array)
+    if validity is not None:
+        positions[~validity] += np.uint64(num_items + 1)
+    return pb.ArrayEncoding(
+        list=pb.List(
+            offsets=encode_positions(positions, collector),
+            null_offset_adjustment=num_items + 1,
+            num_items=num_items,
+        )
+    )

@@ -1,0 +1,263 @@
+"""Binary, Fsst and FixedSizeBinary: strings and binaries of every offset width.
+
+Binary keeps the end of every value; a null has the null adjustment added to its end, so one array
+of u64 says both where a value is and whether it is there.
+
+Source: file-format.md sections 5.1 and 5.2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
+from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder
+from pyspark_lance.codec.v2_0.page_buffers import (
+    BufferCollector,
+    BufferSlice,
+    validity_of,
+)
+from pyspark_lance.codec.values import VariableWidthValues
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.proto import encodings_v2_0_pb2 as pb
+
+_INT32_MAX = (1 << 31) - 1
+
+
+class Ends(NamedTuple):
+    """Borders of consecutive values and which of them are null.
+
+    Attributes:
+        borders: int64, one more than values; ascending.
+        validity: True where a value is valid; None when all are.
+    """
+
+    borders: NDArray[np.int64]
+    validity: NDArray[np.bool_] | None
+
+
+class EndPositions:
+    """The u64 end positions that Binary and List have in common.
+
+    Args:
+        positions: Decodes them.
+        null_adjustment: What a null has been raised by.
+    """
+
+    def __init__(self, positions: FlatDecoder, null_adjustment: int) -> None:
+        self._positions, self._adjustment = positions, null_adjustment
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """The positions, and the one before, which is where the first value starts."""
+        return self._positions.slices(max(start - 1, 0), end)
+
+    def decode(self, start: int, end: int, limit: int | None) -> Ends:
+        """Borders of the values ``start`` to ``end``.
+
+        Args:
+            start: First value.
+            end: End of the values.
+            limit: What no border may exceed; None if it is checked later.
+
+        Raises:
+            CorruptFileError: The borders do not ascend or exceed the limit.
+        """
+        if start == end:
+            return Ends(np.zeros(1, np.int64), None)
+        first = max(start - 1, 0)
+        stored = np.frombuffer(self._positions.decode_buffer(first, end), "<u8")
+        borders, validity = stored, None
+        if self._adjustment and int(stored.max()) >= self._adjustment:
+            is_null = stored >= self._adjustment
+            borders = stored - is_null * np.uint64(self._adjustment)
+            validity = ~is_null[start - first :]
+        if start == 0:
+            borders = np.concatenate([np.zeros(1, np.uint64), borders])
+        ascending = not (borders[1:] < borders[:-1]).any()
+        require(ascending, "the end positions of consecutive values do not ascend")
+        last = int(borders[-1])
+        require(
+            last <= (np.iinfo(np.int64).max if limit is None else limit),
+            f"a value ends at {last}, behind the {limit} that are stored",
+        )
+        return Ends(borders.view("<i8"), validity)
+
+
+class VariableSlices(NamedTuple):
+    """Values before they become an array: ``ends`` count from the start of ``data``."""
+
+    ends: Ends
+    data: pa.Buffer
+
+
+class BinaryDecoder:
+    """Binary: end positions and the bytes of all values."""
+
+    def __init__(
+        self, ends: EndPositions, data: FlatBuffer, data_type: pa.DataType, num_values: int
+    ) -> None:
+        check_variable_type(data_type)
+        self.data_type, self.num_values, self.has_bits = data_type, num_values, False
+        self._ends, self._data = ends, data
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """The end positions, and all bytes if most of the page is wanted."""
+        slices = self._ends.slices(start, end)
+        if 2 * (end - start) >= self.num_values:
+            slices += self._data.slices(0, self._data.stored_size)
+        return slices
+
+    def decode(self, start: int, end: int) -> pa.Array:
+        """Offsets made of the end positions, over the stored bytes."""
+        ends, data = self.decode_slices(start, end)
+        return variable_array(self.data_type, ends, data)
+
+    def decode_slices(self, start: int, end: int) -> VariableSlices:
+        """Borders from 0 on, and the bytes they point into."""
+        ends = self._ends.decode(start, end, self._data.known_size)
+        first, last = int(ends.borders[0]), int(ends.borders[-1])
+        return VariableSlices(ends, self._data.read(first, last))
+
+
+class FsstDecoder:
+    """Fsst: a Binary whose bytes are codes of a symbol table."""
+
+    def __init__(self, codes: BinaryDecoder, symbol_table: bytes) -> None:
+        self.data_type, self.num_values, self.has_bits = codes.data_type, codes.num_values, False
+        self._codes, self._table_bytes = codes, symbol_table
+        self._table: SymbolTable | None = None
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """Those of the codes."""
+        return self._codes.slices(start, end)
+
+    def decode(self, start: int, end: int) -> pa.Array:
+        """The text of the codes."""
+        ends, data = self._codes.decode_slices(start, end)
+        if self._table is None:
+            self._table = SymbolTable.from_bytes(self._table_bytes)
+        codes = VariableWidthValues(end - start, ends.borders - ends.borders[0], data)
+        text = decode_fsst(codes, self._table)
+        borders = text.offsets.astype(np.int64, copy=False)
+        return variable_array(self.data_type, Ends(borders, ends.validity), text.data)
+
+
+class FixedSizeBinaryDecoder:
+    """FixedSizeBinary: strings that all have the same length."""
+
+    def __init__(
+        self, data: FlatBuffer, byte_width: int, data_type: pa.DataType, num_values: int
+    ) -> None:
+        check_variable_type(data_type)
+        self.data_type, self.num_values, self.has_bits = data_type, num_values, False
+        self._data, self._width = data, byte_width
+
+    def slices(self, start: int, end: int) -> list[BufferSlice]:
+        """One slice."""
+        return self._data.slices(start * self._width, end * self._width)
+
+    def decode(self, start: int, end: int) -> pa.Array:
+        """Offsets by counting, over the stored bytes."""
+        data = self._data.read(start * self._width, end * self._width)
+        borders = np.arange(end - start + 1, dtype=np.int64) * self._width
+        return variable_array(self.data_type, Ends(borders, None), data)
+
+
+def variable_array(data_type: pa.DataType, ends: Ends, data: pa.Buffer) -> pa.Array:
+    """A string or binary array; ``data`` starts at the first border."""
+    borders = ends.borders
+    count = len(borders) - 1
+    if is_large(data_type):
+        offsets = borders - borders[0] if borders[0] else borders
+    else:
+        if int(borders[-1] - borders[0]) > _INT32_MAX:
+            raise UnsupportedFeatureError(
+                f"{count} values of {data_type} hold more than 2 GiB",
+                hint="read fewer rows at a time",
+            )
+        offsets = np.empty(count + 1, np.int32)
+        np.subtract(borders, borders[0], out=offsets, casting="unsafe")
+    bitmap = None
+    if ends.validity is not None:
+        bitmap = pa.py_buffer(np.packbits(ends.validity, bitorder="little"))
+    return pa.Array.from_buffers(data_type, count, [bitmap, pa.py_buffer(offsets), data])
+
+
+def encode_binary(
+    array: pa.Array, blank: NDArray[np.bool_] | None, collector: BufferCollector
+) -> pb.ArrayEncoding:
+    """Binary of a string or binary array.
+
+    Args:
+        array: May be a slice.
+        blank: True for slots written as empty, whatever they hold; they include the nulls.
+        collector: Takes end positions and bytes.
+    """
+    validity = validity_of(array)
+    if blank is not None and bool((np.diff(borders_of(array))[blank] > 0).any()):
+        array = pc.if_else(pa.array(blank), pa.scalar(b"").cast(array.type), array)
+    borders = borders_of(array)
+    first, last = int(borders[0]), int(borders[-1])
+    stored = array.buffers()[2]
+    data = b"" if stored is None else memoryview(stored)[first:last]
+    adjustment = last - first + 1
+    positions = (borders[1:] - first).astype("<u8")
+    if validity is not None:
+        positions[~validity] += np.uint64(adjustment)
+    return pb.ArrayEncoding(
+        binary=pb.Binary(
+            indices=encode_positions(positions, collector),
+            bytes=pb.ArrayEncoding(
+                flat=pb.Flat(bits_per_value=8, buffer=pb.Buffer(buffer_index=collector.add(data)))
+            ),
+            null_adjustment=adjustment,
+        )
+    )
+
+
+def encode_positions(positions: NDArray[np.uint64], collector: BufferCollector) -> pb.ArrayEncoding:
+    """Nullable.no_nulls(Flat 64) of end positions."""
+    buffer = pb.Buffer(buffer_index=collector.add(positions))
+    flat = pb.ArrayEncoding(flat=pb.Flat(bits_per_value=64, buffer=buffer))
+    return pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=pb.Nullable.NoNulls(values=flat)))
+
+
+def borders_of(array: pa.Array) -> NDArray[np.signedinteger]:
+    """The offsets of a string, binary or list array; views of its buffer."""
+    dtype = np.dtype(np.int64 if is_large(array.type) else np.int32)
+    stored = array.buffers()[1]
+    if stored is None or stored.size == 0:
+        return np.zeros(1, dtype)
+    return np.frombuffer(stored, dtype, len(array) + 1, array.offset * dtype.itemsize)
+
+
+def is_large(data_type: pa.DataType) -> bool:
+    """Whether offsets of the type have 64 bits."""
+    types = pa.types
+    return bool(
+        types.is_large_string(data_type)
+        or types.is_large_binary(data_type)
+        or types.is_large_list(data_type)
+    )
+
+
+def is_variable_type(data_type: pa.DataType) -> bool:
+    """Whether the type is a string or binary of variable width."""
+    types = pa.types
+    return bool(
+        types.is_string(data_type)
+        or types.is_binary(data_type)
+        or types.is_large_string(data_type)
+        or types.is_large_binary(data_type)
+    )
+
+
+def check_variable_type(data_type: pa.DataType) -> None:
+    """Refuses strings where the schema says something else."""
+    require(is_variable_type(data_type), f"values of variable width are stored for {data_type}")
