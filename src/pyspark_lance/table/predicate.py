@@ -1,0 +1,35 @@
+"""Conditions on rows: the door to the tree, its evaluation on a batch, and pruning.
+
+A condition comes from ``predicate_text`` (SQL) or ``predicate_json`` (the JVM companion).  The
+modules behind this one: ``predicate_tree`` (the nodes), ``predicate_builder`` (types and constant
+folding), ``predicate_evaluation`` (answers per row), ``predicate_pruning`` (answers per fragment).
+No I/O.
+"""
+
+from __future__ import annotations
+
+from pyspark_lance.table.predicate_evaluation import evaluate
+from pyspark_lance.table.predicate_pruning import (
+    Bounds,
+    can_match,
+    fragments_that_can_match,
+    matches_everywhere,
+    row_address_candidates,
+    row_id_candidates,
+    rows_that_can_match,
+)
+from pyspark_lance.table.predicate_tree import Predicate, column_paths_of, columns_of
+
+__all__ = [
+    "Bounds",
+    "Predicate",
+    "can_match",
+    "column_paths_of",
+    "columns_of",
+    "evaluate",
+    "fragments_that_can_match",
+    "matches_everywhere",
+    "row_address_candidates",
+    "row_id_candidates",
+    "rows_that_can_match",
+]

@@ -1,0 +1,122 @@
+"""LIKE and RLIKE patterns as Spark understands them, turned into plain searches or RE2 syntax.
+
+Spark's RLIKE is a Java regular expression.  Constructs that mean something else in RE2, or that
+RE2 lacks, are refused by name rather than answered differently.  Pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+
+
+def like_pieces(pattern: str, escape: str = "\\") -> list[str | None]:
+    """A LIKE pattern as a list of literal texts, ``None`` for ``%`` and ``""`` for ``_``.
+
+    Raises:
+        InvalidInputError: The escape character is not followed by ``_``, ``%`` or itself.
+    """
+    pieces: list[str | None] = []
+    text: list[str] = []
+
+    def end_text() -> None:
+        if text:
+            pieces.append("".join(text))
+            text.clear()
+
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            following = next(characters, None)
+            if following is None or following not in ("_", "%", escape):
+                raise InvalidInputError(
+                    f"the LIKE pattern {pattern!r} has its escape character {escape!r} before "
+                    f"{'its end' if following is None else repr(following)}",
+                    hint=f"{escape!r} may stand only before '_', '%' or itself; double it",
+                )
+            text.append(following)
+        elif character in "%_":
+            end_text()
+            pieces.append(None if character == "%" else "")
+        else:
+            text.append(character)
+    end_text()
+    return pieces
+
+
+def like_regex(pieces: list[str | None]) -> str:
+    """The RE2 pattern that matches exactly what the LIKE pattern matches."""
+    parts = [".*" if piece is None else re2_quote(piece) or "." for piece in pieces]
+    return rf"\A(?s:{''.join(parts)})\z"
+
+
+def re2_quote(text: str) -> str:
+    """``text`` as an RE2 pattern that matches only itself."""
+    return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{{{ord(c):x}}}" for c in text)
+
+
+# Java's line terminators; RE2 knows only \n.
+_NOT_LINE_END = r"[^\n\r\x{85}\x{2028}\x{2029}]"
+_LINE_END = r"(?:(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z)"
+_SPACE = r"\t\n\x{b}\f\r "
+_TOKEN = re.compile(
+    r"""(?P<escape>\\[dDwWtnrf.\\^$|?*+(){}\[\]/\-"'\#&@!%_:;,<>=~`])
+      | (?P<space>\\[sS])
+      | (?P<class>\[(?:\^)?(?:\\[dDwWsStnrf.\\^$|?*+(){}\[\]/\-"'\#&@!%_:;,<>=~`]|[^\[\]\\&])+\])
+      | (?P<group>\((?:\?:)?)(?!\?)
+      | (?P<quantifier>(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})\??)(?![*+?{])
+      | (?P<other>[.$^|)])
+      | (?P<plain>[^\\\[\](){}*+?.^$|])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def rlike_regex(pattern: str) -> str:
+    """The RE2 pattern that finds what the Java pattern ``pattern`` finds.
+
+    Raises:
+        UnsupportedFeatureError: A construct without the same meaning in RE2: look-around,
+            back-references, possessive quantifiers, flags, ``\\b``, nested classes, ….
+    """
+    translated, position = [], 0
+    while position < len(pattern):
+        found = _TOKEN.match(pattern, position)
+        if found is None:
+            raise UnsupportedFeatureError(
+                f"the regular expression {pattern!r} uses {pattern[position : position + 4]!r} at "
+                f"position {position}, which is not supported here",
+                hint="use plain classes, groups, alternatives and quantifiers; or filter in Spark",
+            )
+        translated.append(_translate(found))
+        position = found.end()
+    result = "".join(translated)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise InvalidInputError(
+            f"the regular expression {pattern!r} is invalid: {error}"
+        ) from error
+    return result
+
+
+def _translate(found: re.Match[str]) -> str:
+    text = found.group()
+    match found.lastgroup:
+        case "other":
+            return {".": _NOT_LINE_END, "$": _LINE_END, "^": r"\A"}.get(text, text)
+        case "space":
+            return f"[{_SPACE}]" if text == r"\s" else f"[^{_SPACE}]"
+        case "class":
+            if r"\S" in text:
+                raise UnsupportedFeatureError(
+                    rf"the class {text!r} of a regular expression holds \S", hint="spell it out"
+                )
+            return text.replace(r"\s", _SPACE)
+        case "escape":
+            return text if text[1].isalnum() else re2_quote(text[1])
+        case "plain":
+            return re2_quote(text)
+        case _:
+            return text
