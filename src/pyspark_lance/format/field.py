@@ -68,7 +68,7 @@ class Field:
             UnsupportedFeatureError: The logical type is not known.
             CorruptFileError: The logical type or the children make no sense.
         """
-        metadata: dict[str | bytes, bytes] = dict(self.metadata)
+        metadata = dict(self.metadata)
         if self.extension_name and EXTENSION_NAME_KEY not in metadata:
             metadata[EXTENSION_NAME_KEY] = self.extension_name.encode()
         children = [child.to_arrow() for child in self.children]

@@ -131,7 +131,7 @@ def arrow_type_of(logical_type: str, children: Sequence[pa.Field] = ()) -> pa.Da
 
 
 def informative_encoding(logical_type: str) -> int:
-    """What writers put into the ``encoding`` of a field; it means nothing since file version 2.0."""
+    """What writers put into the ``encoding`` of a field; files since 2.0 do without it."""
     if logical_type.startswith("dict:"):
         return _DICTIONARY
     return _ENCODING_OF.get(logical_type, _PLAIN)

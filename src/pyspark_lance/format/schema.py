@@ -271,7 +271,9 @@ def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
     if types.is_map(data_type):
         entries = pa.struct([data_type.key_field, data_type.item_field])
         return [pa.field("entries", entries, nullable=False)]
-    if types.is_fixed_size_list(data_type) and types.is_struct(to_storage(data_type.value_field)[0]):
+    if types.is_fixed_size_list(data_type) and types.is_struct(
+        to_storage(data_type.value_field)[0]
+    ):
         return [data_type.value_field]
     return []
 

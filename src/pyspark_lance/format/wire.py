@@ -104,7 +104,7 @@ def parse_message(message_class: type[_M], data: Any, where: str = "") -> _M:
 def drop_unknown_fields(message: Message) -> bool:
     """Removes fields the generated class does not know; whether there were any, at any depth."""
     size = message.ByteSize()
-    message.DiscardUnknownFields()  # type: ignore[attr-defined]  # missing in the stubs
+    message.DiscardUnknownFields()
     return message.ByteSize() != size
 
 

@@ -1,0 +1,145 @@
+"""Feature flags: which tables can be read and written, and the flags of the next version.
+
+A manifest has one word for readers and one for writers. Who meets a bit it does not implement
+refuses the table.
+
+Source: table format, section 2.3.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+
+DELETION_FILES: Final = 1
+STABLE_ROW_IDS: Final = 2
+V2_FORMAT: Final = 4
+TABLE_CONFIG: Final = 8
+BASE_PATHS: Final = 16
+NO_TRANSACTION_FILES: Final = 32
+DATA_OVERLAYS: Final = 64
+COVERED_INDEXES: Final = 128
+MIXED_FILE_VERSIONS: Final = 256
+TAGGED_FRAGMENT_REUSE: Final = 1024
+SPILLED_LINEAGE: Final = 2048
+MANAGED_BLOBS: Final = 16384
+NON_REUSABLE_FIELD_IDS: Final = 32768
+ZONE_WRITE_SEED: Final = 65536
+
+_NAMES: Final = {
+    DATA_OVERLAYS: "data overlay files",
+    TAGGED_FRAGMENT_REUSE: "tagged fragment-reuse index",
+    SPILLED_LINEAGE: "lineage spilled to hidden columns",
+    MANAGED_BLOBS: "managed blobs",
+    NON_REUSABLE_FIELD_IDS: "non-reusable field ids",
+    ZONE_WRITE_SEED: "zone write seed",
+}
+
+_WRITABLE: Final = (
+    DELETION_FILES
+    | STABLE_ROW_IDS
+    | V2_FORMAT
+    | TABLE_CONFIG
+    | BASE_PATHS
+    | NO_TRANSACTION_FILES
+    | COVERED_INDEXES
+    | MIXED_FILE_VERSIONS
+)
+# A fragment-reuse index concerns index lookups alone, and no index is used.
+_READABLE: Final = _WRITABLE | TAGGED_FRAGMENT_REUSE | SPILLED_LINEAGE
+
+_PAIRED: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE, MANAGED_BLOBS, ZONE_WRITE_SEED)
+
+
+def check_readable(reader_flags: int) -> None:
+    """Refuses a table that takes more than is implemented to read.
+
+    Raises:
+        UnsupportedFeatureError: Names the flags.
+    """
+    _refuse(reader_flags & ~_READABLE, "read")
+
+
+def check_writable(reader_flags: int, writer_flags: int) -> None:
+    """Refuses a table that takes more than is implemented to write.
+
+    Raises:
+        UnsupportedFeatureError: Names the flags.
+    """
+    _refuse((reader_flags | writer_flags) & ~_WRITABLE, "written")
+
+
+def check_consistent(
+    reader_flags: int, writer_flags: int, max_allocated_field_id: int | None
+) -> None:
+    """Refuses words that contradict each other.
+
+    Raises:
+        CorruptFileError: A flag that belongs in both words is in one, or field ids are said not to
+            be reusable and the highest one is missing.
+    """
+    for flag in _PAIRED:
+        if (reader_flags ^ writer_flags) & flag:
+            raise CorruptFileError(
+                f"feature flag {_describe(flag)} is set for only one of readers and writers "
+                f"(reader flags {reader_flags}, writer flags {writer_flags})"
+            )
+    if reader_flags & NON_REUSABLE_FIELD_IDS:
+        raise CorruptFileError(
+            f"feature flag {_describe(NON_REUSABLE_FIELD_IDS)} is a writer flag but set for readers"
+        )
+    if bool(writer_flags & NON_REUSABLE_FIELD_IDS) != (max_allocated_field_id is not None):
+        raise CorruptFileError(
+            f"feature flag {_describe(NON_REUSABLE_FIELD_IDS)} and the highest allocated field id "
+            f"must come together (writer flags {writer_flags}, id {max_allocated_field_id})"
+        )
+
+
+def compute_flags(
+    *,
+    has_deletion_files: bool,
+    stable_row_ids: bool,
+    has_config: bool,
+    has_base_paths: bool,
+    previous_reader_flags: int = 0,
+    previous_writer_flags: int = 0,
+) -> tuple[int, int]:
+    """The reader and the writer word of a new manifest.
+
+    Args:
+        has_deletion_files: Whether any fragment has a deletion file.
+        stable_row_ids: Whether the table has stable row ids.
+        has_config: Whether the table configuration is not empty.
+        has_base_paths: Whether files may live under other roots.
+        previous_reader_flags: Reader word of the version before.
+        previous_writer_flags: Writer word of the version before.
+
+    Returns:
+        (reader flags, writer flags).
+    """
+    both = (
+        (DELETION_FILES if has_deletion_files else 0)
+        | (STABLE_ROW_IDS if stable_row_ids else 0)
+        | (BASE_PATHS if has_base_paths else 0)
+    )
+    # Said of things that are carried over: file versions once mixed stay mixed, and index entries
+    # are copied as they are.
+    sticky = MIXED_FILE_VERSIONS | COVERED_INDEXES
+    reader = both | previous_reader_flags & sticky
+    writer = both | previous_writer_flags & sticky | (TABLE_CONFIG if has_config else 0)
+    return reader, writer
+
+
+def _refuse(flags: int, verb: str) -> None:
+    if not flags:
+        return
+    names = ", ".join(_describe(1 << bit) for bit in range(flags.bit_length()) if flags >> bit & 1)
+    raise UnsupportedFeatureError(
+        f"the table cannot be {verb}: unsupported feature flags {names}",
+        hint="use a newer version of this package, or Lance itself",
+    )
+
+
+def _describe(flag: int) -> str:
+    return f"{flag} ({_NAMES[flag]})" if flag in _NAMES else str(flag)

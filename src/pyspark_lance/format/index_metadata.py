@@ -1,0 +1,118 @@
+"""IndexMetadata: one index entry, carried through byte for byte.
+
+Nothing here uses an index. What writers owe an index is to keep its entry, unknown fields
+included, and to take fragments out of its coverage whose indexed values they change.
+
+Source: table format, section 10.6; protos/table.proto, message IndexMetadata.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from pyroaring import BitMap
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.wire import (
+    LENGTH_DELIMITED,
+    length_delimited,
+    parse_message,
+    wire_fields,
+)
+from pyspark_lance.proto import table_pb2
+
+_INDICES_FIELD: Final = 1
+_BITMAP_FIELD: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMetadata:
+    """One segment of an index.
+
+    Attributes:
+        raw: The whole serialized message; what is written back.
+        uuid: Names the directory below ``_indices/``.
+        name: Entries of one name are segments of one index.
+        fields: Ids of the indexed fields; empty for system indices.
+        dataset_version: Version the segment was built from.
+        fragment_bitmap: Ids of the covered fragments; None if unknown. Not to be changed in place.
+        details_type: Type URL that tells the kind; '' if absent.
+        base_id: Base path the index lives under; None for the table's own root.
+    """
+
+    raw: bytes
+    uuid: UUID
+    name: str
+    fields: tuple[int, ...]
+    dataset_version: int
+    fragment_bitmap: BitMap | None
+    details_type: str
+    base_id: int | None
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> IndexMetadata:
+        """Decodes a serialized IndexMetadata message.
+
+        Raises:
+            CorruptFileError: ``raw`` is not such a message.
+        """
+        message = parse_message(table_pb2.IndexMetadata, raw)
+        if len(message.uuid.uuid) != 16:
+            raise CorruptFileError(
+                f"the uuid of index {message.name!r} has {len(message.uuid.uuid)} bytes, not 16"
+            )
+        bitmap = None
+        if message.fragment_bitmap:
+            bitmap = BitMap(DeletionVector.from_bitmap_bytes(message.fragment_bitmap).bitmap)
+        return cls(
+            raw=bytes(raw),
+            uuid=UUID(bytes=message.uuid.uuid),
+            name=message.name,
+            fields=tuple(message.fields),
+            dataset_version=message.dataset_version,
+            fragment_bitmap=bitmap,
+            details_type=message.index_details.type_url,
+            base_id=message.base_id if message.HasField("base_id") else None,
+        )
+
+    def with_fragment_bitmap(self, bitmap: BitMap | None) -> IndexMetadata:
+        """This entry with other coverage; every other byte stays as it is.
+
+        Args:
+            bitmap: Covered fragment ids; None removes the field, which means "unknown".
+        """
+        pieces: list[bytes] = []
+        new = b"" if bitmap is None else length_delimited(_BITMAP_FIELD, bitmap.serialize())
+        for field in wire_fields(self.raw):
+            if field.number >= _BITMAP_FIELD and new:
+                pieces.append(new)
+                new = b""
+            if field.number != _BITMAP_FIELD:
+                pieces.append(self.raw[field.start : field.end])
+        raw = b"".join([*pieces, new])
+        kept = None if bitmap is None else BitMap(bitmap)
+        return dataclasses.replace(self, raw=raw, fragment_bitmap=kept)
+
+
+def indices_from_section(section: bytes) -> tuple[IndexMetadata, ...]:
+    """The entries of a serialized IndexSection message.
+
+    Raises:
+        CorruptFileError: ``section`` is not such a message.
+    """
+    section = bytes(section)
+    return tuple(
+        IndexMetadata.from_bytes(section[field.value_start : field.end])
+        for field in wire_fields(section)
+        if field.number == _INDICES_FIELD and field.wire_type == LENGTH_DELIMITED
+    )
+
+
+def section_of_indices(indices: Iterable[IndexMetadata]) -> bytes:
+    """The serialized IndexSection message that holds ``indices``."""
+    return b"".join(length_delimited(_INDICES_FIELD, index.raw) for index in indices)

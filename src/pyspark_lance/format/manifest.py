@@ -1,0 +1,316 @@
+"""Manifest: everything about one version of a table.
+
+Source: table format, section 2.2; protos/table.proto, message Manifest. How a manifest is framed
+and found is in ``metafile/manifest_file.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    LanceError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.feature_flags import STABLE_ROW_IDS, check_consistent, check_readable
+from pyspark_lance.format.fragment import Fragment, fragments_from_protos
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.wire import drop_unknown_fields, parse_message
+from pyspark_lance.proto import table_pb2
+
+DETACHED_BIT: Final = 1 << 63
+"""Versions with this bit are never the latest."""
+
+_NS: Final = 1_000_000_000
+# Seconds of 0001-01-01 and of 9999-12-31: what protobuf allows in a Timestamp.
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+
+
+@dataclass(frozen=True, slots=True)
+class WriterVersion:
+    """The software that wrote a manifest."""
+
+    library: str
+    version: str
+    prerelease: str | None = None
+    build_metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BasePath:
+    """Another place where files of the table live.
+
+    Attributes:
+        id: What files refer to; 0 is valid, and differs from "no base".
+        name: Alias, if it has one.
+        is_dataset_root: Whether it holds ``data/``, ``_deletions/`` and so on, or data files only.
+        path: Absolute URI or absolute local path.
+    """
+
+    id: int
+    name: str | None
+    is_dataset_root: bool
+    path: str
+
+    @classmethod
+    def from_proto(cls, message: table_pb2.BasePath) -> BasePath:
+        """The base path that ``message`` describes."""
+        name = message.name if message.HasField("name") else None
+        return cls(message.id, name, message.is_dataset_root, message.path)
+
+    def to_proto(self) -> table_pb2.BasePath:
+        """The message for this base path."""
+        return table_pb2.BasePath(
+            id=self.id, name=self.name, is_dataset_root=self.is_dataset_root, path=self.path
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One version of a table.
+
+    Attributes:
+        version: Number of the version; bit 63 marks a detached one.
+        schema: Columns, and schema metadata.
+        fragments: By ascending id.
+        timestamp_ns: Commit time, nanoseconds since 1970 UTC; 0 if it was not recorded.
+        tag: Unused in practice.
+        reader_flags: See ``feature_flags``.
+        writer_flags: See ``feature_flags``.
+        max_fragment_id: Highest fragment id ever used; None if there never was a fragment.
+        transaction_file: Name inside ``_transactions/``; '' if there is none.
+        writer_version: Who wrote it; None if it was not recorded.
+        next_row_id: First unused stable row id.
+        file_format: Always 'lance'.
+        data_storage_version: File version that new data files get; '' if it was not recorded.
+        config: Table configuration.
+        table_metadata: Free key/value pairs.
+        base_paths: Other places where files live.
+        branch: Branch the manifest belongs to; None for main.
+        index_section: Position of the index section in the file; None if there are no indices.
+        transaction_section: Position of the inline transaction; None if there is none.
+        max_allocated_field_id: Highest field id ever used, where ids may not be used again.
+        version_aux_data: Unused; carried along.
+        has_unknown_fields: Whether anything in the message, at any depth, is not understood and
+            would be lost by writing it again.
+    """
+
+    version: int
+    schema: LanceSchema
+    fragments: tuple[Fragment, ...] = ()
+    timestamp_ns: int = 0
+    tag: str = ""
+    reader_flags: int = 0
+    writer_flags: int = 0
+    max_fragment_id: int | None = None
+    transaction_file: str = ""
+    writer_version: WriterVersion | None = None
+    next_row_id: int = 0
+    file_format: str = "lance"
+    data_storage_version: str = ""
+    config: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    table_metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    base_paths: tuple[BasePath, ...] = ()
+    branch: str | None = None
+    index_section: int | None = None
+    transaction_section: int | None = None
+    max_allocated_field_id: int | None = None
+    version_aux_data: int = 0
+    has_unknown_fields: bool = False
+
+    @classmethod
+    def from_bytes(cls, data: Any, where: str = "") -> Manifest:
+        """Decodes a serialized Manifest message.
+
+        Args:
+            data: Bytes-like.
+            where: File and byte range, for errors.
+
+        Raises:
+            UnsupportedFeatureError: The table takes more than is implemented to read.
+            CorruptFileError: The bytes are not a manifest, or it contradicts itself.
+        """
+        message = parse_message(table_pb2.Manifest, data, where)
+        try:
+            return _from_message(message)
+        except (CorruptFileError, UnsupportedFeatureError) as error:
+            raise _with_where(error, where) from error
+
+    def to_bytes(self) -> bytes:
+        """The serialized message."""
+        message = table_pb2.Manifest(
+            fields=self.schema.to_protos(),
+            version=self.version,
+            version_aux_data=self.version_aux_data,
+            schema_metadata=self.schema.metadata,
+            index_section=self.index_section,
+            tag=self.tag,
+            reader_feature_flags=self.reader_flags,
+            writer_feature_flags=self.writer_flags,
+            max_fragment_id=self.max_fragment_id,
+            transaction_file=self.transaction_file,
+            next_row_id=self.next_row_id,
+            config=self.config,
+            base_paths=[base.to_proto() for base in self.base_paths],
+            table_metadata=self.table_metadata,
+            branch=self.branch,
+            # Older Lance reads the transaction's own file where it does not know this number.
+            transaction_section=self.transaction_section,
+            max_allocated_field_id=self.max_allocated_field_id,
+        )
+        add = message.fragments.add
+        for fragment in self.fragments:
+            fragment.write_to(add())
+        if self.timestamp_ns:
+            message.timestamp.seconds, message.timestamp.nanos = divmod(self.timestamp_ns, _NS)
+        if self.writer_version is not None:
+            writer = self.writer_version
+            message.writer_version.CopyFrom(
+                table_pb2.WriterVersion(
+                    library=writer.library,
+                    version=writer.version,
+                    prerelease=writer.prerelease,
+                    build_metadata=writer.build_metadata,
+                )
+            )
+        if self.data_storage_version:
+            message.data_format.file_format = self.file_format
+            message.data_format.version = self.data_storage_version
+        return message.SerializeToString(deterministic=True)
+
+    @property
+    def uses_stable_row_ids(self) -> bool:
+        """Whether rows keep their id when they move."""
+        return bool(self.reader_flags & STABLE_ROW_IDS)
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether this version is never the latest."""
+        return bool(self.version & DETACHED_BIT)
+
+    def fragment(self, fragment_id: int) -> Fragment:
+        """The fragment with this id.
+
+        Raises:
+            InvalidInputError: There is none.
+        """
+        low, high = 0, len(self.fragments)
+        while low < high:
+            middle = (low + high) // 2
+            if self.fragments[middle].id < fragment_id:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(self.fragments) and self.fragments[low].id == fragment_id:
+            return self.fragments[low]
+        raise InvalidInputError(f"version {self.version} has no fragment {fragment_id}")
+
+
+def _from_message(message: table_pb2.Manifest) -> Manifest:
+    """The manifest, checked as far as one manifest alone allows."""
+    max_allocated = _optional(message, "max_allocated_field_id")
+    # Flags first: behind a flag that is not understood, nothing means what it seems to.
+    check_consistent(message.reader_feature_flags, message.writer_feature_flags, max_allocated)
+    check_readable(message.reader_feature_flags)
+    if message.HasField("fragment_tree"):
+        raise UnsupportedFeatureError(
+            "the manifest keeps its fragments in a tree, an experimental feature",
+            hint="read the table with Lance itself",
+        )
+    storage = message.data_format
+    if message.HasField("data_format") and storage.file_format not in ("", "lance"):
+        raise UnsupportedFeatureError(f"the data files are {storage.file_format!r}, not 'lance'")
+    schema = LanceSchema.from_protos(message.fields, dict(message.schema_metadata))
+    for field in schema.walk():
+        if field.id < 0:
+            raise CorruptFileError(f"column {field.name!r} has the negative field id {field.id}")
+    section = _optional(message, "transaction_section")
+    if section is None:
+        section = _optional(message, "transaction_section_21")
+    manifest = Manifest(
+        version=message.version,
+        schema=schema,
+        fragments=_in_order(fragments_from_protos(message.fragments)),
+        timestamp_ns=_timestamp_ns(message.timestamp),
+        tag=message.tag,
+        reader_flags=message.reader_feature_flags,
+        writer_flags=message.writer_feature_flags,
+        max_fragment_id=_optional(message, "max_fragment_id"),
+        transaction_file=message.transaction_file,
+        writer_version=_writer_version(message),
+        next_row_id=message.next_row_id,
+        data_storage_version=storage.version,
+        config=dict(message.config),
+        table_metadata=dict(message.table_metadata),
+        base_paths=tuple(BasePath.from_proto(base) for base in message.base_paths),
+        branch=_optional(message, "branch"),
+        index_section=_optional(message, "index_section"),
+        transaction_section=section,
+        max_allocated_field_id=max_allocated,
+        version_aux_data=message.version_aux_data,
+        # Last: it changes the message.
+        has_unknown_fields=drop_unknown_fields(message),
+    )
+    _check_rows(manifest)
+    return manifest
+
+
+def _in_order(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
+    """The fragments by ascending id, as most manifests have them already."""
+    if all(before.id < after.id for before, after in pairwise(fragments)):
+        return fragments
+    ordered = tuple(sorted(fragments, key=lambda fragment: fragment.id))
+    for before, after in pairwise(ordered):
+        if before.id == after.id:
+            raise CorruptFileError(f"two fragments have the id {after.id}")
+    return ordered
+
+
+def _check_rows(manifest: Manifest) -> None:
+    """Refuses fragments whose rows or row ids would have to be guessed."""
+    stable = manifest.uses_stable_row_ids
+    for fragment in manifest.fragments:
+        if not fragment.physical_rows and fragment.files:
+            raise UnsupportedFeatureError(
+                f"fragment {fragment.id} does not record its number of rows",
+                hint="the table was written by very old software; rewrite it with Lance",
+            )
+        if stable and fragment.row_ids is None:
+            raise CorruptFileError(
+                f"fragment {fragment.id} has no row ids in a table with stable row ids"
+            )
+
+
+def _timestamp_ns(timestamp: table_pb2.Timestamp) -> int:
+    seconds, nanos = timestamp.seconds, timestamp.nanos
+    if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos < _NS):
+        raise CorruptFileError(f"commit time of {seconds} seconds and {nanos} nanoseconds")
+    return seconds * _NS + nanos
+
+
+def _writer_version(message: table_pb2.Manifest) -> WriterVersion | None:
+    if not message.HasField("writer_version"):
+        return None
+    writer = message.writer_version
+    return WriterVersion(
+        writer.library,
+        writer.version,
+        _optional(writer, "prerelease"),
+        _optional(writer, "build_metadata"),
+    )
+
+
+def _optional(message: Any, name: str) -> Any:
+    """The value of a field with presence; None if it is absent."""
+    return getattr(message, name) if message.HasField(name) else None
+
+
+def _with_where(error: LanceError, where: str) -> LanceError:
+    """The same error, with the place it was met."""
+    return type(error)(error.what, error.where or where, error.hint)

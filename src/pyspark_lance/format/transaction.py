@@ -1,0 +1,92 @@
+"""Transaction: an operation, and the version it was made against.
+
+Source: table format, section 8.1; protos/transaction.proto.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.format.operation import Operation, UnknownOperation
+from pyspark_lance.format.operation_proto import operation_from_proto, write_operation
+from pyspark_lance.format.wire import drop_unknown_fields, parse_message, wire_fields
+from pyspark_lance.proto import transaction_pb2
+
+_FIRST_OPERATION: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What one commit does.
+
+    Attributes:
+        read_version: Version the work is based on; 0 for creating a table.
+        uuid: Hyphenated, lower case.
+        operation: What it does.
+        tag: Copied into the manifest; unused in practice.
+        properties: Free key/value pairs.
+        has_unknown_fields: Whether anything in the message, at any depth, is not understood and
+            would be lost by writing it again.
+    """
+
+    read_version: int
+    uuid: str
+    operation: Operation
+    tag: str = ""
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    has_unknown_fields: bool = False
+
+    @classmethod
+    def from_bytes(cls, data: Any, where: str = "") -> Transaction:
+        """Decodes a serialized Transaction message.
+
+        An operation that is not known becomes an ``UnknownOperation``.
+
+        Args:
+            data: Bytes-like.
+            where: File and byte range, for errors.
+
+        Raises:
+            UnsupportedFeatureError: A fragment has data overlays.
+            CorruptFileError: The bytes are not a transaction, or it contradicts itself.
+        """
+        data = bytes(data)
+        message = parse_message(transaction_pb2.Transaction, data, where)
+        try:
+            operation = operation_from_proto(message) or _unknown_operation(data)
+        except (CorruptFileError, UnsupportedFeatureError) as error:
+            raise type(error)(error.what, error.where or where, error.hint) from error
+        return cls(
+            read_version=message.read_version,
+            uuid=message.uuid,
+            operation=operation,
+            tag=message.tag,
+            properties=dict(message.transaction_properties),
+            # Last: it changes the message.
+            has_unknown_fields=drop_unknown_fields(message),
+        )
+
+    def to_bytes(self) -> bytes:
+        """The serialized message.
+
+        Raises:
+            InvalidInputError: The operation is not known, so it cannot be written.
+        """
+        message = transaction_pb2.Transaction(
+            read_version=self.read_version,
+            uuid=self.uuid,
+            tag=self.tag,
+            transaction_properties=self.properties,
+        )
+        write_operation(self.operation, message)
+        return message.SerializeToString(deterministic=True)
+
+
+def _unknown_operation(data: bytes) -> UnknownOperation:
+    """Names the field that holds the operation nobody here knows."""
+    numbers = [field.number for field in wire_fields(data) if field.number >= _FIRST_OPERATION]
+    return UnknownOperation(numbers[0] if numbers else 0, data)
