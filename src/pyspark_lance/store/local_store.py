@@ -37,6 +37,7 @@ WRITE_BUFFER_BYTES = 1 << 20
 
 # A folder, or something below a plain file, is not an object, as in any object store.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_VERBS_OF_READERS = ("read", "stat", "list", "delete")
 
 
 class LocalStore:
@@ -175,9 +176,9 @@ class LocalStore:
         """Turns the errors of the system into those every store has."""
         try:
             yield
-        except _NOT_THERE as error:
-            raise missing(self.uri, path) from error
         except OSError as error:
+            if isinstance(error, _NOT_THERE) and verb in _VERBS_OF_READERS:
+                raise missing(self.uri, path) from error
             raise StorageError(
                 f"cannot {verb} the object: {error.strerror}", where=f"{self.uri}/{path}"
             ) from error

@@ -1,0 +1,175 @@
+"""FaultyStore: a real store whose answers get lost, whose puts fail, whose reads are torn.
+
+Faults are planned per call and used up in order::
+
+    store = FaultyStore(MemoryStore())
+    # The object is there, but the caller gets an error.
+    store.plan("put_if_absent", Fault.LOST_ANSWER)
+    # The second put fails.
+    store.plan("put", Fault.PASS, Fault.FAIL)
+    # Half of the bytes, only below _versions.
+    store.plan("get_range", Fault.TORN, path="_versions")
+    # Another writer gets in between.
+    store.before("put_if_absent", lambda path: ...)
+"""
+
+import contextlib
+import enum
+import threading
+from collections import defaultdict, deque
+
+from pyspark_lance.errors import StorageError
+
+
+class Fault(enum.Enum):
+    """What happens to one call."""
+
+    PASS = "nothing: the call works"
+    FAIL = "it fails and nothing happened"
+    LOST_ANSWER = "it happened, but the caller is told that it failed"
+    REPEATED = "it happened twice, as when a client repeats a request; the second answer is told"
+    TORN = "a read returns only the first half"
+    MISSING = "a read does not find the object, as in a store that is slow to show it"
+
+
+class FaultyStore:
+    """Wraps any store; without planned faults it is the store.
+
+    Attributes:
+        calls: Name and path of every call so far, in order.
+    """
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.uri = inner.uri
+        self.lists_in_order = inner.lists_in_order
+        self.calls = []
+        self._plans = defaultdict(deque)
+        self._before = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def __repr__(self):
+        return f"FaultyStore({self.inner!r})"
+
+    def plan(self, call, *faults, path=""):
+        """Queues faults for calls of this name whose path contains ``path``."""
+        self._plans[call].extend((path, fault) for fault in faults)
+
+    def before(self, call, action, *, times=1):
+        """Runs ``action(path)`` before the next ``times`` calls of this name."""
+        self._before[call].extend([action] * times)
+
+    @property
+    def pending(self):
+        """How many planned faults have not happened."""
+        return sum(len(plan) for plan in self._plans.values())
+
+    def count(self, call, path=""):
+        """How many calls of this name there were with ``path`` in their path."""
+        return sum(1 for name, where in self.calls if name == call and path in where)
+
+    def _next_fault(self, call, path):
+        with self._lock:
+            self.calls.append((call, path))
+            actions = [self._before[call].pop(0)] if self._before[call] else []
+            plan = self._plans[call]
+            fault = Fault.PASS
+            if plan and plan[0][0] in path:
+                fault = plan.popleft()[1]
+        for action in actions:
+            action(path)
+        return fault
+
+    def _run(self, call, path, action):
+        fault = self._next_fault(call, path)
+        if fault is Fault.FAIL:
+            raise StorageError(f"{call} was made to fail", where=f"{self.uri}/{path}")
+        if fault is Fault.MISSING:
+            raise FileNotFoundError(2, "made to be missing", f"{self.uri}/{path}")
+        if fault is Fault.REPEATED:
+            with contextlib.suppress(FileNotFoundError):
+                action()
+        answer = action()
+        if fault is Fault.LOST_ANSWER:
+            raise StorageError(f"the answer to {call} was lost", where=f"{self.uri}/{path}")
+        if fault is Fault.TORN:
+            return _half(answer)
+        return answer
+
+    def get(self, path):
+        return self._run("get", path, lambda: self.inner.get(path))
+
+    def get_tail(self, path, length):
+        return self._run("get_tail", path, lambda: self.inner.get_tail(path, length))
+
+    def get_range(self, path, start, end):
+        return self._run("get_range", path, lambda: self.inner.get_range(path, start, end))
+
+    def get_ranges(self, path, ranges):
+        return self._run("get_ranges", path, lambda: self.inner.get_ranges(path, ranges))
+
+    def stat(self, path):
+        return self._run("stat", path, lambda: self.inner.stat(path))
+
+    def size(self, path):
+        return self._run("size", path, lambda: self.inner.size(path))
+
+    def exists(self, path):
+        try:
+            return self._run("exists", path, lambda: self.inner.exists(path))
+        except FileNotFoundError:
+            return False
+
+    def put(self, path, data):
+        return self._run("put", path, lambda: self.inner.put(path, data))
+
+    def put_if_absent(self, path, data):
+        return self._run("put_if_absent", path, lambda: self.inner.put_if_absent(path, data))
+
+    def open_output(self, path):
+        output = self._run("open_output", path, lambda: self.inner.open_output(path))
+        return _FaultyOutput(self, path, output)
+
+    def list(self, prefix):
+        fault = self._next_fault("list", prefix)
+        if fault is Fault.FAIL:
+            raise StorageError("list was made to fail", where=f"{self.uri}/{prefix}")
+        if fault is Fault.MISSING:
+            return iter(())
+        return self.inner.list(prefix)
+
+    def delete(self, path):
+        return self._run("delete", path, lambda: self.inner.delete(path))
+
+    def delete_many(self, paths):
+        for path in paths:
+            self.delete(path)
+
+
+class _FaultyOutput:
+    """Writes and closes can fail: plan them as ``output.write`` and ``output.close``."""
+
+    def __init__(self, store, path, inner):
+        self._store, self._path, self._inner = store, path, inner
+
+    def write(self, data):
+        return self._store._run("output.write", self._path, lambda: self._inner.write(data))
+
+    def tell(self):
+        return self._inner.tell()
+
+    def close(self):
+        return self._store._run("output.close", self._path, self._inner.close)
+
+    def abort(self):
+        self._store.calls.append(("output.abort", self._path))
+        self._inner.abort()
+
+
+def _half(answer):
+    if isinstance(answer, tuple):
+        content, size = answer
+        return memoryview(content)[: len(content) // 2], size
+    if isinstance(answer, list):
+        return [memoryview(piece)[: len(piece) // 2] for piece in answer]
+    return memoryview(answer)[: len(answer) // 2]

@@ -1,0 +1,106 @@
+"""A moto server on loopback: S3 for tests.
+
+Import the fixtures into a test module, marked ``s3``::
+
+    from s3_server import s3_server, s3_table_root  # noqa: F401
+
+The server lives in a thread of this process, so it keeps its buckets until the process ends, and
+forked or started processes reach it too.
+"""
+
+import functools
+import itertools
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+
+_numbers = itertools.count()
+
+
+@dataclass
+class S3Server:
+    """Where the server is, and with which options it is reached.
+
+    Attributes:
+        endpoint: ``http://127.0.0.1:port``.
+        requests: Method and path of every request, in order; clear it to count.
+    """
+
+    endpoint: str
+    requests: list = field(default_factory=list)
+    access_key: str = "test-access-key-id"
+    secret_key: str = "test-secret-access-key"
+
+    @property
+    def options(self):
+        """Storage options as Lance names them, without the prefix ``storage.``."""
+        return {
+            "aws_access_key_id": self.access_key,
+            "aws_secret_access_key": self.secret_key,
+            "aws_region": "us-east-1",
+            "aws_endpoint": self.endpoint,
+            "allow_http": "true",
+        }
+
+    def client(self):
+        """A boto3 client, to see what is really there."""
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name="us-east-1",
+        )
+
+    def new_bucket(self):
+        """The name of a new, empty bucket."""
+        name = f"bucket-{next(_numbers)}"
+        self.client().create_bucket(Bucket=name)
+        return name
+
+
+@functools.cache
+def running_server():
+    """The server of this process, started on first use."""
+    from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+    from moto.server import DomainDispatcherApplication
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    seen = []
+    dispatch = DomainDispatcherApplication.__call__
+
+    def counting(self, environ, start_response):
+        seen.append(
+            (environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("HTTP_RANGE", ""))
+        )
+        return dispatch(self, environ, start_response)
+
+    DomainDispatcherApplication.__call__ = counting
+    server.start()
+    host, port = server.get_host_and_port()
+    return S3Server(f"http://{host}:{port}", seen)
+
+
+@pytest.fixture
+def s3_server(monkeypatch):
+    """The server; nothing of the machine's own AWS settings reaches the test."""
+    for name in (
+        "AWS_PROFILE",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "HTTP_PROXY",
+        "http_proxy",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return running_server()
+
+
+@pytest.fixture
+def s3_table_root(s3_server):
+    """A URI in a new bucket; open it with ``s3_server.options``."""
+    return f"s3://{s3_server.new_bucket()}/warehouse/table"

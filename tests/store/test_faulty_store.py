@@ -1,0 +1,69 @@
+import pytest
+from faulty_store import Fault, FaultyStore
+from store_conformance import StoreConformance
+
+from pyspark_lance.errors import StorageError
+from pyspark_lance.store.memory_store import MemoryStore
+
+
+class TestFaultyStoreWithoutFaults(StoreConformance):
+    @pytest.fixture
+    def store(self):
+        return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+def store():
+    return FaultyStore(MemoryStore())
+
+
+def test_a_lost_answer_hides_a_success(store):
+    store.plan("put_if_absent", Fault.LOST_ANSWER)
+    with pytest.raises(StorageError, match="lost"):
+        store.put_if_absent("x", b"ours")
+    assert bytes(store.get("x")) == b"ours"
+    assert store.pending == 0
+
+
+def test_a_repeated_put_if_absent_denies_its_own_object(store):
+    store.plan("put_if_absent", Fault.REPEATED)
+    assert store.put_if_absent("x", b"ours") is False
+    assert bytes(store.get("x")) == b"ours"
+
+
+def test_faults_happen_in_the_planned_order_and_place(store):
+    store.plan("put", Fault.PASS, Fault.FAIL, path="b/")
+    store.put("a/1", b"")
+    store.put("b/1", b"")
+    store.put("a/2", b"")
+    with pytest.raises(StorageError):
+        store.put("b/2", b"")
+    store.put("b/3", b"")
+    assert [info.path for info in store.list("")] == ["a/1", "a/2", "b/1", "b/3"]
+    assert store.count("put", "b/") == 3
+
+
+def test_a_torn_read_is_half_of_it(store):
+    store.put("x", b"0123456789")
+    store.plan("get", Fault.TORN)
+    store.plan("get_tail", Fault.TORN)
+    assert bytes(store.get("x")) == b"01234"
+    tail, size = store.get_tail("x", 4)
+    assert (bytes(tail), size) == (b"67", 10)
+    assert bytes(store.get("x")) == b"0123456789"
+
+
+def test_another_writer_gets_in_between(store):
+    store.before("put_if_absent", lambda path: store.inner.put(path, b"theirs"))
+    assert store.put_if_absent("x", b"ours") is False
+    assert bytes(store.get("x")) == b"theirs"
+
+
+def test_an_output_can_fail_at_close(store):
+    store.plan("output.close", Fault.FAIL)
+    output = store.open_output("x")
+    output.write(b"1")
+    with pytest.raises(StorageError):
+        output.close()
+    output.abort()
+    assert not store.exists("x")

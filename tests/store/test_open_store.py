@@ -1,0 +1,78 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.store.fsspec_store import FsspecStore
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.open_store import open_store
+
+
+@pytest.mark.parametrize(
+    "uri", ["{}", "{}/", "file://{}", "file:{}", "FILE://{}", "file://localhost{}", "local://{}"]
+)
+def test_every_spelling_of_a_local_path_is_the_same_folder(tmp_path, uri):
+    store = open_store(uri.format(tmp_path / "t.lance"), {"storage.whatever": "ignored"})
+    assert isinstance(store, LocalStore)
+    assert store.uri == str(tmp_path / "t.lance")
+
+
+def test_relative_paths_and_homes_are_resolved(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert open_store("a/../b").uri == str(tmp_path / "b")
+    assert open_store("~/t").uri == str(tmp_path / "home" / "t")
+    assert open_store("a:b/c").uri == str(tmp_path / "a:b" / "c")
+
+
+def test_file_uris_are_percent_decoded_and_paths_are_not(tmp_path):
+    assert open_store(f"file://{tmp_path}/a%20b").uri == f"{tmp_path}/a b"
+    assert open_store(f"{tmp_path}/a%20b").uri == f"{tmp_path}/a%20b"
+
+
+def test_opening_creates_nothing(tmp_path):
+    open_store(str(tmp_path / "t"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_local_tables_do_not_import_fsspec(tmp_path):
+    program = (
+        "import sys; from pyspark_lance.store.open_store import open_store\n"
+        f"store = open_store({str(tmp_path)!r}); store.put('x', b'1'); store.get('x')\n"
+        "sys.exit(any(name.split('.')[0] in ('fsspec', 's3fs', 'pyarrow') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("uri", ["", "  ", "file://server/share", "s3://", "s3://key:shh@bucket/t"])
+def test_uris_that_make_no_sense_are_refused(uri):
+    with pytest.raises(InvalidInputError) as caught:
+        open_store(uri)
+    assert "shh" not in str(caught.value)
+
+
+def test_dynamodb_and_unknown_schemes_are_refused_by_name():
+    with pytest.raises(UnsupportedFeatureError, match="DynamoDB"):
+        open_store("s3+ddb://bucket/table?ddbTableName=commits")
+    with pytest.raises(UnsupportedFeatureError, match="carrierpigeon"):
+        open_store("carrierpigeon://coop/table")
+
+
+def test_a_missing_package_is_named():
+    with pytest.raises(UnsupportedFeatureError, match="gcsfs"):
+        open_store("gs://bucket/table")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])
+def test_every_name_of_s3_is_s3(scheme):
+    store = open_store(f"{scheme}://bucket/table/", {"skip_signature": "true"})
+    assert isinstance(store, FsspecStore)
+    assert store.uri == "s3://bucket/table"
+    assert store.lists_in_order
+
+
+def test_directory_buckets_of_s3_do_not_list_in_order():
+    store = open_store("s3://fast--use1-az4--x-s3/t", {"skip_signature": "true"})
+    assert not store.lists_in_order

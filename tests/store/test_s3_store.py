@@ -1,0 +1,218 @@
+import contextlib
+import multiprocessing
+import os
+import traceback
+
+import pytest
+from s3_server import s3_server, s3_table_root  # noqa: F401
+from store_conformance import StoreConformance, paths
+
+from pyspark_lance.errors import CorruptFileError, StorageError
+from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.open_store import open_store
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.fixture
+def store(s3_server, s3_table_root):  # noqa: F811
+    return open_store(s3_table_root, s3_server.options)
+
+
+class TestS3Store(StoreConformance):
+    @pytest.fixture
+    def store(self, s3_server, s3_table_root):  # noqa: F811
+        return open_store(s3_table_root, s3_server.options)
+
+
+def _bucket(root):
+    return root.split("/")[2]
+
+
+def _requests(server, call):
+    server.requests.clear()
+    result = call()
+    return result, [method for method, *_ in server.requests]
+
+
+def test_each_read_is_one_request(s3_server, store):  # noqa: F811
+    store.put("x", b"0123456789" * 1000)
+    for call in (
+        lambda: store.get("x"),
+        lambda: store.get_tail("x", 100),
+        lambda: store.get_tail("x", 1 << 20),
+        lambda: store.get_range("x", 5, 50),
+        lambda: store.get_ranges("x", [ByteRange(0, 5), ByteRange(1000, 1005), ByteRange(3, 9)]),
+    ):
+        assert _requests(s3_server, call)[1] == ["GET"]
+    assert _requests(s3_server, lambda: store.size("x"))[1] == ["HEAD"]
+    assert _requests(s3_server, lambda: store.exists("nothing"))[1] == ["HEAD"]
+    assert _requests(s3_server, lambda: store.put_if_absent("y", b"1"))[1] == ["PUT"]
+
+
+def test_ranges_far_apart_are_separate_requests(s3_server, store):  # noqa: F811
+    content = os.urandom(4 << 20)
+    store.put("x", content)
+    wanted = [ByteRange(3 << 20, (3 << 20) + 10), ByteRange(0, 10), ByteRange(20, 30)]
+    found, methods = _requests(s3_server, lambda: store.get_ranges("x", wanted))
+    assert methods == ["GET", "GET"]
+    assert [bytes(piece) for piece in found] == [content[a:b] for a, b in wanted]
+
+
+def test_the_first_of_a_listing_costs_one_page(s3_server, store):  # noqa: F811
+    for number in range(3):
+        store.put(f"v/{number}", b"")
+    first, methods = _requests(s3_server, lambda: next(store.list("v")))
+    assert first.path == "v/0"
+    assert methods == ["GET"]
+
+
+def test_a_listing_goes_on_over_all_pages(s3_server, s3_table_root, store):  # noqa: F811
+    client, bucket = s3_server.client(), _bucket(s3_table_root)
+    for number in range(1005):
+        client.put_object(Bucket=bucket, Key=f"warehouse/table/v/{number:04}", Body=b"x")
+    client.put_object(Bucket=bucket, Key="warehouse/table/v/", Body=b"")  # as consoles do
+    client.put_object(Bucket=bucket, Key="warehouse/table2/v/0", Body=b"")
+    assert paths(store) == [f"v/{number:04}" for number in range(1005)]
+    _, methods = _requests(s3_server, lambda: store.delete_many(paths(store)))
+    assert methods == ["GET", "GET", "POST", "POST"]
+    assert paths(store) == []
+    assert bytes(open_store(s3_table_root + "2", s3_server.options).get("v/0")) == b""
+
+
+def _race(root, options, barrier, results, me):
+    mine = open_store(root, options)
+    for number in range(10):
+        barrier.wait()
+        if mine.put_if_absent(f"_versions/{number}.manifest", b"%d" % me):
+            results.put((number, me))
+
+
+def test_of_two_processes_exactly_one_creates_each_object(
+    s3_server,  # noqa: F811
+    s3_table_root,  # noqa: F811
+):
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(2), context.Queue()
+    racers = [
+        context.Process(target=_race, args=(s3_table_root, s3_server.options, barrier, results, me))
+        for me in (1, 2)
+    ]
+    for racer in racers:
+        racer.start()
+    winners = [results.get(timeout=60) for _ in range(10)]
+    for racer in racers:
+        racer.join(60)
+        assert racer.exitcode == 0
+    assert results.empty()
+    store = open_store(s3_table_root, s3_server.options)
+    for number, me in winners:
+        assert bytes(store.get(f"_versions/{number}.manifest")) == b"%d" % me
+
+
+def test_a_store_made_before_a_fork_works_in_the_child(store):
+    store.put("x", b"parent")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            if bytes(store.get("x")) == b"parent" and store.put_if_absent("y", b"child"):
+                code = 0
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bytes(store.get("y")) == b"child"
+    assert bytes(store.get("x")) == b"parent"
+
+
+def test_an_abandoned_upload_is_aborted(s3_server, s3_table_root, store):  # noqa: F811
+    client, bucket = s3_server.client(), _bucket(s3_table_root)
+    output = store.open_output("data/x.lance")
+    for _ in range(5):
+        output.write(bytes(5 << 20))
+    assert len(client.list_multipart_uploads(Bucket=bucket)["Uploads"]) == 1
+    output.abort()
+    assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket)
+    del output
+    assert paths(store) == []
+
+
+def test_an_upload_goes_in_parts(s3_server, s3_table_root, store):  # noqa: F811
+    output = store.open_output("data/x.lance")
+    for _ in range(20):
+        output.write(bytes(2 << 20))
+    s3_server.requests.clear()
+    output.close()
+    head = s3_server.client().head_object(
+        Bucket=_bucket(s3_table_root), Key="warehouse/table/data/x.lance"
+    )
+    assert head["ContentLength"] == 40 << 20
+    assert head["ETag"].strip('"').endswith("-3")
+
+
+def test_a_put_that_meets_its_own_earlier_try_says_false(
+    s3_server,  # noqa: F811
+    s3_table_root,  # noqa: F811
+    store,
+):
+    s3_server.client().put_object(
+        Bucket=_bucket(s3_table_root), Key="warehouse/table/x", Body=b"ours"
+    )
+    assert store.put_if_absent("x", b"ours") is False
+    assert bytes(store.get("x")) == b"ours"
+
+
+def test_a_missing_bucket_is_a_storage_error_for_writers_and_listings(s3_server):  # noqa: F811
+    store = open_store("s3://no-such-bucket/t", s3_server.options)
+    for call in (
+        lambda: store.put("x", b""),
+        lambda: store.put_if_absent("x", b""),
+        lambda: list(store.list("")),
+    ):
+        with pytest.raises(StorageError, match="no-such-bucket") as caught:
+            call()
+        assert isinstance(caught.value.__cause__, FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        store.get("x")
+
+
+def test_an_object_cut_short_between_plan_and_read_is_corrupt(store):
+    store.put("x", bytes(1000))
+    assert store.size("x") == 1000
+    store.put("x", bytes(10))
+    with pytest.raises(CorruptFileError):
+        store.get_range("x", 900, 1000)
+    with pytest.raises(CorruptFileError):
+        store.get_range("x", 5, 1000)
+
+
+def test_a_server_that_is_not_there_is_a_storage_error_without_secrets(s3_server):  # noqa: F811
+    options = s3_server.options | {
+        "aws_endpoint": "http://127.0.0.1:1",
+        "aws_session_token": "session/token+1=",
+        "client_max_retries": "0",
+        "connect_timeout": "200ms",
+    }
+    store = open_store("s3://bucket/t", options)
+    with pytest.raises(StorageError) as caught:
+        store.get("x")
+    told = "".join(traceback.format_exception(caught.value)) + repr(store)
+    for secret in (s3_server.access_key, s3_server.secret_key, "session/token", "session%2Ftoken"):
+        assert secret not in told
+
+
+def test_missing_credentials_come_with_a_hint(s3_server, monkeypatch, tmp_path):  # noqa: F811
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    store = open_store("s3://bucket/t", {"endpoint": s3_server.endpoint, "region": "us-east-1"})
+    with pytest.raises(StorageError, match="skip_signature"):
+        store.get("x")
+
+
+def test_two_stores_with_the_same_options_share_their_connections(
+    s3_server,  # noqa: F811
+    s3_table_root,  # noqa: F811
+):
+    first, second = (open_store(s3_table_root, s3_server.options) for _ in range(2))
+    assert first._fs is second._fs

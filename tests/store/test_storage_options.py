@@ -1,0 +1,200 @@
+import json
+import pickle
+import traceback
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_lance.errors import InvalidInputError, StorageError
+from pyspark_lance.store.storage_options import StorageOptions, parse_storage_options
+
+
+def arguments(protocol, bucket="", **options):
+    return parse_storage_options(protocol, options, bucket=bucket).arguments
+
+
+@pytest.mark.parametrize("name", ["aws_access_key_id", "access_key_id", "key", "AWS_ACCESS_KEY_ID"])
+@pytest.mark.parametrize("prefix", ["", "storage."])
+def test_every_name_of_the_access_key_means_the_same(name, prefix):
+    assert parse_storage_options("s3", {prefix + name: "AKIA1"}).arguments == {"key": "AKIA1"}
+
+
+def test_the_usual_names_become_arguments_of_s3fs():
+    assert arguments(
+        "s3",
+        aws_access_key_id="AKIA1",
+        aws_secret_access_key="shh-secret",
+        aws_session_token="token-1",
+        aws_region="eu-central-1",
+        aws_endpoint="http://127.0.0.1:9000",
+        allow_http="true",
+        timeout="30s",
+        connect_timeout="500ms",
+        aws_request_payer="true",
+        aws_server_side_encryption="aws:kms",
+        aws_sse_kms_key_id="arn:key",
+        client_max_retries="7",
+        allow_invalid_certificates="true",
+    ) == {
+        "key": "AKIA1",
+        "secret": "shh-secret",
+        "token": "token-1",
+        "client_kwargs": {"region_name": "eu-central-1", "verify": False},
+        "endpoint_url": "http://127.0.0.1:9000",
+        "requester_pays": True,
+        "config_kwargs": {
+            "read_timeout": 30.0,
+            "connect_timeout": 0.5,
+            "retries": {"max_attempts": 7},
+            "s3": {"addressing_style": "path"},
+        },
+        "s3_additional_kwargs": {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "arn:key"},
+    }
+
+
+def test_names_of_fsspec_itself_go_through():
+    assert arguments(
+        "s3",
+        secret="123456",
+        client_kwargs='{"region_name": "x", "verify": false}',
+        aws_region="x",
+        default_block_size="1048576",
+        cache_regions="true",
+        unheard_of="value",
+    ) == {
+        "secret": "123456",
+        "client_kwargs": {"region_name": "x", "verify": False},
+        "default_block_size": 1048576,
+        "cache_regions": True,
+        "unheard_of": "value",
+    }
+
+
+def test_a_plain_bucket_needs_no_options():
+    assert arguments("s3") == {}
+    assert arguments("s3", skip_signature="true") == {"anon": True}
+
+
+def test_an_endpoint_without_scheme_gets_one():
+    assert arguments("s3", endpoint="minio:9000")["endpoint_url"] == "https://minio:9000"
+    plain = arguments("s3", endpoint="minio:9000", allow_http="true")
+    assert plain["endpoint_url"] == "http://minio:9000"
+
+
+def test_http_is_refused_when_it_is_forbidden():
+    with pytest.raises(InvalidInputError, match="allow_http"):
+        arguments("s3", endpoint="http://minio:9000", allow_http="false")
+
+
+def test_a_bucket_in_a_virtual_hosted_endpoint_is_not_named_twice():
+    found = arguments(
+        "s3",
+        bucket="mine",
+        endpoint="https://mine.oss.example.com",
+        aws_virtual_hosted_style_request="true",
+    )
+    assert found["endpoint_url"] == "https://oss.example.com"
+    assert found["config_kwargs"]["s3"]["addressing_style"] == "virtual"
+
+
+def test_a_misspelt_name_is_refused_with_the_nearest():
+    with pytest.raises(InvalidInputError, match="did you mean 'aws_secret_access_key'"):
+        arguments("s3", aws_secret_acces_key="shh")
+
+
+def test_two_names_that_disagree_are_refused_without_their_values():
+    with pytest.raises(InvalidInputError, match="disagree") as caught:
+        arguments("s3", aws_region="a-region", region="b-region")
+    assert "a-region" not in str(caught.value)
+    assert arguments("s3", aws_region="a", region="a") == {"client_kwargs": {"region_name": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("allow_http", "perhaps"),
+        ("timeout", "hunter22"),
+        ("client_kwargs", '{"aws_secret_access_key": "hunter22"'),
+        ("client_max_retries", "hunter22"),
+        ("allow_unsafe_put", "hunter22"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_not_shown(name, text):
+    with pytest.raises(InvalidInputError, match=name) as caught:
+        arguments("s3", **{name: text})
+    assert text not in "".join(traceback.format_exception(caught.value))
+
+
+def test_other_clouds_have_their_names():
+    assert arguments(
+        "abfs", azure_storage_account_name="acc", azure_storage_account_key="a2V5"
+    ) == {"account_name": "acc", "account_key": "a2V5"}
+    assert arguments("gcs", google_service_account="/key.json") == {"token": "/key.json"}
+    key = {"client_email": "a@b", "private_key": "pem-text"}
+    parsed = parse_storage_options("gcs", {"google_service_account_key": json.dumps(key)})
+    assert parsed.arguments == {"token": key}
+    assert parsed.scrub("bad key pem-text") == "bad key ***"
+
+
+def test_unsafe_puts_need_a_word():
+    assert parse_storage_options("sftp", {}).allow_unsafe_put is False
+    parsed = parse_storage_options("sftp", {"storage.allow_unsafe_put": "true", "port": "2222"})
+    assert parsed.allow_unsafe_put is True
+    assert parsed.arguments == {"port": 2222}
+
+
+def test_no_value_is_in_its_text():
+    parsed = parse_storage_options("s3", {"aws_secret_access_key": "hunter22", "key": "AKIA99"})
+    for text in (repr(parsed), str(parsed), f"{parsed}"):
+        assert "hunter22" not in text
+        assert "AKIA99" not in text
+        assert "secret=***" in text
+
+
+def test_options_can_be_pickled():
+    parsed = parse_storage_options("s3", {"key": "AKIA99"})
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("GET https://b.s3.amazonaws.com/k?X-Amz-Signature=abc123&x=1", "abc123"),
+        ("https://h/k?X-Amz-Credential=AKIA%2F2026&X-Amz-Date=1", "AKIA"),
+        ("https://h/k?X-Amz-Security-Token=tok123", "tok123"),
+        ("https://acc.blob.core.windows.net/c/b?sv=2021&sig=s1gn%3D", "s1gn"),
+        ("https://h/k?AWSAccessKeyId=AKIA5&Signature=abc", "AKIA5"),
+        ("proxy http://user:pa55word@proxy:3128", "pa55word"),
+        ("Authorization: Bearer ya29.token", "ya29"),
+        ("Credential=AKIA7/2026/us-east-1/s3/aws4_request", "AKIA7"),
+    ],
+)
+def test_signed_urls_and_credentials_in_urls_are_scrubbed(text, hidden):
+    assert hidden not in StorageOptions({}).scrub(text)
+
+
+@given(
+    secret=st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=4),
+    around=st.text(max_size=20),
+)
+def test_no_secret_survives_scrubbing(secret, around):
+    if secret.startswith(("{", "[")):
+        return
+    parsed = parse_storage_options("s3", {"aws_secret_access_key": secret})
+    secret = secret.strip()
+    if len(secret) >= 4:
+        assert secret not in parsed.scrub(f"{around}{secret} {secret}").replace("***", "")
+
+
+def test_a_cause_that_tells_a_secret_is_replaced_and_others_are_kept():
+    parsed = parse_storage_options("s3", {"aws_secret_access_key": "hunter22"})
+    harmless = OSError("disk")
+    assert parsed.safe_cause(harmless) is harmless
+    telling = ValueError("outer")
+    telling.__cause__ = OSError("no access with hunter22")
+    stand_in = parsed.safe_cause(telling)
+    error = StorageError("cannot read")
+    error.__cause__ = stand_in
+    assert "hunter22" not in "".join(traceback.format_exception(error))
+    assert "ValueError: outer" in str(stand_in)
