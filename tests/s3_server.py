@@ -25,10 +25,12 @@ class S3Server:
     Attributes:
         endpoint: ``http://127.0.0.1:port``.
         requests: Method and path of every request, in order; clear it to count.
+        lose_answers: Methods whose next request is carried out but answered with an error 500.
     """
 
     endpoint: str
     requests: list = field(default_factory=list)
+    lose_answers: list = field(default_factory=list)
     access_key: str = "test-access-key-id"
     secret_key: str = "test-secret-access-key"
 
@@ -70,19 +72,24 @@ def running_server():
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    seen = []
+    found = S3Server("")
     dispatch = DomainDispatcherApplication.__call__
 
-    def counting(self, environ, start_response):
-        seen.append(
-            (environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("HTTP_RANGE", ""))
-        )
+    def observed(self, environ, start_response):
+        method = environ["REQUEST_METHOD"]
+        found.requests.append((method, environ["PATH_INFO"], environ.get("HTTP_RANGE", "")))
+        if method in found.lose_answers:
+            found.lose_answers.remove(method)
+            list(dispatch(self, environ, lambda *answer: None))
+            start_response("500 Internal Server Error", [("Content-Length", "0")])
+            return [b""]
         return dispatch(self, environ, start_response)
 
-    DomainDispatcherApplication.__call__ = counting
+    DomainDispatcherApplication.__call__ = observed
     server.start()
     host, port = server.get_host_and_port()
-    return S3Server(f"http://{host}:{port}", seen)
+    found.endpoint = f"http://{host}:{port}"
+    return found
 
 
 @pytest.fixture

@@ -403,7 +403,7 @@ class FsspecStore:
         raise StorageError(
             f"cannot {verb}: {' '.join(told.split())}",
             where=f"{self.uri}/{path}".rstrip("/"),
-            hint=_HINTS.get(type(cause).__name__, ""),
+            hint=_hint(cause),
         ) from self._options.safe_cause(cause)
 
 
@@ -430,6 +430,13 @@ def create_only_arguments(protocol: str, filesystem: type) -> Mapping[str, Any] 
             hint="install a newer one (and botocore 1.35.20 or newer for S3)",
         )
     return wanted
+
+
+def _hint(error: BaseException) -> str:
+    """What the user can do about the error, if that is known."""
+    if s3_requests.error_codes(error) & {"PermanentRedirect", "AuthorizationHeaderMalformed"}:
+        return "set storage.aws_region to the region of the bucket"
+    return _HINTS.get(type(error).__name__, "")
 
 
 def _botocore_version() -> tuple[int, ...]:

@@ -7,6 +7,7 @@ to the file system as they are: ``key``, ``client_kwargs`` (as JSON), ``profile`
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import re
@@ -21,6 +22,7 @@ from pyspark_lance.errors import InvalidInputError
 PREFIX = "storage."
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_BOOLEANS = frozenset(_TRUE + _FALSE)
 _SHORTEST_SECRET = 4  # hiding shorter values would garble messages and hide little
 _HARMLESS = re.compile(r"region|endpoint|addressing_style|profile|project|encryption$|timeout")
 _NEVER_A_NUMBER = re.compile(r"key|secret|token|password|user|account|name|project|_id$")
@@ -145,7 +147,7 @@ def _secrets(texts: Mapping[str, str]) -> Iterator[str]:
     """Every string in the values that might be a secret, also as it looks in a URL."""
     found: set[str] = set()
     for name, text in texts.items():
-        for leaf in _leaves(name, _anything(name, text)):
+        for leaf in _leaves(name, _parsed_json(text)):
             found |= {leaf, quote(leaf, safe=""), quote(leaf)}
     # Longest first: one secret may be a part of another.
     yield from sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
@@ -158,8 +160,16 @@ def _leaves(name: str, value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _leaves(name, inner)
-    elif isinstance(value, str) and not _HARMLESS.search(name):
+    elif isinstance(value, str) and not _HARMLESS.search(name) and value.lower() not in _BOOLEANS:
         yield value
+
+
+def _parsed_json(text: str) -> Any:
+    """The value if the text is JSON of some structure, else the text."""
+    if text.startswith(("{", "[")):
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+    return text
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
