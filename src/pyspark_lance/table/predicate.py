@@ -18,7 +18,13 @@ from pyspark_lance.table.predicate_pruning import (
     row_id_candidates,
     rows_that_can_match,
 )
-from pyspark_lance.table.predicate_tree import Predicate, column_paths_of, columns_of
+from pyspark_lance.table.predicate_tree import (
+    Predicate,
+    column_paths_of,
+    columns_of,
+    conjunction,
+    conjuncts,
+)
 
 __all__ = [
     "Bounds",
@@ -26,6 +32,8 @@ __all__ = [
     "can_match",
     "column_paths_of",
     "columns_of",
+    "conjunction",
+    "conjuncts",
     "evaluate",
     "fragments_that_can_match",
     "matches_everywhere",

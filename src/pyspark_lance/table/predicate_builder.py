@@ -1,4 +1,4 @@
-"""Making typed conditions: finds common types as Spark does, folds constants, refuses the rest.
+"""Making typed conditions: finds common types as Spark does, refuses what does not go together.
 
 Both front doors (SQL text and the JVM companion's tree) build their conditions with these
 functions, so a comparison means the same wherever it came from.  No I/O.
@@ -6,16 +6,13 @@ functions, so a comparison means the same wherever it came from.  No I/O.
 
 from __future__ import annotations
 
-import decimal
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.table.predicate_casts import can_cast, cast_array
-from pyspark_lance.table.predicate_evaluation import evaluate_expression
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.table.predicate_casts import cast_array
 from pyspark_lance.table.predicate_patterns import like_pieces, like_regex, rlike_regex
 from pyspark_lance.table.predicate_tree import (
     BOOLEAN,
@@ -23,9 +20,6 @@ from pyspark_lance.table.predicate_tree import (
     TRUE,
     UNKNOWN,
     And,
-    Arithmetic,
-    Call,
-    Cast,
     Column,
     Comparison,
     Expression,
@@ -42,55 +36,11 @@ from pyspark_lance.table.predicate_types import (
     BINARY,
     STRING,
     common_type,
-    decimal_of_integer,
     is_comparable,
     is_integral,
-    is_numeric,
     type_name,
 )
-
-_NO_ROWS_NEEDED = pa.record_batch([pa.nulls(1)], ["row"])
-_EXACT = decimal.Context(prec=200)
-
-
-def literal(value: object, kind: pa.DataType) -> Literal:
-    """The constant ``value`` of the Spark type ``kind``."""
-    return Literal(pa.scalar(value, kind))
-
-
-def decimal_literal(value: decimal.Decimal) -> Literal:
-    """A decimal constant with the precision and scale that Spark gives it."""
-    sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
-        raise InvalidInputError(f"{value} is not a decimal number")
-    scale = max(-exponent, 0)
-    precision = max(len(digits) + max(exponent, 0), scale, 1)
-    if precision > 38:
-        raise InvalidInputError(f"the decimal {value} has more than 38 digits")
-    return literal(value.scaleb(0, _EXACT), pa.decimal128(precision, scale))
-
-
-def integer_literal(value: int) -> Literal:
-    """An integer constant: int, else bigint, else decimal, as Spark types it."""
-    for kind in (pa.int32(), pa.int64()):
-        if -(2 ** (kind.bit_width - 1)) <= value < 2 ** (kind.bit_width - 1):
-            return literal(value, kind)
-    return decimal_literal(decimal.Decimal(value))
-
-
-def cast(value: Expression, kind: pa.DataType, time_zone: str = "UTC") -> Expression:
-    """``CAST(value AS kind)``, done at once for a constant.
-
-    Raises:
-        InvalidInputError: The types cannot be cast, or the constant does not fit.
-    """
-    if value.type == kind:
-        return value
-    if not can_cast(value.type, kind):
-        raise InvalidInputError(f"{type_name(value.type)} cannot be cast to {type_name(kind)} here")
-    if isinstance(value, Literal):
-        return Literal(cast_array(pa.repeat(value.scalar, 1), kind, time_zone)[0])
-    return Cast(value, kind, time_zone)
+from pyspark_lance.table.predicate_values import call, cast, fold, literal, text, tight_decimal
 
 
 def comparison(
@@ -111,7 +61,7 @@ def comparison(
                 return is_null(other)
     elif _is_null_literal(left) or _is_null_literal(right):
         return UNKNOWN
-    return _fold(Comparison(operator, left, right))
+    return fold(Comparison(operator, left, right))
 
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -151,7 +101,7 @@ def _is_null_literal(value: Expression) -> bool:
 def _to_common(
     left: Expression, right: Expression, time_zone: str, what: str
 ) -> tuple[Expression, Expression]:
-    left, right = _tight_decimal(left, right), _tight_decimal(right, left)
+    left, right = tight_decimal(left, right), tight_decimal(right, left)
     kind = common_type(left.type, right.type)
     if kind is None or not is_comparable(kind):
         raise InvalidInputError(
@@ -159,17 +109,6 @@ def _to_common(
             hint="cast one of the two, as in: CAST(x AS string)",
         )
     return cast(left, kind, time_zone), cast(right, kind, time_zone)
-
-
-def _tight_decimal(value: Expression, other: Expression) -> Expression:
-    """An integer constant beside a decimal becomes a decimal of just its digits, as in Spark."""
-    constant = (
-        isinstance(value, Literal) and is_integral(value.type) and not _is_null_literal(value)
-    )
-    if constant and pa.types.is_decimal(other.type):
-        assert isinstance(value, Literal)
-        return decimal_literal(decimal.Decimal(value.value))
-    return value
 
 
 def membership(value: Expression, items: Sequence[Expression], time_zone: str = "UTC") -> Predicate:
@@ -190,7 +129,7 @@ def membership(value: Expression, items: Sequence[Expression], time_zone: str = 
     if constants:
         values = _constants(constants, kind, time_zone)
         known = values.drop_null()
-        terms.append(_fold(In(value, known, has_null=len(known) < len(values))))
+        terms.append(fold(In(value, known, has_null=len(known) < len(values))))
     terms += [
         comparison("=", value, item, time_zone) for item in items if not isinstance(item, Literal)
     ]
@@ -217,14 +156,14 @@ _BEYOND_PYTHON = (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa
 
 def is_null(value: Expression) -> Predicate:
     """``value IS NULL``."""
-    return _fold(IsNull(value))
+    return fold(IsNull(value))
 
 
 def is_nan(value: Expression) -> Predicate:
     """``isnan(value)``; other numbers and texts become doubles first, as in Spark."""
     if not pa.types.is_floating(value.type):
         value = cast(value, pa.float64())
-    return _fold(IsNaN(value))
+    return fold(IsNaN(value))
 
 
 def like(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
@@ -242,7 +181,7 @@ def like(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
             return match("ends_with", value, literal(suffix, STRING))
         case [None, str(part), None] if part:
             return match("contains", value, literal(part, STRING))
-    return _fold(Match("regex", value, like_regex(pieces)))
+    return fold(Match("regex", value, like_regex(pieces)))
 
 
 def ilike(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
@@ -252,7 +191,7 @@ def ilike(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
 
 def rlike(value: Expression, pattern: str) -> Predicate:
     """``value RLIKE pattern``."""
-    return _fold(Match("regex", text(value), rlike_regex(pattern)))
+    return fold(Match("regex", text(value), rlike_regex(pattern)))
 
 
 def match(kind: str, value: Expression, part: Expression) -> Predicate:
@@ -262,23 +201,18 @@ def match(kind: str, value: Expression, part: Expression) -> Predicate:
     if value.type == BINARY == part.type:
         if part.is_null:
             return UNKNOWN
-        return _fold(Match(kind, value, part.value))
+        return fold(Match(kind, value, part.value))
     part = text(part)
     if _is_null_literal(part):
         return UNKNOWN
     assert isinstance(part, Literal)
-    return _fold(Match(kind, text(value), part.value))
-
-
-def text(value: Expression) -> Expression:
-    """``value`` as a string, as functions of strings take their arguments."""
-    return cast(value, STRING)
+    return fold(Match(kind, text(value), part.value))
 
 
 def negation(term: Expression) -> Predicate:
     """``NOT term``."""
     term = condition(term, "NOT")
-    return term.term if isinstance(term, Not) else _fold(Not(term))
+    return term.term if isinstance(term, Not) else fold(Not(term))
 
 
 def conjunction(terms: Sequence[Expression]) -> Predicate:
@@ -349,170 +283,3 @@ def condition(value: Expression, what: str) -> Predicate:
         f"{what} needs a condition, not a value of type {type_name(value.type)}",
         hint="compare it with something, as in: x <> 0",
     )
-
-
-def arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
-    """``left operator right`` for ``+ - * / % div``, typed as Spark's ANSI mode does."""
-    what = f"{operator!r}"
-    if pa.types.is_null(left.type) and pa.types.is_null(right.type):
-        return literal(None, pa.float64())
-    left, right = _tight_decimal(left, right), _tight_decimal(right, left)
-    kind = common_type(left.type, right.type)
-    if kind is None or not (is_numeric(kind) or pa.types.is_decimal(kind)):
-        raise InvalidInputError(
-            f"{what} does not work on {type_name(left.type)} and {type_name(right.type)}",
-            hint="arithmetic is supported on numbers only",
-        )
-    if pa.types.is_decimal(kind):
-        return _decimal_arithmetic(operator, left, right)
-    if operator == "/":
-        kind = pa.float64()
-    if operator == "div":
-        if not is_integral(kind):
-            raise InvalidInputError("'div' is supported on integers only", hint="use / instead")
-        kind = pa.int64()
-    return _fold(Arithmetic(operator, cast(left, kind), cast(right, kind), kind))
-
-
-def _decimal_arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
-    left, right = _as_decimal(left), _as_decimal(right)
-    one, two = left.type, right.type
-    whole = max(one.precision - one.scale, two.precision - two.scale)
-    if operator in ("+", "-"):
-        scale = max(one.scale, two.scale)
-        precision = whole + scale + 1
-    elif operator == "*":
-        scale, precision = one.scale + two.scale, one.precision + two.precision + 1
-    else:
-        scale, precision = 0, 39
-    if precision > 38:
-        raise InvalidInputError(
-            f"{operator!r} on {type_name(one)} and {type_name(two)} is not supported here",
-            hint="cast to double first, as in: CAST(x AS double)",
-        )
-    return _fold(Arithmetic(operator, left, right, pa.decimal128(precision, scale)))
-
-
-def _as_decimal(value: Expression) -> Expression:
-    if pa.types.is_null(value.type):
-        return cast(value, pa.decimal128(1, 0))
-    return value if pa.types.is_decimal(value.type) else cast(value, decimal_of_integer(value.type))
-
-
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    """What a function takes (None: see ``_typed_argument``) and returns (None: as it takes)."""
-
-    arguments: tuple[str, ...]
-    result: pa.DataType | None
-
-
-_SIGNATURES = {
-    "abs": _Signature(("number",), None),
-    "negative": _Signature(("number",), None),
-    "lower": _Signature(("text",), STRING),
-    "upper": _Signature(("text",), STRING),
-    "length": _Signature(("text or bytes",), pa.int32()),
-    "trim": _Signature(("text",), STRING),
-    "ltrim": _Signature(("text",), STRING),
-    "rtrim": _Signature(("text",), STRING),
-    "year": _Signature(("date",), pa.int32()),
-    "month": _Signature(("date",), pa.int32()),
-    "day": _Signature(("date",), pa.int32()),
-    "hour": _Signature(("timestamp",), pa.int32()),
-    "minute": _Signature(("timestamp",), pa.int32()),
-    "second": _Signature(("timestamp",), pa.int32()),
-}
-FUNCTION_NAMES = (*sorted(_SIGNATURES), "coalesce", "concat", "substring")
-
-
-def call(name: str, arguments: Sequence[Expression], time_zone: str = "UTC") -> Expression:
-    """A function call, its arguments cast as Spark casts them.
-
-    Raises:
-        InvalidInputError: No such function, or arguments it does not take.
-    """
-    if name == "coalesce":
-        return _coalesce(arguments, time_zone)
-    if name == "concat":
-        return _fold(Call("concat", tuple(text(argument) for argument in arguments), STRING))
-    if name == "substring":
-        return _substring(arguments)
-    signature = _SIGNATURES[name]
-    if len(arguments) != len(signature.arguments):
-        raise InvalidInputError(
-            f"{name} takes {len(signature.arguments)} argument, not {len(arguments)}"
-        )
-    typed = _typed_argument(name, signature.arguments[0], arguments[0], time_zone)
-    return _fold(Call(name, (typed,), signature.result or typed.type, (time_zone,)))
-
-
-def _typed_argument(name: str, wanted: str, value: Expression, time_zone: str) -> Expression:
-    kind = value.type
-    if wanted == "number":
-        if is_numeric(kind):
-            return value
-        if pa.types.is_string(kind) or pa.types.is_null(kind):
-            return cast(value, pa.float64())
-    elif wanted in ("text", "text or bytes"):
-        return value if wanted == "text or bytes" and kind == BINARY else text(value)
-    elif wanted == "date":
-        return cast(value, pa.date32(), time_zone)
-    elif pa.types.is_timestamp(kind):
-        return value
-    else:
-        return cast(value, pa.timestamp("us", "UTC"), time_zone)
-    raise InvalidInputError(f"{name} needs a {wanted}, not a value of type {type_name(kind)}")
-
-
-def _coalesce(arguments: Sequence[Expression], time_zone: str) -> Expression:
-    if not arguments:
-        raise InvalidInputError("coalesce needs an argument")
-    kind = arguments[0].type
-    for argument in arguments[1:]:
-        wider = common_type(kind, argument.type)
-        if wider is None or not is_comparable(wider):
-            raise InvalidInputError(
-                f"coalesce does not work on {type_name(kind)} and {type_name(argument.type)}"
-            )
-        kind = wider
-    typed = tuple(cast(argument, kind, time_zone) for argument in arguments)
-    return _fold(Call("coalesce", typed, kind))
-
-
-def _substring(arguments: Sequence[Expression]) -> Expression:
-    if len(arguments) not in (2, 3):
-        raise InvalidInputError("substring takes two or three arguments")
-    bounds: list[int | None] = []
-    for bound in arguments[1:]:
-        value = bound.value if isinstance(bound, Literal) and is_integral(bound.type) else None
-        if value is None:
-            raise InvalidInputError("substring needs constant integers as position and length")
-        bounds.append(value)
-    options = (bounds[0], bounds[1] if len(bounds) == 2 else None)
-    return _fold(Call("substring", (text(arguments[0]),), STRING, options))
-
-
-def _fold(node: Expression) -> Expression:
-    """A constant for a node whose parts are all constants; the node itself if that fails.
-
-    A failing constant (``1 / 0``) must fail only for a row that needs it.
-    """
-    match node:
-        case (
-            Comparison(left=Literal(), right=Literal())
-            | Arithmetic(left=Literal(), right=Literal())
-        ):
-            pass
-        case In(value=Literal()) | Match(value=Literal()):
-            pass
-        case IsNull(Literal()) | IsNaN(Literal()) | Not(Literal()):
-            pass
-        case Call(arguments=arguments) if all(isinstance(one, Literal) for one in arguments):
-            pass
-        case _:
-            return node
-    try:
-        return Literal(evaluate_expression(node, _NO_ROWS_NEEDED)[0])
-    except LanceError:
-        return node

@@ -181,8 +181,14 @@ def _string_to_boolean(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Arra
 
 _DATE = r"(?P<year>[+-]?[0-9]{4,7})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})REST)?)?"
 _DATE_TEXT = _DATE.replace("REST", r"(?:[ T](?s:.*))?")
-_TIME = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?"
-_ZONE = r"\s*(?P<zone>Z|UTC|GMT|[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+|(?:UTC|GMT)?[+-][0-9]{1,2}(?::?[0-9]{1,2})?(?::?[0-9]{2})?)"
+_TIME = (
+    r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})"
+    r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?"
+)
+_ZONE = (
+    r"\s*(?P<zone>Z|UTC|GMT|[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+|"
+    r"(?:UTC|GMT)?[+-][0-9]{1,2}(?::?[0-9]{1,2})?(?::?[0-9]{2})?)"
+)
 _TIMESTAMP_TEXT = _DATE.replace("REST", rf"(?:[ T](?:{_TIME}(?:{_ZONE})?)?)?")
 
 
@@ -247,7 +253,9 @@ def _time_of_day(parts: pa.StructArray, wanted: pa.DataType) -> NDArray[np.int64
     digits = pc.struct_field(parts, "fraction").fill_null("")
     digits = pc.utf8_slice_codeunits(pc.utf8_rpad(digits, 6, "0"), 0, 6)
     fraction = np.asarray(digits.cast(pa.int64()))
-    return ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction
+    seconds = (hour * 60 + minute) * 60 + second
+    micros: NDArray[np.int64] = seconds * 1_000_000 + fraction
+    return micros
 
 
 def _string_to_time(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
@@ -257,14 +265,15 @@ def _string_to_time(values: pa.Array, wanted: pa.DataType, _: str) -> pa.Array:
 
 
 def _null_mask(values: pa.Array) -> NDArray[np.bool_]:
-    return np.asarray(pc.is_null(values))
+    mask: NDArray[np.bool_] = np.asarray(pc.is_null(values))
+    return mask
 
 
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{1,2})?:?(\d{2})?")
 
 
 def zone_of(name: str) -> ZoneInfo | timezone:
-    """The time zone called ``name``: ``UTC``, ``Europe/Berlin``, ``+01:30``, …
+    """The time zone called ``name``, such as ``UTC``, ``Europe/Berlin`` or ``+01:30``.
 
     Raises:
         InvalidInputError: No such zone.

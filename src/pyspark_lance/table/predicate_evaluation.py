@@ -9,12 +9,14 @@ at a time; no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.table.plain_types import to_plain
 from pyspark_lance.table.predicate_casts import cast_array
 from pyspark_lance.table.predicate_functions import FUNCTIONS
 from pyspark_lance.table.predicate_tree import (
@@ -38,7 +40,7 @@ from pyspark_lance.table.predicate_tree import (
 )
 
 # An array of one value per row, or a scalar that stands for all rows.
-_Values = pa.Array | pa.Scalar
+_Values: TypeAlias = pa.Array | pa.Scalar
 
 
 def evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -110,18 +112,7 @@ def _as_spark(stored: pa.Array, column: Column) -> pa.Array:
         return _as_spark(stored.dictionary_decode(), column)
     if pa.types.is_uint64(source) and pa.types.is_int64(wanted):
         return stored.view(wanted)
-    try:
-        if pa.types.is_date64(source):
-            days = np.floor_divide(np.asarray(stored.cast(pa.int64()).fill_null(0)), 86_400_000)
-            return pa.array(days.astype(np.int32), mask=np.asarray(stored.is_null())).cast(wanted)
-        if pa.types.is_fixed_size_binary(source):
-            return stored.cast(pa.binary())
-        return stored.cast(wanted)
-    except pa.ArrowInvalid as error:
-        raise InvalidInputError(
-            f"a value of column {'.'.join(column.path)!r} ({source}) does not fit the Spark type "
-            f"it is read as ({wanted}): {error}"
-        ) from error
+    return to_plain(stored, wanted, ".".join(column.path))
 
 
 def _evaluate(expression: Expression, rows: _Rows) -> _Values:

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.predicate_casts import to_local
-from pyspark_lance.table.predicate_types import TIMESTAMP
 from pyspark_lance.table.predicate_tree import Call
+from pyspark_lance.table.predicate_types import TIMESTAMP
 
 Kernel = Callable[[Call, list[pa.Array]], pa.Array]
 

@@ -74,11 +74,11 @@ _TOKEN = re.compile(
 
 
 def rlike_regex(pattern: str) -> str:
-    """The RE2 pattern that finds what the Java pattern ``pattern`` finds.
+    r"""The RE2 pattern that finds what the Java pattern ``pattern`` finds.
 
     Raises:
         UnsupportedFeatureError: A construct without the same meaning in RE2: look-around,
-            back-references, possessive quantifiers, flags, ``\\b``, nested classes, ….
+            back-references, possessive quantifiers, flags, ``\b``, nested classes, ….
     """
     translated, position = [], 0
     while position < len(pattern):

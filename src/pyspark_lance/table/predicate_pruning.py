@@ -74,7 +74,7 @@ def fragments_that_can_match(
     def leaf(node: Expression) -> _Outcomes:
         return _leaf_on_intervals(node, intervals, num_fragments)
 
-    return (_outcomes(predicate, num_fragments, leaf) & _TRUE) != 0
+    return _may_be_true(_outcomes(predicate, num_fragments, leaf))
 
 
 def can_match(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
@@ -104,7 +104,7 @@ def rows_that_can_match(predicate: Predicate, known: pa.RecordBatch) -> NDArray[
             return _leaf_on_rows(node, known)
         return _constant(_ANY, known.num_rows)
 
-    return (_outcomes(predicate, known.num_rows, leaf) & _TRUE) != 0
+    return _may_be_true(_outcomes(predicate, known.num_rows, leaf))
 
 
 def row_id_candidates(predicate: Predicate) -> NDArray[np.uint64] | None:
@@ -137,6 +137,11 @@ def _outcomes(
             return _constant(bit, length)
         case _:
             return leaf(predicate)
+
+
+def _may_be_true(outcomes: _Outcomes) -> NDArray[np.bool_]:
+    possible: NDArray[np.bool_] = (outcomes & _TRUE) != 0
+    return possible
 
 
 def _constant(bits: int, length: int) -> _Outcomes:

@@ -6,7 +6,6 @@ error with its place in the condition, before any file is opened.  No I/O.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,6 +13,8 @@ import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.table import predicate_builder as build
+from pyspark_lance.table import predicate_values as values
+from pyspark_lance.table.predicate_columns import resolve_column
 from pyspark_lance.table.predicate_tokens import (
     Token,
     error_at,
@@ -40,9 +41,7 @@ from pyspark_lance.table.predicate_types import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     parse_type,
-    spark_type_of,
 )
-from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
 
 _MAX_NESTING = 50
 _MAX_DEPTH = 100
@@ -67,49 +66,6 @@ def parse_predicate(text: str, schema: pa.Schema, *, time_zone: str = "UTC") -> 
     return _Parser(text, schema, time_zone).parse()
 
 
-def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
-    """The column or struct field that ``path`` names, whatever its case.
-
-    Raises:
-        InvalidInputError: There is none, or more than one.
-    """
-    lineage = [name for name in SYSTEM_COLUMNS if name not in schema.names]
-    fields = [*schema, *(pa.field(name, pa.uint64()) for name in lineage)]
-    found = _find_field(path[0], fields, "column")
-    if found.name in SYSTEM_COLUMNS and pa.types.is_uint64(found.type):
-        kind = pa.int64()
-    else:
-        kind = found.type
-    names = [found.name]
-    for name in path[1:]:
-        if not pa.types.is_struct(kind):
-            raise InvalidInputError(
-                f"{'.'.join(names)!r} is not a struct, so it has no field {name!r}",
-                hint="put a column name that has a dot in it into `backquotes`",
-            )
-        found = _find_field(name, list(kind), f"field of {'.'.join(names)}")
-        kind = found.type
-        names.append(found.name)
-    return Column(tuple(names), spark_type_of(kind))
-
-
-def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
-    wanted = name.lower()
-    found = [field for field in fields if field.name.lower() == wanted]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        spelled = ", ".join(field.name for field in found)
-        raise InvalidInputError(f"{name!r} is ambiguous, it could be {spelled}")
-    names = [field.name for field in fields]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    raise InvalidInputError(
-        f"there is no {what} {name!r}",
-        hint=f"did you mean {near[0]!r}?" if near else f"there are: {shown}",
-    )
-
-
 _COMPARISONS = {"=": "=", "==": "=", "<=>": "<=>", "<>": "<>", "!=": "<>"} | {
     operator: operator for operator in ("<", "<=", ">", ">=")
 }
@@ -120,9 +76,9 @@ _PRECEDENCE = (
 )
 # They end an expression, so without backquotes they are no columns.
 _RESERVED = frozenset(
-    "AND OR NOT IN BETWEEN LIKE ILIKE RLIKE REGEXP IS ESCAPE AS FROM WHEN THEN ELSE END CASE "
-    "SELECT EXISTS INTERVAL".split()
-)
+    {"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "IS", "ESCAPE", "AS",
+     "FROM", "WHEN", "THEN", "ELSE", "END", "CASE", "SELECT", "EXISTS", "INTERVAL"}
+)  # fmt: skip
 _TYPED_STRINGS = {
     "DATE": DATE,
     "TIMESTAMP": TIMESTAMP,
@@ -142,8 +98,9 @@ _ALIASES = {
     "ifnull": "coalesce",
 }
 _CASTING_FUNCTIONS = frozenset(
-    "boolean tinyint smallint int bigint float double decimal string binary date timestamp".split()
-)
+    {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string",
+     "binary", "date", "timestamp"}
+)  # fmt: skip
 _TESTS: dict[str, Callable[[list[Expression]], Expression]] = {
     "isnull": lambda given: build.is_null(given[0]),
     "isnotnull": lambda given: build.negation(build.is_null(given[0])),
@@ -151,7 +108,7 @@ _TESTS: dict[str, Callable[[list[Expression]], Expression]] = {
     "startswith": lambda given: build.match("starts_with", given[0], given[1]),
     "endswith": lambda given: build.match("ends_with", given[0], given[1]),
     "contains": lambda given: build.match("contains", given[0], given[1]),
-    "mod": lambda given: build.arithmetic("%", given[0], given[1]),
+    "mod": lambda given: values.arithmetic("%", given[0], given[1]),
     "equal_null": lambda given: build.comparison("<=>", given[0], given[1]),
 }
 _ONE_ARGUMENT = frozenset(("isnull", "isnotnull", "isnan"))
@@ -355,7 +312,7 @@ class _Parser:
                     return number_literal(token.text)
             if token.kind == "string":
                 self._at += 1
-                return build.literal(string_value(token.text), STRING)
+                return values.literal(string_value(token.text), STRING)
         return self._disjunction()
 
     # Values.
@@ -377,8 +334,8 @@ class _Parser:
         if operator in _COMPARISONS:
             return build.comparison(_COMPARISONS[operator], left, right, self._time_zone)
         if operator == "||":
-            return build.call("concat", [left, right])
-        return build.arithmetic(operator.lower(), left, right)
+            return values.call("concat", [left, right])
+        return values.arithmetic(operator.lower(), left, right)
 
     def _operand(self) -> Expression:
         signs = 0
@@ -392,11 +349,11 @@ class _Parser:
         else:
             result = self._primary()
         while self._take("::"):
-            result = build.cast(result, self._type(), self._time_zone)
+            result = values.cast(result, self._type(), self._time_zone)
         if signs > _MAX_NESTING:
             raise self._too_deep()
         for _ in range(signs):
-            result = build.call("negative", [result])
+            result = values.call("negative", [result])
         return result
 
     def _primary(self) -> Expression:
@@ -422,10 +379,10 @@ class _Parser:
             return TRUE if word == "TRUE" else FALSE
         if word == "NULL":
             self._at += 1
-            return build.literal(None, NULL)
+            return values.literal(None, NULL)
         if following.kind == "string" and word in _TYPED_STRINGS:
             self._at += 1
-            return build.cast(self._string(), _TYPED_STRINGS[word], self._time_zone)
+            return values.cast(self._string(), _TYPED_STRINGS[word], self._time_zone)
         if following.kind == "string" and word == "X":
             self._at += 1
             return self._hexadecimal()
@@ -439,12 +396,12 @@ class _Parser:
         parts = []
         while self._token.kind == "string":
             parts.append(string_value(self._next().text))
-        return build.literal("".join(parts), STRING)
+        return values.literal("".join(parts), STRING)
 
     def _hexadecimal(self) -> Literal:
         digits = string_value(self._next().text)
         try:
-            return build.literal(bytes.fromhex("0" * (len(digits) % 2) + digits), BINARY)
+            return values.literal(bytes.fromhex("0" * (len(digits) % 2) + digits), BINARY)
         except ValueError as error:
             raise self._error(f"{digits!r} are no hexadecimal digits") from error
 
@@ -484,7 +441,7 @@ class _Parser:
                 self._expect("AS")
                 kind = self._type()
                 self._expect(")")
-                return build.cast(value, kind, self._time_zone)
+                return values.cast(value, kind, self._time_zone)
             arguments = [] if self._token.text == ")" else [self._disjunction()]
             while self._take(","):
                 arguments.append(self._disjunction())
@@ -494,16 +451,16 @@ class _Parser:
     def _called(self, name: str, arguments: list[Expression]) -> Expression:
         count = len(arguments)
         if name in _CASTING_FUNCTIONS and count == 1:
-            return build.cast(arguments[0], parse_type(name), self._time_zone)
+            return values.cast(arguments[0], parse_type(name), self._time_zone)
         if name in _TESTS:
             if count != (1 if name in _ONE_ARGUMENT else 2):
                 raise InvalidInputError(f"{name} does not take {count} arguments")
             return _TESTS[name](arguments)
         name = _ALIASES.get(name, name)
-        if name not in build.FUNCTION_NAMES:
+        if name not in values.FUNCTION_NAMES:
             raise InvalidInputError(f"the function {name} is not supported here", hint=_hint())
-        return build.call(name, arguments, self._time_zone)
+        return values.call(name, arguments, self._time_zone)
 
 
 def _hint() -> str:
-    return _SUPPORTED + ", ".join(sorted((*build.FUNCTION_NAMES, *_TESTS)))
+    return _SUPPORTED + ", ".join(sorted((*values.FUNCTION_NAMES, *_TESTS)))

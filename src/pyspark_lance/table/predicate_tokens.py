@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table.predicate_builder import decimal_literal, integer_literal, literal
 from pyspark_lance.table.predicate_tree import Literal
+from pyspark_lance.table.predicate_values import decimal_literal, integer_literal, literal
 
 
 @dataclass(slots=True)
@@ -129,7 +129,9 @@ def number_literal(text: str) -> Literal:
 
 
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))", re.DOTALL)
+_ESCAPE = re.compile(
+    r"""\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))|(''|"")""", re.DOTALL
+)
 
 
 def string_value(text: str) -> str:
@@ -140,20 +142,23 @@ def string_value(text: str) -> str:
     """
     if text[0] in "rR":
         return text[2:-1]
-    quote, inner = text[0], text[1:-1].replace(text[0] * 2, text[0])
-    del quote
+    quote, inner = text[0], text[1:-1]
     if "\\" not in inner:
-        return inner
+        return inner.replace(quote * 2, quote)
     # Java strings are UTF-16, so two escapes may make one character.
-    value = _ESCAPE.sub(_unescape, inner).encode("utf-16", "surrogatepass")
+    encoded = _ESCAPE.sub(lambda found: _unescape(found, quote), inner).encode(
+        "utf-16", "surrogatepass"
+    )
     try:
-        return value.decode("utf-16")
+        return encoded.decode("utf-16")
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"the string {text} holds half a surrogate pair") from error
 
 
-def _unescape(found: re.Match[str]) -> str:
-    four, eight, octal, other = found.groups()
+def _unescape(found: re.Match[str], quote: str) -> str:
+    four, eight, octal, other, doubled = found.groups()
+    if doubled:
+        return quote if doubled[0] == quote else found.group()
     if four or eight:
         code = int(four or eight, 16)
         if code > 0x10FFFF:

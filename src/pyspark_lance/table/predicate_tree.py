@@ -7,7 +7,7 @@ column compared with a bigint holds a cast, and evaluation never guesses.  No I/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -246,6 +246,17 @@ def walk(expression: Expression) -> Iterator[Expression]:
         waiting.extend(children_of(node))
 
 
+def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    """The conditions that ``predicate`` joins with AND; itself if it joins none."""
+    return predicate.terms if isinstance(predicate, And) else (predicate,)
+
+
+def conjunction(predicates: Sequence[Predicate]) -> Predicate | None:
+    """The condition that all ``predicates`` hold; None for none of them."""
+    terms = tuple(term for predicate in predicates for term in conjuncts(predicate))
+    return And(terms) if len(terms) > 1 else terms[0] if terms else None
+
+
 def depth_of(expression: Expression) -> int:
     """Length of the longest way from the root to a leaf, in nodes; without recursion."""
     deepest, waiting = 0, [(expression, 1)]
@@ -271,7 +282,7 @@ _SAFE_FLOAT_OPERATORS = frozenset("+-*")
 
 
 def can_raise(expression: Expression) -> bool:
-    """Whether evaluating ``expression`` may fail on some row (overflow, bad cast, division by 0)."""
+    """Whether evaluating ``expression`` may fail on a row: overflow, bad cast, division by 0."""
     return any(_node_can_raise(node) for node in walk(expression))
 
 

@@ -11,7 +11,8 @@ import re
 
 import pyarrow as pa
 
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.table.plain_types import plain_type
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
@@ -26,36 +27,16 @@ MAX_PRECISION = 38
 _NUMERIC_ORDER = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 _INTEGER_PRECISION = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
-_STORED_AS = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-    pa.large_string(): STRING,
-    pa.string_view(): STRING,
-    pa.large_binary(): BINARY,
-    pa.binary_view(): BINARY,
-    pa.date64(): DATE,
-}
-
 
 def spark_type_of(stored: pa.DataType) -> pa.DataType:
-    """The Spark type a stored type is seen as; a type without a value form is returned as it is."""
-    kinds = pa.types
-    if kinds.is_dictionary(stored):
-        return spark_type_of(stored.value_type)
-    if kinds.is_timestamp(stored):
-        return TIMESTAMP if stored.tz is not None else TIMESTAMP_NTZ
-    if kinds.is_time(stored):
-        return TIME
-    if kinds.is_duration(stored):
-        return INTERVAL
-    if kinds.is_fixed_size_binary(stored):
-        return BINARY
-    if kinds.is_decimal(stored) and stored.precision <= MAX_PRECISION:
-        return pa.decimal128(stored.precision, stored.scale)
-    return _STORED_AS.get(stored, stored)
+    """The Spark type a stored type is seen as; one that Spark cannot hold is returned as it is.
+
+    A column of such a type can still be tested with IS NULL.
+    """
+    try:
+        return plain_type(stored, "")
+    except UnsupportedFeatureError:
+        return stored
 
 
 def is_comparable(kind: pa.DataType) -> bool:
