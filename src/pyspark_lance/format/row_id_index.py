@@ -90,7 +90,7 @@ class RowIdIndex:
         Raises:
             CorruptFileError: Two live rows have one of the ids.
         """
-        wanted = np.asarray(row_ids).astype(np.uint64, copy=False)
+        wanted = np.asarray(row_ids, dtype=np.uint64)
         if len(wanted) > 1 and not (wanted[1:] > wanted[:-1]).all():
             distinct, position = np.unique(wanted, return_inverse=True)
             addresses, found = self._addresses_of_rising(distinct)
@@ -425,7 +425,7 @@ def _bit_count(words: _U64Array) -> _U64Array:
 def _duplicate(row_id: np.uint64, first: np.uint64, second: np.uint64) -> CorruptFileError:
     places = [
         f"fragment {int(address) >> OFFSET_BITS} offset {int(address) & (1 << OFFSET_BITS) - 1}"
-        for address in (first, second)
+        for address in sorted((first, second))
     ]
     return CorruptFileError(
         f"row id {int(row_id)} belongs to two live rows: {' and '.join(places)}"

@@ -1,0 +1,106 @@
+import pickle
+
+import numpy as np
+import pytest
+from format.row_id_strategies import damaged, u64_arrays
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.u64_segment import choose_segment
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence as Versions
+from pyspark_lance.proto import row_ids_pb2
+
+versions_of_rows = st.lists(st.sampled_from([0, 1, 2, 3, 2**40, 2**64 - 1]), max_size=40).map(
+    lambda values: np.array(values, dtype=np.uint64)
+)
+
+
+@given(values=versions_of_rows)
+def test_bytes_keep_the_values(values):
+    sequence = Versions.from_array(values)
+    assert sequence == Versions.from_bytes(sequence.to_bytes())
+    assert sequence == pickle.loads(pickle.dumps(sequence))
+    assert sequence.to_array().tolist() == values.tolist()
+    assert sequence.to_array().dtype == np.uint64
+    assert len(sequence) == len(values)
+    assert sequence.min_version == (values.min() if len(values) else None)
+    assert sequence.max_version == (values.max() if len(values) else None)
+
+
+@given(values=versions_of_rows, data=st.data())
+def test_operations_agree_with_the_expanded_array(values, data):
+    sequence, count = Versions.from_array(values), len(values)
+    start = data.draw(st.integers(0, count))
+    end = data.draw(st.integers(start, count))
+    assert sequence.slice(start, end).to_array().tolist() == values[start:end].tolist()
+    chosen = data.draw(st.lists(st.integers(0, count - 1), max_size=30)) if count else []
+    offsets = np.array(chosen, dtype=np.uint32)
+    assert sequence.take(offsets).tolist() == values[offsets].tolist()
+    live = sequence.without(DeletionVector.of(offsets))
+    assert live.to_array().tolist() == np.delete(values, offsets).tolist()
+    version = data.draw(st.sampled_from([1, 2, 9]))
+    replaced = values.copy()
+    replaced[offsets] = version
+    assert sequence.replaced_at(offsets, version) == Versions.from_array(replaced)
+    pieces = [sequence.slice(0, start), sequence.slice(start, end), sequence.slice(end, count)]
+    assert Versions.concat(pieces) == sequence
+
+
+def test_one_run_has_the_bytes_of_the_reference_writer():
+    encoded = bytes.fromhex("0a080a040a0210021001")
+    assert Versions.constant(2, 1).to_bytes() == encoded
+    assert Versions.from_bytes(encoded).runs == ((2, 1),)
+
+
+@given(spans=st.lists(st.tuples(u64_arrays(max_size=10), st.integers(0, 3)), max_size=6))
+def test_of_a_span_only_its_number_of_values_counts(spans):
+    message = row_ids_pb2.RowDatasetVersionSequence()
+    for ids, version in spans:
+        message.runs.add(span=choose_segment(ids).to_proto(), version=version)
+    expected = [version for ids, version in spans for _ in ids]
+    sequence = Versions.from_bytes(message.SerializeToString())
+    assert sequence.to_array().tolist() == expected
+    assert sequence == Versions.from_array(expected)
+
+
+@given(values=versions_of_rows, data=st.data())
+def test_damaged_bytes_are_corrupt_or_another_valid_sequence(values, data):
+    broken = data.draw(damaged(Versions.from_array(values).to_bytes()))
+    try:
+        found = Versions.from_bytes(broken)
+    except CorruptFileError:
+        return
+    if len(found) < 100_000:
+        assert len(found.to_array()) == len(found)
+    else:
+        with pytest.raises(CorruptFileError):
+            found.expect_length(len(values))
+
+
+def test_wrong_lengths_are_corrupt():
+    with pytest.raises(CorruptFileError, match="3 row versions for 4 physical rows"):
+        Versions.constant(3, 1).expect_length(4)
+    with pytest.raises(CorruptFileError):
+        Versions.concat([Versions.constant(2**32, 1), Versions.constant(1, 2)])
+    with pytest.raises(CorruptFileError, match="deleted offset 7"):
+        Versions.from_array([1, 2]).without(DeletionVector.of([7]))
+
+
+def test_rows_outside_the_sequence_are_refused():
+    sequence = Versions.from_array([1, 2, 2])
+    for call in (
+        lambda: sequence.slice(0, 4),
+        lambda: sequence.take([3]),
+        lambda: sequence.take([-1]),
+        lambda: sequence.replaced_at([3], 9),
+    ):
+        with pytest.raises(InvalidInputError):
+            call()
+
+
+def test_runs_that_are_not_normal_are_refused():
+    for runs in (((0, 1),), ((1, 1), (2, 1)), ((1, 2**64),), ((-1, 1),)):
+        with pytest.raises(InvalidInputError):
+            Versions(runs)
