@@ -1,0 +1,247 @@
+"""Which encoding a page of 2.1 or 2.2 gets, from what its values look like.
+
+All null or no values: a constant page. Values of 256 bytes and more: full-zip. Everything else:
+mini-block, with few distinct values as a dictionary, integers bit-packed or as runs where that
+pays, the rest plain.
+
+Source: file-format.md sections 11 and 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.arrow_values import (
+    bits_per_value,
+    boolean_values,
+    fixed_width_values,
+    is_variable_width,
+    variable_width_values,
+)
+from pyspark_lance.codec.compressive.encode_block_compression import compressed_chunks
+from pyspark_lance.codec.compressive.encode_dictionary import (
+    compact,
+    dictionary_block,
+    index_values,
+    worth_a_dictionary,
+)
+from pyspark_lance.codec.compressive.encode_fixed_size_list import (
+    list_chunks,
+    list_rows,
+    take_apart,
+)
+from pyspark_lance.codec.compressive.encode_fixed_width import (
+    bit_packed_chunks,
+    blocks_of,
+    boolean_chunks,
+    count_runs,
+    flat,
+    flat_chunks,
+    run_length_bytes,
+    run_length_chunks,
+)
+from pyspark_lance.codec.compressive.encode_variable_width import variable, variable_chunks
+from pyspark_lance.codec.compressive.pack_bits import bit_widths
+from pyspark_lance.codec.encoding_requests import EncodingRequest, encoding_request
+from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
+from pyspark_lance.codec.structural.all_null_writer import encode_all_null
+from pyspark_lance.codec.structural.encoded_page import EncodedPage
+from pyspark_lance.codec.structural.full_zip_writer import (
+    encode_fixed_full_zip,
+    encode_variable_full_zip,
+)
+from pyspark_lance.codec.structural.mini_block_writer import (
+    DictionaryBlock,
+    ValueChunks,
+    encode_mini_block,
+)
+from pyspark_lance.errors import UnsupportedFeatureError
+
+WIDE_BYTES: Final = 256
+"""Values from this size on go to full-zip pages."""
+
+# A packed chunk is a whole block however few values it has.
+_MIN_PACKED_VALUES: Final = 256
+_PACKING_GAIN: Final = 0.95
+# Unpacking costs a reader more than a memory copy; for floats it seldom saves more than that.
+_FLOAT_PACKING_GAIN: Final = 0.8
+_RUNS_GAIN: Final = 0.85
+_SAMPLE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PageEncoder:
+    """Encodes the pages of one column.
+
+    Attributes:
+        column: The column.
+        request: What its metadata ask for.
+        large_chunks: Whether the file is 2.2: wider sizes, and dictionaries of 64-bit numbers.
+    """
+
+    column: LeafColumn
+    request: EncodingRequest
+    large_chunks: bool
+
+    @classmethod
+    def of(cls, column: LeafColumn, version: str) -> PageEncoder:
+        """The encoder of a column in a file of version 2.1 or 2.2.
+
+        Raises:
+            UnsupportedFeatureError: The column's metadata ask for an encoding we do not write.
+        """
+        request = encoding_request(column.metadata, column.name)
+        return cls(column, request, large_chunks=version == "2.2")
+
+    def encode(self, rows: LeafValues) -> Iterator[EncodedPage]:
+        """The rows as one page, or as several if their levels do not fit into one."""
+        if rows.num_rows == 0:
+            return
+        nulls = rows.null_mask()
+        if len(rows.values) == 0 or (nulls is not None and nulls.all()):
+            yield encode_all_null(self.column, rows)
+            return
+        page = self._encode_values(rows, nulls, wide=self.request.full_zip)
+        if page is not None:
+            yield page
+        elif rows.num_rows > 1:
+            for half in rows.halves(self.column):
+                yield from self.encode(half)
+        else:
+            yield self._encode_long_row(rows, nulls)
+
+    def _encode_long_row(self, rows: LeafValues, nulls: NDArray[np.bool_] | None) -> EncodedPage:
+        """One row with more levels than a chunk can hold: full-zip knows no chunks."""
+        page = self._encode_values(rows, nulls, wide=True)
+        if page is None:
+            raise UnsupportedFeatureError(
+                f"column {self.column.name}: a row with {rows.num_entries} nested empty lists"
+                f" of {self.column.type} does not fit into a file",
+                hint="store the values instead of the dictionary",
+            )
+        return page
+
+    def _encode_values(
+        self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool
+    ) -> EncodedPage | None:
+        """One page; None if a mini-block page cannot hold the levels."""
+        kind = self.column.type
+        if pa.types.is_dictionary(kind):
+            array = compact(rows.values)
+            indices = self._integer_chunks(index_values(array, nulls), floating=False)
+            return self._mini_block(rows, indices, dictionary_block(array.dictionary))
+        if is_variable_width(kind):
+            return self._encode_variable_width(rows, nulls, wide=wide)
+        if pa.types.is_fixed_size_list(kind):
+            lists = take_apart(rows.values, nulls)
+            # Rows of bits are only whole bytes together, so booleans stay in chunks.
+            if wide or (lists.bits_per_row >= WIDE_BYTES * 8 and not lists.is_boolean):
+                return encode_fixed_full_zip(self.column, rows, list_rows(lists), lists.encoding)
+            return self._mini_block(rows, self._compressed(list_chunks(lists)))
+        if pa.types.is_boolean(kind):
+            flags = boolean_values(rows.values, nulls)
+            if wide:
+                return encode_fixed_full_zip(self.column, rows, flags.reshape(-1, 1), flat(8))
+            return self._mini_block(rows, self._compressed(boolean_chunks(flags)))
+        return self._encode_fixed_width(rows, nulls, wide=wide)
+
+    def _encode_variable_width(
+        self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool
+    ) -> EncodedPage | None:
+        offsets, content = variable_width_values(rows.values, nulls)
+        plain_bytes = int(offsets[-1] - offsets[0]) + offsets.nbytes
+        if not wide and not self.request.plain:
+            encoded = worth_a_dictionary(rows.values, plain_bytes)
+            if encoded is not None:
+                indices = self._integer_chunks(index_values(encoded, nulls), floating=False)
+                return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
+        if wide or int(np.diff(offsets).max()) >= WIDE_BYTES:
+            encoding = variable(offsets.itemsize * 8)
+            return encode_variable_full_zip(self.column, rows, offsets, content, encoding)
+        return self._mini_block(rows, self._compressed(variable_chunks(offsets, content)))
+
+    def _encode_fixed_width(
+        self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool
+    ) -> EncodedPage | None:
+        kind = self.column.type
+        bits = bits_per_value(kind)
+        values = fixed_width_values(rows.values, nulls)
+        if wide or bits >= WIDE_BYTES * 8:
+            matrix = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
+            return encode_fixed_full_zip(self.column, rows, matrix, flat(bits))
+        if bits > 64 or bits not in (8, 16, 32, 64):
+            plain = flat_chunks(values, bits)
+        else:
+            plain = self._integer_chunks(values, floating=pa.types.is_floating(kind))
+        # Older readers know dictionaries of strings and of 128-bit values only.
+        if (bits == 128 or (bits == 64 and self.large_chunks)) and not self._as_asked:
+            encoded = worth_a_dictionary(_as_items(values, bits), _chunk_bytes(plain))
+            if encoded is not None:
+                indices = self._integer_chunks(index_values(encoded, None), floating=False)
+                return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
+        return self._mini_block(rows, self._compressed(plain))
+
+    def _integer_chunks(
+        self, values: NDArray[np.unsignedinteger[Any]], *, floating: bool
+    ) -> ValueChunks:
+        """Plain, bit-packed or runs, whichever is clearly smallest."""
+        count, size = len(values), values.itemsize
+        if self._as_asked:
+            return flat_chunks(values, size * 8)
+        smallest = float(values.nbytes)
+        packed = None
+        if count >= _MIN_PACKED_VALUES:
+            blocks = blocks_of(values)
+            widths = bit_widths(blocks)
+            packed_bytes = len(blocks) * size + 128 * int(widths.sum())
+            if packed_bytes < smallest * (_FLOAT_PACKING_GAIN if floating else _PACKING_GAIN):
+                smallest, packed = packed_bytes, (blocks, widths)
+        if _may_have_runs(values):
+            runs_bytes = run_length_bytes(count_runs(values), count, size)
+            if runs_bytes < smallest * _RUNS_GAIN:
+                return run_length_chunks(values)
+        if packed is not None:
+            return bit_packed_chunks(*packed, count)
+        return flat_chunks(values, size * 8)
+
+    @property
+    def _as_asked(self) -> bool:
+        """Whether the metadata leave nothing to choose."""
+        return self.request.plain or self.request.compression is not None
+
+    def _compressed(self, values: ValueChunks) -> ValueChunks:
+        if self.request.compression is None:
+            return values
+        return compressed_chunks(values, self.request.compression, self.request.compression_level)
+
+    def _mini_block(
+        self, rows: LeafValues, values: ValueChunks, dictionary: DictionaryBlock | None = None
+    ) -> EncodedPage | None:
+        return encode_mini_block(
+            self.column, rows, values, dictionary, large_chunks=self.large_chunks
+        )
+
+
+def _may_have_runs(values: NDArray[np.unsignedinteger[Any]]) -> bool:
+    """Whether, judged by four samples, at least every second value repeats its neighbour."""
+    step = max(1, len(values) // 4)
+    samples = [values[first : first + _SAMPLE] for first in range(0, len(values), step)]
+    runs = sum(count_runs(sample) for sample in samples)
+    return runs * 2 <= sum(len(sample) for sample in samples)
+
+
+def _as_items(values: NDArray[Any], bits: int) -> pa.Array:
+    """Values of 64 or 128 bits as Arrow values that are equal only if all bits are."""
+    kind = pa.uint64() if bits == 64 else pa.binary(bits // 8)
+    content = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind, len(values), [None, content])
+
+
+def _chunk_bytes(values: ValueChunks) -> int:
+    return sum(int(buffer.sizes().sum()) for buffer in values.buffers)

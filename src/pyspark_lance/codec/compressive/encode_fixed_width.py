@@ -1,0 +1,120 @@
+"""Writing values of equal width into mini-block chunks: plain, bit-packed or as runs.
+
+Source: file-format.md sections 6.4 and 12.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.chunk_segments import ChunkBuffer, Segments, fixed_size_segments
+from pyspark_lance.codec.compressive.bit_packing import BLOCK_VALUES
+from pyspark_lance.codec.compressive.pack_bits import pack_blocks
+from pyspark_lance.codec.structural.mini_block_writer import ValueChunks
+from pyspark_lance.proto import encodings_v2_1_pb2 as pb
+
+CHUNK_BYTES = 8192
+MAX_LOG2_VALUES = 12
+_LOG2_RUN_VALUES = 11
+_MAX_RUN = 255
+
+
+def flat(bits: int) -> pb.CompressiveEncoding:
+    """The description of plain values."""
+    return pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=bits))
+
+
+def chunk_log2(bytes_per_value: float) -> int:
+    """The largest power of two of values that stays within ``CHUNK_BYTES``, at least 1."""
+    return max(1, min(MAX_LOG2_VALUES, int(CHUNK_BYTES / max(bytes_per_value, 0.125)).bit_length() - 1))
+
+
+def flat_chunks(values: NDArray[Any], bits: int) -> ValueChunks:
+    """Plain values of whole bytes, shape (n,) or (n, bytes)."""
+    log2_values = chunk_log2(bits // 8)
+    buffer = ChunkBuffer((fixed_size_segments(np.ascontiguousarray(values), bits // 8 << log2_values),))
+    return ValueChunks(flat(bits), log2_values, len(values), (buffer,))
+
+
+def boolean_chunks(values: NDArray[np.uint8]) -> ValueChunks:
+    """Zeros and ones, as bits."""
+    bits = np.packbits(values, bitorder="little")
+    buffer = ChunkBuffer((fixed_size_segments(bits, (1 << MAX_LOG2_VALUES) // 8),))
+    return ValueChunks(flat(1), MAX_LOG2_VALUES, len(values), (buffer,))
+
+
+def blocks_of(values: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.unsignedinteger[Any]]:
+    """The values as blocks of 1024, shape (blocks, 1024), filled up with zeros."""
+    missing = -len(values) % BLOCK_VALUES
+    if missing:
+        values = np.concatenate((values, np.zeros(missing, values.dtype)))
+    return values.reshape(-1, BLOCK_VALUES)
+
+
+def bit_packed_chunks(
+    blocks: NDArray[np.unsignedinteger[Any]], widths: NDArray[np.int64], num_values: int
+) -> ValueChunks:
+    """InlineBitpacking: every chunk is its width and one packed block.
+
+    Args:
+        blocks: From ``blocks_of``.
+        widths: Bits each block needs.
+        num_values: Values in the blocks, without the filling.
+    """
+    word_bytes = blocks.itemsize
+    sizes = word_bytes + 128 * widths
+    starts = np.cumsum(sizes) - sizes
+    out = np.empty(int(sizes.sum()) // word_bytes, blocks.dtype)
+    out[starts // word_bytes] = widths
+    for width in np.unique(widths).tolist():
+        if width == 0:
+            continue
+        chosen = np.flatnonzero(widths == width)
+        words = 128 * width // word_bytes
+        if len(chosen) == len(widths):
+            pack_blocks(blocks, width, out.reshape(-1, 1 + words)[:, 1:])
+            continue
+        packed = np.empty((len(chosen), words), blocks.dtype)
+        pack_blocks(blocks[chosen], width, packed)
+        out[(starts[chosen] // word_bytes + 1)[:, None] + np.arange(words)] = packed
+    bits = pb.InlineBitpacking(uncompressed_bits_per_value=word_bytes * 8)
+    buffer = ChunkBuffer((Segments(out.view(np.uint8), starts, sizes),))
+    return ValueChunks(pb.CompressiveEncoding(inline_bitpacking=bits), 10, num_values, (buffer,))
+
+
+def count_runs(values: NDArray[np.unsignedinteger[Any]]) -> int:
+    """Runs of equal neighbours."""
+    return int(np.count_nonzero(values[1:] != values[:-1])) + 1
+
+
+def run_length_chunks(values: NDArray[np.unsignedinteger[Any]]) -> ValueChunks:
+    """RLE: the value and the length (up to 255) of every run; runs end with their chunk."""
+    count, chunk_values = len(values), 1 << _LOG2_RUN_VALUES
+    starts_run = np.empty(count, np.bool_)
+    np.not_equal(values[1:], values[:-1], out=starts_run[1:])
+    starts_run[::chunk_values] = True
+    starts = np.flatnonzero(starts_run)
+    lengths = np.diff(starts, append=count)
+    pieces = -(-lengths // _MAX_RUN)
+    run_values = np.repeat(values[starts], pieces)
+    run_lengths = np.full(len(run_values), _MAX_RUN, np.uint8)
+    run_lengths[np.cumsum(pieces) - 1] = lengths - (pieces - 1) * _MAX_RUN
+    # Runs before each chunk: those of the starts before it, with their pieces.
+    borders = np.append(np.searchsorted(starts, np.arange(0, count, chunk_values)), len(starts))
+    before = np.concatenate(([0], np.cumsum(pieces)))[borders]
+    size, runs = values.itemsize, np.diff(before)
+    encoding = pb.CompressiveEncoding(rle=pb.Rle(values=flat(size * 8), run_lengths=flat(8)))
+    buffers = (
+        ChunkBuffer((Segments(run_values.view(np.uint8), before[:-1] * size, runs * size),)),
+        ChunkBuffer((Segments(run_lengths, before[:-1], runs),)),
+    )
+    return ValueChunks(encoding, _LOG2_RUN_VALUES, count, buffers)
+
+
+def run_length_bytes(num_runs: int, num_values: int, bytes_per_value: int) -> int:
+    """About how large ``run_length_chunks`` would be."""
+    pieces = num_runs + num_values // _MAX_RUN + (num_values >> _LOG2_RUN_VALUES)
+    return pieces * (bytes_per_value + 1)

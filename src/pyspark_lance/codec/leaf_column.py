@@ -1,0 +1,216 @@
+"""LeafColumn: what one leaf of a schema looks like in 2.1 and later, and LeafValues: its rows.
+
+A column is a leaf together with the layers between it and the root, innermost first.  Layers come
+from the schema's nullability and not from the data, so that all pages of a column have the same:
+pylance cannot read struct-over-list columns whose pages differ.
+
+Source: file-format.md sections 2.3, 6.1 and 12.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+ALL_VALID_ITEM: Final = 1
+ALL_VALID_LIST: Final = 2
+NULLABLE_ITEM: Final = 3
+NULLABLE_LIST: Final = 4
+EMPTYABLE_LIST: Final = 5
+NULL_AND_EMPTY_LIST: Final = 6
+
+DEFINITIONS_OWNED: Final = {
+    ALL_VALID_ITEM: 0,
+    ALL_VALID_LIST: 0,
+    NULLABLE_ITEM: 1,
+    NULLABLE_LIST: 1,
+    EMPTYABLE_LIST: 1,
+    NULL_AND_EMPTY_LIST: 2,
+}
+LIST_LAYERS: Final = frozenset({ALL_VALID_LIST, NULLABLE_LIST, EMPTYABLE_LIST, NULL_AND_EMPTY_LIST})
+
+
+@dataclass(frozen=True, slots=True)
+class LeafColumn:
+    """The static part of a column.
+
+    Attributes:
+        name: Dotted path, for messages.
+        type: Arrow type of the leaf, extension types replaced by their storage.
+        layers: Layer numbers, innermost first.
+        slots_per_row: Slots per row or list item: more than one below a fixed-size list of
+            structs.
+        metadata: Metadata of the leaf's field.
+    """
+
+    name: str
+    type: pa.DataType
+    layers: tuple[int, ...]
+    slots_per_row: int
+    metadata: dict[str, str]
+
+    @property
+    def max_repetition(self) -> int:
+        """The repetition level that starts a row; 0 if there are no lists."""
+        return sum(layer in LIST_LAYERS for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafValues:
+    """Some rows of a column.
+
+    Attributes:
+        values: One value per visible entry; what it is where the entry is not valid is arbitrary.
+        num_rows: Top-level rows.
+        num_entries: Level entries.
+        repetition: Repetition levels, uint8; None without lists.
+        definition: Definition levels, uint8; None if all are 0.
+        visible: Positions of the entries that have a value, int64; None if all have.
+    """
+
+    values: pa.Array
+    num_rows: int
+    num_entries: int
+    repetition: NDArray[np.uint8] | None
+    definition: NDArray[np.uint8] | None
+    visible: NDArray[np.int64] | None
+
+    def null_mask(self) -> NDArray[np.bool_] | None:
+        """True where a value is null or inside something null; None if nowhere."""
+        if self.definition is None:
+            return None
+        visible = self.definition if self.visible is None else self.definition[self.visible]
+        mask: NDArray[np.bool_] = visible != 0
+        return mask if mask.any() else None
+
+    def row_starts(self, column: LeafColumn) -> NDArray[np.int64]:
+        """Entry at which each row starts; only for columns with lists."""
+        assert self.repetition is not None
+        return np.flatnonzero(self.repetition == column.max_repetition)
+
+    def halves(self, column: LeafColumn) -> tuple[LeafValues, LeafValues]:
+        """The rows before and after the middle; only for columns with lists."""
+        middle = self.num_rows // 2
+        entry = int(self.row_starts(column)[middle])
+        value = entry if self.visible is None else int(np.searchsorted(self.visible, entry))
+        first = self._entries(middle, 0, entry, 0, value)
+        rest = self.num_rows - middle
+        return first, self._entries(rest, entry, self.num_entries, value, len(self.values))
+
+    def _entries(
+        self, num_rows: int, start: int, end: int, first_value: int, end_value: int
+    ) -> LeafValues:
+        def cut(levels: NDArray[np.uint8] | None) -> NDArray[np.uint8] | None:
+            return None if levels is None else levels[start:end]
+
+        definition = cut(self.definition)
+        return LeafValues(
+            values=self.values.slice(first_value, end_value - first_value),
+            num_rows=num_rows,
+            num_entries=end - start,
+            repetition=cut(self.repetition),
+            definition=definition if definition is not None and definition.any() else None,
+            visible=None if self.visible is None else self.visible[first_value:end_value] - start,
+        )
+
+
+def leaf_columns(field: pa.Field) -> Iterator[LeafColumn]:
+    """The columns of a top-level field, depth first."""
+    yield from _walk(field, field.name, (), 1)
+
+
+def concat_leaf_values(pieces: Sequence[LeafValues]) -> LeafValues:
+    """Rows one after another; dictionaries must agree."""
+    if len(pieces) == 1:
+        return pieces[0]
+    num_entries = sum(piece.num_entries for piece in pieces)
+    return LeafValues(
+        values=pa.concat_arrays([piece.values for piece in pieces]),
+        num_rows=sum(piece.num_rows for piece in pieces),
+        num_entries=num_entries,
+        repetition=_concat_levels([p.repetition for p in pieces], [p.num_entries for p in pieces]),
+        definition=_concat_levels([p.definition for p in pieces], [p.num_entries for p in pieces]),
+        visible=_concat_visible(pieces),
+    )
+
+
+def with_values(rows: LeafValues, values: pa.Array) -> LeafValues:
+    """The same levels over other values."""
+    return replace(rows, values=values)
+
+
+def is_listlike(kind: pa.DataType) -> bool:
+    """Whether the type has lists of any length, maps included."""
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
+
+
+def is_struct_list(kind: pa.DataType) -> bool:
+    """Whether the type is a fixed-size list that ends in structs."""
+    return pa.types.is_fixed_size_list(kind) and (
+        pa.types.is_struct(kind.value_type) or is_struct_list(kind.value_type)
+    )
+
+
+def item_field(kind: pa.DataType) -> pa.Field:
+    """The field of the items of a list, fixed-size list or map."""
+    if pa.types.is_map(kind):
+        entries = pa.struct([kind.key_field, kind.item_field])
+        return pa.field("entries", entries, nullable=False)
+    return kind.value_field
+
+
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type itself, or the storage type of an extension type."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _walk(
+    field: pa.Field, name: str, outer: tuple[int, ...], slots_per_row: int
+) -> Iterator[LeafColumn]:
+    kind = storage_type(field.type)
+    item_layer = (NULLABLE_ITEM if field.nullable else ALL_VALID_ITEM,)
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _walk(child, f"{name}.{child.name}", item_layer + outer, slots_per_row)
+    elif is_listlike(kind):
+        layers = (NULL_AND_EMPTY_LIST if field.nullable else EMPTYABLE_LIST, *outer)
+        item = item_field(kind)
+        yield from _walk(item, f"{name}.{item.name}", layers, slots_per_row)
+    elif is_struct_list(kind):
+        item = item_field(kind)
+        slots_per_row *= kind.list_size
+        yield from _walk(item, f"{name}.{item.name}", item_layer + outer, slots_per_row)
+    else:
+        metadata = {
+            key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+            for key, value in (field.metadata or {}).items()
+        }
+        yield LeafColumn(name, kind, item_layer + outer, slots_per_row, metadata)
+
+
+def _concat_levels(
+    levels: Sequence[NDArray[np.uint8] | None], counts: Sequence[int]
+) -> NDArray[np.uint8] | None:
+    if all(part is None for part in levels):
+        return None
+    filled = [
+        np.zeros(count, np.uint8) if part is None else part
+        for part, count in zip(levels, counts, strict=True)
+    ]
+    return np.concatenate(filled)
+
+
+def _concat_visible(pieces: Sequence[LeafValues]) -> NDArray[np.int64] | None:
+    if all(piece.visible is None for piece in pieces):
+        return None
+    parts, first = [], 0
+    for piece in pieces:
+        own = np.arange(piece.num_entries) if piece.visible is None else piece.visible
+        parts.append(own + first)
+        first += piece.num_entries
+    return np.concatenate(parts)

@@ -1,0 +1,165 @@
+"""Mini-block pages: many small values, cut into chunks of a few kilobytes.
+
+Source: file-format.md section 6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.chunk_segments import ChunkBuffer, round_up
+from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
+from pyspark_lance.codec.structural.encoded_page import EncodedPage
+from pyspark_lance.codec.structural.level_writer import (
+    encode_levels,
+    entries_per_chunk,
+    repetition_index,
+)
+from pyspark_lance.proto import encodings_v2_1_pb2 as pb
+
+_MAX_LEVELS = 65_535
+_MAX_LEVEL_BITS = 131_072
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueChunks:
+    """The values of a page, encoded and cut into chunks.
+
+    Attributes:
+        encoding: How.
+        log2_values: Every chunk but the last holds two to the power of this many values.
+        num_values: Values of all chunks; more than 0.
+        buffers: The value buffers of the chunks.
+    """
+
+    encoding: pb.CompressiveEncoding
+    log2_values: int
+    num_values: int
+    buffers: tuple[ChunkBuffer, ...]
+
+    def value_ends(self) -> NDArray[np.int64]:
+        """One past the last value of each chunk."""
+        size = 1 << self.log2_values
+        ends = np.arange(size, self.num_values + size, size, dtype=np.int64)
+        ends[-1] = self.num_values
+        return ends
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DictionaryBlock:
+    """The distinct values that the page's values are indices of."""
+
+    encoding: pb.CompressiveEncoding
+    content: bytes
+    num_items: int
+
+
+def encode_mini_block(
+    column: LeafColumn,
+    rows: LeafValues,
+    values: ValueChunks,
+    dictionary: DictionaryBlock | None,
+    *,
+    large_chunks: bool,
+) -> EncodedPage | None:
+    """A mini-block page; None if a chunk would have more levels than the format allows.
+
+    Args:
+        column: The column.
+        rows: Their levels.
+        values: Their values.
+        dictionary: Set if the values are indices.
+        large_chunks: Whether sizes take 32 bits, as they do from 2.2 on.
+    """
+    has_levels = rows.repetition is not None or rows.definition is not None
+    ends = entries_per_chunk(rows, values.value_ends())
+    num_levels = np.diff(ends, prepend=0) if has_levels else np.zeros(len(ends), np.int64)
+    if has_levels and int(num_levels.max()) > _max_levels(rows):
+        return None
+    layout = pb.MiniBlockLayout(
+        value_compression=values.encoding,
+        num_buffers=len(values.buffers),
+        num_items=values.num_values,
+        has_large_chunk=large_chunks,
+        layers=column.layers,
+    )
+    level_buffers: list[ChunkBuffer] = []
+    if rows.repetition is not None:
+        encoding, buffer = encode_levels(rows.repetition, ends)
+        layout.rep_compression.CopyFrom(encoding)
+        layout.repetition_index_depth = 1
+        level_buffers.append(buffer)
+    if rows.definition is not None:
+        encoding, buffer = encode_levels(rows.definition, ends)
+        layout.def_compression.CopyFrom(encoding)
+        level_buffers.append(buffer)
+    chunk_sizes, chunks = _lay_out(num_levels, level_buffers, values.buffers, large_chunks)
+    buffers: list[object] = [_metadata(chunk_sizes, values.log2_values, large_chunks), chunks]
+    if dictionary is not None:
+        layout.dictionary.CopyFrom(dictionary.encoding)
+        layout.num_dictionary_items = dictionary.num_items
+        buffers.append(dictionary.content)
+    if rows.repetition is not None:
+        buffers.append(repetition_index(rows, column, ends))
+    return EncodedPage(buffers, pb.PageLayout(mini_block_layout=layout), rows.num_rows)
+
+
+def _max_levels(rows: LeafValues) -> int:
+    """Levels a chunk may have, so that with its values it stays below 32 KiB."""
+    bits = sum(
+        max(1, int(levels.max()).bit_length())
+        for levels in (rows.repetition, rows.definition)
+        if levels is not None
+    )
+    return min(_MAX_LEVELS, _MAX_LEVEL_BITS // bits)
+
+
+def _metadata(sizes: NDArray[np.int64], log2_values: int, large_chunks: bool) -> NDArray[np.uint8]:
+    """One word per chunk: its size and the number of its values."""
+    words = (sizes // 8 - 1) << 4 | log2_values
+    words[-1] &= ~0xF  # the last chunk has what is left
+    assert large_chunks or int(words.max()) < 1 << 16, "a chunk is larger than 32 KiB"
+    return words.astype("<u4" if large_chunks else "<u2").view(np.uint8)
+
+
+def _lay_out(
+    num_levels: NDArray[np.int64],
+    level_buffers: Sequence[ChunkBuffer],
+    value_buffers: Sequence[ChunkBuffer],
+    large_chunks: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """The size of each chunk, and all chunks behind each other."""
+    level_sizes = [buffer.sizes() for buffer in level_buffers]
+    value_sizes = [buffer.sizes() for buffer in value_buffers]
+    header = _headers(num_levels, level_sizes, value_sizes, large_chunks)
+    offsets = [np.full(len(num_levels), header.shape[1], np.int64)]
+    for sizes in level_sizes + value_sizes:
+        offsets.append(offsets[-1] + round_up(sizes, 8))
+    chunk_sizes = offsets[-1]
+    starts = np.cumsum(chunk_sizes) - chunk_sizes
+    out = np.zeros(int(chunk_sizes.sum()), np.uint8)
+    header_words = header.view("<u8")
+    out.view("<u8")[(starts // 8)[:, None] + np.arange(header_words.shape[1])] = header_words
+    for buffer, offset in zip([*level_buffers, *value_buffers], offsets, strict=False):
+        buffer.copy_to(out, starts + offset)
+    return chunk_sizes, out
+
+
+def _headers(
+    num_levels: NDArray[np.int64],
+    level_sizes: Sequence[NDArray[np.int64]],
+    value_sizes: Sequence[NDArray[np.int64]],
+    large_chunks: bool,
+) -> NDArray[np.uint8]:
+    """The headers of all chunks, shape (chunks, a multiple of 8)."""
+    size_type = np.dtype("<u4" if large_chunks else "<u2")
+    columns = [num_levels.astype("<u2"), *(sizes.astype("<u2") for sizes in level_sizes)]
+    columns += [sizes.astype(size_type) for sizes in value_sizes]
+    parts = [column.view(np.uint8).reshape(len(num_levels), -1) for column in columns]
+    width = sum(part.shape[1] for part in parts)
+    parts.append(np.zeros((len(num_levels), -width % 8), np.uint8))
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,199 @@
+"""Writing one top-level field of a 2.1 or 2.2 file.
+
+Arrays are collected until there is enough for a page and then taken apart into the rows of each
+leaf column; a column with narrow values next to wide ones collects on until it has a page of its
+own. So what is held in memory depends on the number of columns and not on the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from pyspark_lance.codec.choose_encoding import PageEncoder
+from pyspark_lance.codec.leaf_column import (
+    LeafColumn,
+    LeafValues,
+    concat_leaf_values,
+    is_listlike,
+    leaf_columns,
+    storage_type,
+    with_values,
+)
+from pyspark_lance.codec.shred import list_items, list_offsets, shred
+from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
+from pyspark_lance.datafile.page_sink import PageSink
+from pyspark_lance.format.field import Field
+
+PAGE_BYTES: Final = 8 << 20
+"""A page is written as soon as this many bytes of Arrow data have come together."""
+
+MAX_PAGE_BYTES: Final = 2 * PAGE_BYTES
+"""A page holds no more Arrow data than this, unless one row alone does."""
+
+
+class V21FieldWriter:
+    """See ``FieldWriter``.
+
+    Args:
+        sink: Takes the pages.
+        field: The field with its subtree.
+        first_column: Number of its first physical column.
+        version: ``2.1`` or ``2.2``.
+
+    Raises:
+        UnsupportedFeatureError: The field's metadata ask for an encoding that is not written.
+    """
+
+    def __init__(self, sink: PageSink, field: Field, *, first_column: int, version: str) -> None:
+        self._field = field.to_arrow()
+        leaf_ids = [part.id for part in field.walk() if part.is_leaf]
+        self._columns = [
+            _ColumnWriter(sink, first_column + index, column, version)
+            for index, column in enumerate(leaf_columns(self._field))
+        ]
+        assert len(leaf_ids) == len(self._columns), "a leaf field is not a column"
+        self._column_of = {
+            field_id: first_column + index for index, field_id in enumerate(leaf_ids)
+        }
+        self._has_dictionaries = _has_dictionaries(self._field.type)
+        self._arrays: list[pa.Array] = []
+        self._array_bytes = 0
+
+    @property
+    def num_columns(self) -> int:
+        """One column per leaf."""
+        return len(self._columns)
+
+    @property
+    def column_of(self) -> dict[int, int]:
+        """Field id -> physical column, leaves only."""
+        return dict(self._column_of)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes collected and not yet written as pages."""
+        return self._array_bytes + sum(column.buffered_bytes for column in self._columns)
+
+    def write(self, array: pa.Array) -> None:
+        """Appends rows.
+
+        Raises:
+            SchemaMismatchError: A null where the schema allows none.
+        """
+        for piece in _pieces(array):
+            num_bytes = _data_bytes(piece)
+            if num_bytes > MAX_PAGE_BYTES:
+                self._distribute()  # 32-bit offsets may not reach over such a row and others
+            self._arrays.append(piece)
+            self._array_bytes += num_bytes
+            if self._array_bytes >= PAGE_BYTES:
+                self._distribute()
+
+    def flush(self) -> None:
+        """Writes what is still buffered."""
+        self._distribute()
+        for column in self._columns:
+            column.flush()
+
+    def _distribute(self) -> None:
+        """Takes the collected arrays apart."""
+        arrays, self._arrays, self._array_bytes = self._arrays, [], 0
+        if len(arrays) > 1 and not self._has_dictionaries:
+            arrays = [pa.concat_arrays(arrays)]
+        for array in arrays:
+            leaves = shred(array, self._field)
+            for column, rows in zip(self._columns, leaves, strict=True):
+                column.add(rows)
+
+
+class _ColumnWriter:
+    """Collects the rows of one column and cuts them into pages."""
+
+    def __init__(self, sink: PageSink, index: int, column: LeafColumn, version: str) -> None:
+        self._sink = sink
+        self._index = index
+        self._encoder = PageEncoder.of(column, version)
+        self._pieces: list[LeafValues] = []
+        self._rows_written = 0
+        self.buffered_bytes = 0
+
+    def add(self, rows: LeafValues) -> None:
+        num_bytes = _data_bytes(rows.values) + sum(
+            levels.nbytes
+            for levels in (rows.repetition, rows.definition, rows.visible)
+            if levels is not None
+        )
+        if self._pieces and self.buffered_bytes + num_bytes > MAX_PAGE_BYTES:
+            self.flush()
+        self._pieces.append(rows)
+        self.buffered_bytes += num_bytes
+        if self.buffered_bytes >= PAGE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        pieces, self._pieces, self.buffered_bytes = self._pieces, [], 0
+        for group in _joinable(pieces):
+            for page in self._encoder.encode(concat_leaf_values(group)):
+                self._sink.write_page(
+                    self._index,
+                    page.buffers,
+                    PAGE_LAYOUT_URL,
+                    page.layout.SerializeToString(),
+                    num_rows=page.num_rows,
+                    priority=self._rows_written,
+                )
+                self._rows_written += page.num_rows
+
+
+def _joinable(pieces: list[LeafValues]) -> Iterator[list[LeafValues]]:
+    """Groups that can become a page: with one dictionary, if there are dictionaries."""
+    if len(pieces) < 2 or not pa.types.is_dictionary(pieces[0].values.type):
+        if pieces:
+            yield pieces
+        return
+    try:
+        unified = pa.chunked_array([piece.values for piece in pieces]).unify_dictionaries()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # more items than the indices can name
+        yield from ([piece] for piece in pieces)
+        return
+    yield [with_values(piece, chunk) for piece, chunk in zip(pieces, unified.chunks, strict=True)]
+
+
+def _pieces(array: pa.Array) -> Iterator[pa.Array]:
+    """Slices of the array, in order, small enough for a page; larger ones have one row."""
+    if len(array) <= 1 or _data_bytes(array) <= MAX_PAGE_BYTES:
+        if len(array):
+            yield array
+        return
+    half = len(array) // 2
+    yield from _pieces(array.slice(0, half))
+    yield from _pieces(array.slice(half))
+
+
+def _has_dictionaries(kind: pa.DataType) -> bool:
+    kind = storage_type(kind)
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionaries(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _data_bytes(array: pa.Array) -> int:
+    """Bytes of the rows of an array; dictionaries do not count, slices share them."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    kind = array.type
+    if not _has_dictionaries(kind):
+        return int(array.nbytes)
+    if pa.types.is_dictionary(kind):
+        return int(array.indices.nbytes)
+    if pa.types.is_struct(kind):
+        return sum(_data_bytes(array.field(index)) for index in range(kind.num_fields))
+    if is_listlike(kind):
+        offsets = list_offsets(array)
+        first, end = int(offsets[0]), int(offsets[-1])
+        return offsets.nbytes + _data_bytes(list_items(array).slice(first, end - first))
+    size = kind.list_size
+    return _data_bytes(array.values.slice(array.offset * size, len(array) * size))

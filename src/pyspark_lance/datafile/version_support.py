@@ -1,0 +1,103 @@
+"""Which file version can hold which schema.
+
+Source: file-format.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+
+WRITABLE_VERSIONS: Final = ("2.0", "2.1", "2.2")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionNeed:
+    """The oldest file version that can hold something, and why.
+
+    Attributes:
+        version: ``2.0`` or ``2.2``.
+        column: Dotted path of the first column that needs it; '' if nothing special does.
+        reason: What is special about it.
+    """
+
+    version: str
+    column: str = ""
+    reason: str = ""
+
+
+def version_need(schema: LanceSchema) -> VersionNeed:
+    """The oldest version of the format that can hold the schema."""
+    for field in schema.fields:
+        for path, part in _paths(field, field.name):
+            reason = _needs_2_2(part)
+            if reason:
+                return VersionNeed("2.2", path, reason)
+    return VersionNeed("2.0")
+
+
+def minimum_version(schema: LanceSchema) -> str:
+    """The oldest version of the format that can hold the schema."""
+    return version_need(schema).version
+
+
+def check_writable(schema: LanceSchema, version: str) -> None:
+    """Refuses what a file of this version cannot hold, or what we do not write.
+
+    Raises:
+        UnsupportedFeatureError: It names the column and what to do.
+    """
+    if version not in WRITABLE_VERSIONS:
+        raise UnsupportedFeatureError(
+            f"data files of version {version} are not written",
+            hint=f"choose one of {', '.join(WRITABLE_VERSIONS)}",
+        )
+    need = version_need(schema)
+    if need.version > version:
+        raise UnsupportedFeatureError(
+            f"column {need.column}: {need.reason} need file version {need.version},"
+            f" this file has {version}",
+            hint=f"create the table with file version {need.version}, or change the column's type",
+        )
+    for field in schema.fields:
+        for path, part in _paths(field, field.name):
+            _check_part(path, part, version)
+
+
+def _needs_2_2(part: Field) -> str:
+    if part.is_map:
+        return "maps"
+    if part.is_fixed_size_list and part.children:
+        return "fixed-size lists of structs"
+    return ""
+
+
+def _check_part(path: str, part: Field, version: str) -> None:
+    what, hint = "", "change the column's type"
+    if part.is_blob:
+        what, hint = "blob columns are not written", "remove the blob key from its metadata"
+    elif part.is_packed:
+        what, hint = "packed structs are not written", "remove the packed key from its metadata"
+    elif part.is_struct and not part.children and version != "2.0":
+        what, hint = "a struct without fields cannot be stored", "drop the column"
+    elif part.is_fixed_size_list and part.children and any(
+        below.is_list or below.is_map for below in part.walk()
+    ):
+        what = "lists inside a fixed-size list of structs cannot be stored"
+    elif (part.is_list or part.is_map) and any(
+        below.is_fixed_size_list and below.children for below in part.walk()
+    ):
+        what = "a fixed-size list of structs inside a list cannot be stored"
+    if what:
+        raise UnsupportedFeatureError(f"column {path}: {what}", hint=hint)
+
+
+def _paths(field: Field, path: str) -> Iterator[tuple[str, Field]]:
+    yield path, field
+    for child in field.children:
+        yield from _paths(child, f"{path}.{child.name}")

@@ -1,0 +1,150 @@
+"""DataFileWriter: record batches become one .lance file of version 2.0, 2.1 or 2.2.
+
+Every top-level field collects its own pages, so columns need not have the same page borders, and
+what is held in memory depends on the number of columns alone.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pyspark_lance.datafile.field_writer import FieldWriter
+from pyspark_lance.datafile.page_sink import PageSink
+from pyspark_lance.datafile.v2_0_field_writer import V20FieldWriter
+from pyspark_lance.datafile.v2_1_field_writer import V21FieldWriter
+from pyspark_lance.datafile.version_support import check_writable
+from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.store.object_store import ObjectStore
+
+
+class DataFileWriter:
+    """Writes one data file; it appears at ``finish``.
+
+    Args:
+        store: Where to.
+        path: Relative to the table root, such as ``data/x.lance``.
+        schema: The columns, with their field ids.
+        version: ``2.0``, ``2.1`` or ``2.2``.
+
+    Raises:
+        UnsupportedFeatureError: The version cannot hold a column, which is named.
+    """
+
+    def __init__(
+        self, store: ObjectStore, path: str, schema: LanceSchema, *, version: str
+    ) -> None:
+        check_writable(schema, version)
+        self._path = path
+        self._schema = schema
+        self._version = version
+        self._types = [field.to_arrow().type for field in schema.fields]
+        self._rows_written = 0
+        self._finished = False
+        self._output = store.open_output(path)
+        self._sink = PageSink(self._output)
+        self._writers: list[FieldWriter] = []
+        try:
+            for field in schema.fields:
+                self._writers.append(self._make_writer(field))
+        except BaseException:
+            self._sink.abort()
+            raise
+
+    @property
+    def rows_written(self) -> int:
+        """Rows given to ``write`` so far."""
+        return self._rows_written
+
+    @property
+    def bytes_written(self) -> int:
+        """Length of the file so far and what is collected for its next pages."""
+        return self._sink.bytes_written + sum(writer.buffered_bytes for writer in self._writers)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Appends the rows of a batch whose columns are the schema's, in its order.
+
+        Raises:
+            SchemaMismatchError: The columns are others, or a null is where none may be.
+            UnsupportedFeatureError: The version cannot hold these values.
+        """
+        if self._finished:
+            raise InvalidInputError(f"the data file {self._path} is finished")
+        self._check_columns(batch)
+        for writer, array, kind in zip(self._writers, batch.columns, self._types, strict=True):
+            writer.write(_of_type(array, kind))
+        self._rows_written += batch.num_rows
+
+    def finish(self) -> DataFile:
+        """Writes what is buffered and the metadata, and makes the file appear."""
+        if self._finished:
+            raise InvalidInputError(f"the data file {self._path} is finished")
+        for writer in self._writers:
+            writer.flush()
+        num_columns = self._num_columns()
+        size = self._sink.finish(self._schema, self._rows_written, self._version, num_columns)
+        self._finished = True
+        columns = {id_: column for writer in self._writers for id_, column in writer.column_of.items()}
+        major, minor = self._version.split(".")
+        return DataFile(
+            path=self._path.removeprefix("data/"),
+            fields=tuple(columns),
+            column_indices=tuple(columns.values()),
+            major_version=int(major),
+            minor_version=int(minor),
+            size_bytes=size,
+        )
+
+    def abort(self) -> None:
+        """Leaves no file behind; does nothing after ``finish``."""
+        if not self._finished:
+            self._finished = True
+            self._sink.abort()
+
+    def _make_writer(self, field: Field) -> FieldWriter:
+        first_column = self._num_columns()
+        if self._version == "2.0":
+            return V20FieldWriter(self._sink, field, first_column)
+        return V21FieldWriter(
+            self._sink, field, first_column=first_column, version=self._version
+        )
+
+    def _num_columns(self) -> int:
+        return sum(writer.num_columns for writer in self._writers)
+
+    def _check_columns(self, batch: pa.RecordBatch) -> None:
+        expected, found = list(self._schema.names), batch.schema.names
+        if expected != found:
+            raise SchemaMismatchError(
+                f"the data file has the columns {expected}, the batch has {found}",
+                where=self._path,
+            )
+
+
+def _of_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array, if it has the type but for names and nullability of nested fields."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if array.type == kind or _same_shape(array.type, kind):
+        return array
+    raise SchemaMismatchError(
+        f"the data file has a column of type {kind}, the batch has {array.type}"
+    )
+
+
+def _same_shape(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether two types are equal but for names and nullability of nested fields."""
+    if isinstance(left, pa.BaseExtensionType):
+        return _same_shape(left.storage_type, right)
+    if left.id != right.id or left.num_fields != right.num_fields:
+        return False
+    if left.num_fields == 0:
+        return bool(left == right)
+    if pa.types.is_fixed_size_list(left) and left.list_size != right.list_size:
+        return False
+    return all(
+        _same_shape(left.field(index).type, right.field(index).type)
+        for index in range(left.num_fields)
+    )
