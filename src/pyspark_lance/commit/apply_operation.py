@@ -1,0 +1,344 @@
+"""What each operation does to a table: one function per kind; pure, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.commit.application_versions import kept_application_versions
+from pyspark_lance.commit.assign_lineage import updated_at, updated_everywhere
+from pyspark_lance.commit.draft import Draft, TableState
+from pyspark_lance.commit.fragment_changes import (
+    changed_fields,
+    changed_fragment_ids,
+    removed_fragment_ids,
+)
+from pyspark_lance.commit.index_rules import (
+    replaced_indices,
+    without_changed_values,
+    without_fragments,
+    without_vanished_fields,
+)
+from pyspark_lance.commit.invariants import check_writable
+from pyspark_lance.commit.metadata_updates import apply_update_config
+from pyspark_lance.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.data_file import TOMBSTONE, DataFile
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import MAX_FRAGMENT_ID, Fragment
+from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.format.operation import (
+    Append,
+    CreateIndex,
+    DataReplacement,
+    Delete,
+    Merge,
+    Operation,
+    Overwrite,
+    Project,
+    ReserveFragments,
+    Restore,
+    Rewrite,
+    Update,
+    UpdateBases,
+    UpdateConfig,
+)
+from pyspark_lance.format.schema import LanceSchema
+
+
+def apply_operation(draft: Draft, operation: Operation) -> None:
+    """Changes ``draft`` as ``operation`` says.
+
+    Raises:
+        UnsupportedFeatureError: A kind of operation that is not committed.
+    """
+    builder = _BUILDERS.get(type(operation))
+    if builder is None:
+        raise UnsupportedFeatureError(f"committing a {type(operation).__name__}")
+    builder(draft, operation)
+
+
+# Whole tables ------------------------------------------------------------------------------
+
+
+def fill_new_table(draft: Draft, operation: Operation) -> None:
+    """Version 1."""
+    if not isinstance(operation, Overwrite):
+        raise InvalidInputError(f"{type(operation).__name__} cannot create a table")
+    draft.schema = operation.schema
+    draft.config = dict(operation.config_upsert_values)
+    draft.base_paths = _numbered((), operation.initial_bases)
+    for fragment in operation.fragments:
+        draft.add_rows(fragment)
+
+
+def overwrite(draft: Draft, operation: Overwrite, data_storage_version: str | None) -> None:
+    """Other rows and another schema; numbering, configuration and bases go on."""
+    if operation.initial_bases:
+        raise InvalidInputError("base paths are given when a table is created, not overwritten")
+    draft.schema = operation.schema
+    draft.data_storage_version = data_storage_version or draft.data_storage_version
+    draft.fragments = {}
+    draft.indices = ()
+    draft.config = {**draft.config, **operation.config_upsert_values}
+    for fragment in operation.fragments:
+        draft.add_rows(fragment)
+
+
+def restore(draft: Draft, operation: Restore, restored: TableState | None) -> None:
+    """The body of an old version; ids that were used since are never used again."""
+    if restored is None or restored.manifest.version != operation.version:
+        raise InvalidInputError(f"version {operation.version} is needed to restore it")
+    old = restored.manifest
+    check_writable(old, restored.indices)
+    now = draft.base
+    if old.uses_stable_row_ids != now.uses_stable_row_ids:
+        raise UnsupportedFeatureError(
+            f"version {old.version} and version {now.version} differ in having stable row ids"
+        )
+    highest = [i for i in (old.max_fragment_id, now.max_fragment_id) if i is not None]
+    # The timestamp of the newest version stays the one to come after.
+    draft.base = replace(old, timestamp_ns=now.timestamp_ns)
+    draft.schema = old.schema
+    draft.fragments = {fragment.id: fragment for fragment in old.fragments}
+    draft.indices = restored.indices
+    draft.max_fragment_id = max(highest, default=None)
+    draft.next_row_id = max(old.next_row_id, now.next_row_id)
+    draft.data_storage_version = old.data_storage_version
+    # Work that was committed stays committed: a stream does not run its batches again.
+    draft.config = kept_application_versions(old.config, now.config)
+    draft.table_metadata = old.table_metadata
+    draft.base_paths = old.base_paths
+
+
+# Rows --------------------------------------------------------------------------------------
+
+
+def _append(draft: Draft, operation: Append) -> None:
+    for fragment in operation.fragments:
+        draft.add_rows(fragment)
+
+
+def _delete(draft: Draft, operation: Delete) -> None:
+    _replace_fragments(draft, operation)
+
+
+def _replace_fragments(draft: Draft, operation: Delete | Update) -> None:
+    """Fragments that lost rows, and those that lost all."""
+    for fragment in operation.updated_fragments:
+        before = draft.existing(fragment.id)
+        if before.physical_rows != fragment.physical_rows:
+            raise InvalidInputError(
+                f"fragment {fragment.id} has {before.physical_rows} rows, "
+                f"its update {fragment.physical_rows}"
+            )
+        draft.put(fragment)
+    draft.remove(removed_fragment_ids(operation))
+
+
+def _update(draft: Draft, operation: Update) -> None:
+    before = draft.fragments
+    # Moved rows lived in fragments that the update touches; the others are a last resort.
+    touched = changed_fragment_ids(operation)
+    sources = [before[i] for i in sorted(touched & before.keys())]
+    sources += [fragment for i, fragment in before.items() if i not in touched]
+
+    changed = {
+        fragment.id: changed_fields(draft.existing(fragment.id), fragment)
+        for fragment in operation.updated_fragments
+    }
+    if operation.update_mode == 1:
+        for fragment_id in changed:
+            changed[fragment_id] |= frozenset(operation.fields_modified)
+    _replace_fragments(draft, operation)
+    if draft.stable:
+        for fragment_id, offsets in _updated_offsets(operation).items():
+            fragment = draft.existing(fragment_id)
+            draft.put(updated_at(fragment, offsets, draft.version))
+    for fragment in operation.new_fragments:
+        draft.add_rows(fragment, sources)
+    draft.indices = without_changed_values(draft.indices, changed)
+
+
+def _updated_offsets(operation: Update) -> dict[int, NDArray[np.uint32]]:
+    """Which rows of which fragment got other values in place, in whichever form it is told."""
+    offsets = {
+        fragment_id: np.asarray(given, dtype=np.uint32)
+        for fragment_id, given in operation.updated_fragment_offsets.items()
+    }
+    for fragment_id, bitmap in operation.updated_fragment_offset_bitmaps.items():
+        offsets[fragment_id] = DeletionVector.from_bitmap_bytes(bitmap).to_array()
+    return offsets
+
+
+def _rewrite(draft: Draft, operation: Rewrite) -> None:
+    """Rows move to other fragments and keep everything; whoever moved them wrote the lineage."""
+    if operation.rewritten_indices:
+        raise UnsupportedFeatureError("a Rewrite that remaps indices; coverage is dropped instead")
+    old_ids: set[int] = set()
+    for group in operation.groups:
+        before = [draft.existing(fragment.id) for fragment in group.old_fragments]
+        live, kept = sum(f.num_rows for f in before), sum(f.num_rows for f in group.new_fragments)
+        if live != kept:
+            raise InvalidInputError(f"a rewrite of {live} rows into {kept} rows")
+        draft.remove(fragment.id for fragment in before)
+        old_ids.update(fragment.id for fragment in before)
+    for group in operation.groups:
+        for fragment in group.new_fragments:
+            _check_moved_lineage(draft, fragment)
+            draft.put(draft.with_id(fragment))
+    draft.indices = without_fragments(draft.indices, old_ids)
+
+
+def _check_moved_lineage(draft: Draft, fragment: Fragment) -> None:
+    lineage = (fragment.row_ids, fragment.created_at, fragment.last_updated_at)
+    if draft.stable and None in lineage:
+        raise InvalidInputError("a rewritten fragment without row ids or row versions")
+
+
+# Columns -----------------------------------------------------------------------------------
+
+
+def _merge(draft: Draft, operation: Merge) -> None:
+    """The whole list of fragments with other files, and the schema to go with them."""
+    before = draft.fragments
+    given = {fragment.id for fragment in operation.fragments}
+    missing = before.keys() - given
+    if missing:
+        raise CommitConflictError(
+            f"a Merge that lists no fragment {min(missing)}, which version {draft.version - 1} has",
+            hint="plan the work again on the newest version",
+        )
+    changed = {}
+    for fragment in operation.fragments:
+        old = before.get(fragment.id)
+        if old is None:
+            draft.add_rows(fragment)
+            continue
+        if old.physical_rows != fragment.physical_rows:
+            raise CommitConflictError(
+                f"fragment {fragment.id} has {old.physical_rows} rows, "
+                f"the Merge says {fragment.physical_rows}"
+            )
+        if old.files != fragment.files:
+            changed[fragment.id] = changed_fields(old, fragment)
+            if draft.stable:
+                fragment = updated_everywhere(fragment, draft.version)
+        if fragment != old:
+            draft.put(fragment)
+    _set_schema(draft, operation.schema)
+    draft.indices = without_changed_values(draft.indices, changed)
+
+
+def _project(draft: Draft, operation: Project) -> None:
+    """A schema over the same files; files of which no column is left go."""
+    _set_schema(draft, operation.schema)
+    present = {field.id for field in draft.schema.walk()}
+    # Most tables have few distinct field lists, so each is looked at once.
+    needed: dict[tuple[int, ...], bool] = {}
+
+    def is_needed(file: DataFile) -> bool:
+        if file.fields not in needed:
+            needed[file.fields] = any(f in present or f < TOMBSTONE for f in file.fields)
+        return needed[file.fields]
+
+    for fragment in tuple(draft.fragments.values()):
+        files = tuple(file for file in fragment.files if is_needed(file))
+        if len(files) != len(fragment.files):
+            draft.put(replace(fragment, files=files))
+
+
+def _set_schema(draft: Draft, schema: LanceSchema) -> None:
+    draft.schema = schema
+    draft.indices = without_vanished_fields(draft.indices, (field.id for field in schema.walk()))
+
+
+def _data_replacement(draft: Draft, operation: DataReplacement) -> None:
+    """Other values for whole columns, in place."""
+    if len({group.new_file.fields for group in operation.replacements}) > 1:
+        raise InvalidInputError("a DataReplacement whose files hold different columns")
+    changed = {}
+    for group in operation.replacements:
+        fragment = draft.existing(group.fragment_id)
+        files = _with_replacement(fragment, group.new_file)
+        if files == fragment.files:
+            raise InvalidInputError(f"nothing to replace in fragment {fragment.id}")
+        changed[fragment.id] = group.new_file.fields
+        fragment = replace(fragment, files=files)
+        draft.put(updated_everywhere(fragment, draft.version) if draft.stable else fragment)
+    draft.indices = without_changed_values(draft.indices, changed)
+
+
+def _with_replacement(fragment: Fragment, new_file: DataFile) -> tuple[DataFile, ...]:
+    """The file that holds the same fields gives way; with no field there yet, it is added."""
+    files = tuple(
+        new_file
+        if old.fields == new_file.fields and old.file_version == new_file.file_version
+        else old
+        for old in fragment.files
+    )
+    stored = {field for file in fragment.files for field in file.fields}
+    if files == fragment.files and stored.isdisjoint(new_file.fields):
+        return (*files, new_file)
+    return files
+
+
+# Everything else ---------------------------------------------------------------------------
+
+
+def _create_index(draft: Draft, operation: CreateIndex) -> None:
+    draft.indices = replaced_indices(
+        draft.indices, operation.new_indices, operation.removed_indices
+    )
+
+
+def _reserve_fragments(draft: Draft, operation: ReserveFragments) -> None:
+    reserved = (draft.max_fragment_id or 0) + operation.num_fragments
+    if reserved > MAX_FRAGMENT_ID:
+        raise InvalidInputError("the table has used up its 2^32 fragment ids")
+    draft.max_fragment_id = reserved
+
+
+def _update_config(draft: Draft, operation: UpdateConfig) -> None:
+    updated = apply_update_config(operation, draft.config, draft.table_metadata, draft.schema)
+    draft.config, draft.table_metadata, draft.schema = updated
+
+
+def _update_bases(draft: Draft, operation: UpdateBases) -> None:
+    draft.base_paths = _numbered(draft.base_paths, operation.new_bases)
+
+
+def _numbered(
+    existing: tuple[BasePath, ...], new_bases: tuple[BasePath, ...]
+) -> tuple[BasePath, ...]:
+    """``existing`` and ``new_bases``; id 0 among the new ones means that it has none yet."""
+    bases = list(existing)
+    for base in new_bases:
+        if not base.id:
+            base = replace(base, id=max((b.id for b in bases), default=0) + 1)
+        for other in bases:
+            if (
+                base.id == other.id
+                or base.path == other.path
+                or base.name == other.name is not None
+            ):
+                raise InvalidInputError(f"base path {base.path!r} repeats an id, a name or a path")
+        bases.append(base)
+    return tuple(bases)
+
+
+_BUILDERS: dict[type, Callable[..., None]] = {
+    Append: _append,
+    Delete: _delete,
+    Update: _update,
+    Rewrite: _rewrite,
+    Merge: _merge,
+    Project: _project,
+    DataReplacement: _data_replacement,
+    CreateIndex: _create_index,
+    ReserveFragments: _reserve_fragments,
+    UpdateConfig: _update_config,
+    UpdateBases: _update_bases,
+}

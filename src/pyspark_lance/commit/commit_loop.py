@@ -1,0 +1,467 @@
+"""Load, judge, rebase, build, put; again when somebody else was faster.
+
+Three rules keep a table right when things go wrong:
+
+* An error at the put may hide a success.  Nothing is deleted or repeated before the manifest at
+  that version was looked at for our transaction's uuid.
+* Work that was planned on a version is judged against everything after *that* version, in every
+  attempt.  Only work that was rebased row by row states a newer read version.
+* What we wrote is removed only when it is certain that no manifest refers to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark_lance.commit.application_versions import (
+    application_version,
+    is_committed,
+    is_same_work,
+)
+from pyspark_lance.commit.commit_handler import (
+    CommitHandler,
+    Committed,
+    ConditionalPutCommitHandler,
+    LostRace,
+    Undecided,
+    transaction_uuid_at,
+)
+from pyspark_lance.commit.conflict import Verdict, judge
+from pyspark_lance.commit.draft import TableState
+from pyspark_lance.commit.fragment_changes import changed_fragment_ids
+from pyspark_lance.commit.index_rules import Indices
+from pyspark_lance.commit.newer_versions import NewerVersions
+from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
+from pyspark_lance.commit.rebase import AffectedRows, Overtaken, rebase
+from pyspark_lance.errors import (
+    CommitConflictError,
+    LanceError,
+    RetryableCommitError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.operation import Delete, Restore, Update
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
+from pyspark_lance.metafile.manifest_file import (
+    ManifestFile,
+    ManifestLocation,
+    encode_manifest,
+    find_version,
+    latest_version,
+    read_manifest,
+)
+from pyspark_lance.metafile.paths import (
+    TRANSACTIONS,
+    VERSION_HINT,
+    VERSIONS,
+    NamingScheme,
+    deletion_path,
+    manifest_name,
+)
+from pyspark_lance.metafile.transaction_file import transaction_name, write_transaction
+from pyspark_lance.store.object_store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_RETRIES = 10
+DEFAULT_TIMEOUT_S = 30.0
+
+_MAX_WAIT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Clock, sleep and chance of a commit, and the way to put a manifest."""
+
+    handler: CommitHandler = field(default_factory=ConditionalPutCommitHandler)
+    now_ns: Callable[[], int] = time.time_ns
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    # Not the module's generator: forked workers would all draw the same numbers.
+    chance: random.Random = field(default_factory=random.SystemRandom)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """A version that holds the work.
+
+    Attributes:
+        version: Its number.
+        manifest: Its manifest.
+        indices: Its index entries.
+        transaction: As committed, which is not always as planned.
+        location: Where the manifest is.
+        already_committed: The (application, version) pair of the transaction was committed
+            before, in this version or an earlier one; nothing was done, and the data files
+            written for the transaction belong to no version.
+    """
+
+    version: int
+    manifest: Manifest
+    indices: Indices
+    transaction: Transaction
+    location: ManifestLocation
+    already_committed: bool = False
+
+
+def commit(
+    store: ObjectStore,
+    transaction: Transaction,
+    *,
+    create: CreateOptions | None = None,
+    affected_rows: AffectedRows | None = None,
+    data_storage_version: str | None = None,
+    retries: int = DEFAULT_RETRIES,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    environment: Environment | None = None,
+) -> CommitResult:
+    """Makes the version that ``transaction`` describes, exactly once.
+
+    Args:
+        store: The store at the table root (of the branch).
+        transaction: Planned on its ``read_version``; its data files are written.
+        create: To make a new table, of which the transaction is the Overwrite of version 1.
+        affected_rows: For a Delete or Update the rows that it deletes or moves, by fragment.
+            Without it, a concurrent change of the same fragment is a conflict.
+        data_storage_version: For an Overwrite that changes the file version of a table.
+        retries: Attempts after the first that lose a race.
+        timeout_s: No attempt is started later than this.
+        environment: Clock, sleep, chance and commit handler.
+
+    Raises:
+        TableNotFoundError: There is no table, and ``create`` is not given.
+        TableAlreadyExistsError: There is a table, and ``create`` is given.  A writer that would
+            rather append plans an Append on the newest version and commits that.
+        RetryableCommitError: The work must be redone on the newest version, or others were
+            always faster.
+        CommitConflictError: Another commit makes the work pointless.
+        InvalidInputError: The transaction would break the table.
+        UnsupportedFeatureError: The table has a part we cannot write.
+        StorageError: The store failed.  Only after this error it is not certain that nothing
+            was committed: files written for the transaction must stay.
+    """
+    environment = environment or Environment()
+    work = _Commit(store, transaction, create, affected_rows, data_storage_version, environment)
+    started = environment.monotonic()
+    attempts = max(retries, 0) + 1
+    unit, failure = 0.0, None
+    try:
+        for attempt in range(attempts):
+            if attempt:
+                slots = 4 * 2 ** (attempt - 1)
+                wait = min(environment.chance.uniform(0, slots * unit), _MAX_WAIT_S)
+                if environment.monotonic() + wait - started > timeout_s:
+                    attempts = attempt
+                    break
+                environment.sleep(wait)
+            try:
+                result = work.attempt()
+            except StorageError as error:
+                if not work.is_in_doubt:
+                    raise
+                result, failure = None, error  # keep looking: the answer matters
+            if result is not None:
+                return result
+            # Others are about as fast as we are, so this is the right measure for waiting.
+            unit = unit or 1.1 * (environment.monotonic() - started)
+        raise work.gave_up(attempts, environment.monotonic() - started) from (failure or work.doubt)
+    except BaseException:
+        work.remove_leftovers()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _InDoubt:
+    """A manifest that was sent to the store, and is not known to have arrived or not."""
+
+    result: CommitResult
+    data: bytes
+    cause: Exception | None = None
+
+
+class _Commit:
+    """One transaction on its way into the table."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        transaction: Transaction,
+        create: CreateOptions | None,
+        affected_rows: AffectedRows | None,
+        data_storage_version: str | None,
+        environment: Environment,
+    ) -> None:
+        self._store = store
+        self._planned = transaction
+        self._create = create
+        self._affected_rows = affected_rows
+        self._data_storage_version = data_storage_version
+        self._environment = environment
+        self._application = application_version(transaction.properties)
+        self._newer = NewerVersions(store, transaction.read_version)
+        self._written_transaction: tuple[str, bytes] | None = None
+        self._written_deletions: list[str] = []
+        self._in_doubt: _InDoubt | None = None
+
+    def attempt(self) -> CommitResult | None:
+        """One round; ``None`` if somebody else took the version."""
+        location = latest_version(self._store)
+        doubt = self._in_doubt
+        if doubt is not None:
+            if location is None or location.version < doubt.result.version:
+                # Still free, so the lost request may arrive yet.  The same bytes again: whichever
+                # request gets there, the files it refers to are there.
+                return self._put_manifest(doubt.result, doubt.data)
+            if self._is_ours(doubt.result.location):
+                return self._committed(doubt.result)
+            self._in_doubt = None
+        if self._create is not None:
+            if location is not None:
+                return self._found_table()
+            return self._put(None, self._planned)
+        if location is None:
+            raise TableNotFoundError(f"there is no table at {self._store.uri}")
+        latest = read_manifest(self._store, location)
+        if self._planned.read_version > latest.manifest.version:
+            raise CommitConflictError(
+                f"the work was planned on version {self._planned.read_version}, "
+                f"but the newest is {latest.manifest.version}",
+                hint="the table was replaced by another one; open it again",
+            )
+        newer = self._newer.up_to(latest)
+        return self._settled(latest, newer) or self._put(latest, self._rebased(latest, newer))
+
+    def _is_ours(self, location: ManifestLocation) -> bool:
+        """Whether the version there is the one we wanted to make."""
+        return transaction_uuid_at(self._store, location) == self._planned.uuid
+
+    # Before building ------------------------------------------------------------------------
+
+    def _found_table(self) -> CommitResult:
+        """There is a table where one was to be made; a call before this one may have made it."""
+        with contextlib.suppress(FileNotFoundError):
+            first = find_version(self._store, 1)
+            if self._is_ours(first):
+                return self._result_at(first)
+        raise TableAlreadyExistsError(f"there is a table at {self._store.uri}")
+
+    def _settled(
+        self, latest: ManifestFile, newer: Sequence[tuple[int, Transaction]]
+    ) -> CommitResult | None:
+        """The result, if the work is in the table already."""
+        for version, theirs in newer:
+            if theirs.uuid == self._planned.uuid:
+                return self._result_at(find_version(self._store, version))
+        wanted = self._application
+        if wanted is not None and (
+            is_committed(wanted, latest.manifest.config)
+            or any(is_same_work(wanted, theirs.properties) for _, theirs in newer)
+        ):
+            self.remove_leftovers()
+            return CommitResult(
+                latest.manifest.version,
+                latest.manifest,
+                latest.indices,
+                self._planned,
+                latest.location,
+                already_committed=True,
+            )
+        return None
+
+    def _result_at(self, location: ManifestLocation) -> CommitResult:
+        """Our own version, found by looking."""
+        file = read_manifest(self._store, location)
+        return CommitResult(
+            location.version,
+            file.manifest,
+            file.indices,
+            file.transaction() or self._planned,
+            location,
+        )
+
+    def _rebased(
+        self, latest: ManifestFile, newer: Sequence[tuple[int, Transaction]]
+    ) -> Transaction:
+        """The transaction as it can follow all of ``newer``."""
+        common: set[int] = set()
+        for version, theirs in newer:
+            judgement = judge(self._planned.operation, theirs.operation)
+            where = f"version {version} of {self._store.uri}"
+            if theirs.has_unknown_fields:
+                what = "a concurrent commit by newer software cannot be judged"
+                raise RetryableCommitError(what, where, _REDO)
+            match judgement.verdict:
+                case Verdict.COMPATIBLE:
+                    continue
+                case Verdict.REBASE if self._affected_rows is not None:
+                    common |= changed_fragment_ids(theirs.operation)
+                case Verdict.REBASE | Verdict.RETRY:
+                    raise RetryableCommitError(judgement.reason, where, _REDO)
+                case Verdict.INCOMPATIBLE:
+                    raise CommitConflictError(judgement.reason, where)
+        operation = self._planned.operation
+        common &= changed_fragment_ids(operation)
+        if not common or self._affected_rows is None:
+            return self._planned
+        if not isinstance(operation, Delete | Update):
+            raise AssertionError("only rows are rebased")
+        self._remove_deletions()  # of an attempt that lost
+
+        def write(fragment_id: int, vector: DeletionVector) -> DeletionFile:
+            file_id = self._environment.chance.getrandbits(64)
+            version = latest.manifest.version
+            file = write_deletion_file(self._store, fragment_id, version, vector, id=file_id)
+            self._written_deletions.append(deletion_path(fragment_id, file))
+            return file
+
+        moved = rebase(
+            operation,
+            self._affected_rows,
+            common,
+            latest.manifest,
+            load_deletions=self._load_deletions,
+            write_deletions=write,
+        )
+        if isinstance(moved, Overtaken):
+            raise RetryableCommitError(moved.reason, self._store.uri, _REDO)
+        return replace(
+            self._planned, operation=moved.operation, read_version=latest.manifest.version
+        )
+
+    def _load_deletions(self, fragment: Fragment) -> DeletionVector:
+        file = fragment.deletion_file
+        if file is None:
+            return DeletionVector.empty()
+        if file.base_id is not None:
+            # Known to the reader of the table, not here; planning again reads it.
+            raise RetryableCommitError(
+                f"the deletions of fragment {fragment.id} are stored in another table", "", _REDO
+            )
+        return read_deletion_file(self._store, fragment.id, file, fragment.physical_rows)
+
+    # Building and putting -------------------------------------------------------------------
+
+    def _put(self, latest: ManifestFile | None, transaction: Transaction) -> CommitResult | None:
+        current = TableState(latest.manifest, latest.indices) if latest is not None else None
+        state = next_manifest(
+            current,
+            transaction,
+            now_ns=self._environment.now_ns(),
+            restored=self._restored(transaction),
+            create=self._create,
+            data_storage_version=self._data_storage_version,
+        )
+        manifest = state.manifest
+        manifest = replace(manifest, transaction_file=transaction_name(transaction))
+        data = encode_manifest(manifest, state.indices, transaction)
+        self._write_transaction(transaction)
+
+        scheme = latest.location.scheme if latest is not None else NamingScheme.V2
+        path = f"{VERSIONS}/{manifest_name(manifest.version, scheme)}"
+        location = ManifestLocation(path, manifest.version, scheme, len(data))
+        result = CommitResult(manifest.version, manifest, state.indices, transaction, location)
+        return self._put_manifest(result, data)
+
+    def _put_manifest(self, result: CommitResult, data: bytes) -> CommitResult | None:
+        """The step that decides; until its outcome is known the version is in doubt."""
+        self._in_doubt = _InDoubt(result, data)
+        location = result.location
+        outcome = self._environment.handler.put(
+            self._store, location, data, uuid=result.transaction.uuid
+        )
+        match outcome:
+            case Undecided(cause):
+                self._in_doubt = _InDoubt(result, data, cause)
+                return None
+            case LostRace():
+                self._in_doubt = None
+                logger.debug("version %d of %s is taken", location.version, self._store.uri)
+                return None
+            case Committed():
+                return self._committed(result)
+
+    def _restored(self, transaction: Transaction) -> TableState | None:
+        """The version that a Restore goes back to."""
+        if not isinstance(transaction.operation, Restore):
+            return None
+        location = find_version(self._store, transaction.operation.version)
+        file = read_manifest(self._store, location)
+        return TableState(file.manifest, file.indices)
+
+    def _write_transaction(self, transaction: Transaction) -> None:
+        """Writes the transaction file, unless an earlier attempt wrote the same."""
+        name, data = transaction_name(transaction), transaction.to_bytes()
+        if self._written_transaction == (name, data):
+            return
+        self._remove_transaction()
+        write_transaction(self._store, transaction)
+        self._written_transaction = (name, data)
+
+    def _committed(self, result: CommitResult) -> CommitResult:
+        """What is left to do once the version is ours: nothing that may fail."""
+        self._in_doubt = None
+        self._written_transaction, self._written_deletions = None, []
+        kind = type(result.transaction.operation).__name__
+        logger.info("committed version %d of %s: %s", result.version, self._store.uri, kind)
+        if not self._store.lists_in_order:
+            # A hint, never authoritative.
+            with contextlib.suppress(StorageError, OSError):
+                self._store.put(VERSION_HINT, b'{"version":%d}' % result.version)
+        return result
+
+    # Failure --------------------------------------------------------------------------------
+
+    def gave_up(self, attempts: int, elapsed_s: float) -> LanceError:
+        """The error after the last attempt."""
+        if self._in_doubt is not None:
+            return StorageError(
+                "the store failed while a version was being committed; it may exist or appear yet",
+                f"{self._store.uri}, transaction {self._planned.uuid}",
+                "look for the transaction in the history of the table before doing the work again",
+            )
+        return RetryableCommitError(
+            f"other writers were faster {attempts} times in {elapsed_s:.1f} s",
+            self._store.uri,
+            "try again, with more retries or a longer timeout",
+        )
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a manifest of ours may exist, or appear yet."""
+        return self._in_doubt is not None
+
+    @property
+    def doubt(self) -> Exception | None:
+        """What went wrong with the manifest that is in doubt."""
+        return self._in_doubt.cause if self._in_doubt is not None else None
+
+    def remove_leftovers(self) -> None:
+        """Removes our metadata files, unless a manifest may refer to them."""
+        if self._in_doubt is None:
+            self._remove_transaction()
+            self._remove_deletions()
+
+    def _remove_transaction(self) -> None:
+        written, self._written_transaction = self._written_transaction, None
+        if written is not None:
+            with contextlib.suppress(StorageError, OSError):  # cleanup finds it later
+                self._store.delete(f"{TRANSACTIONS}/{written[0]}")
+
+    def _remove_deletions(self) -> None:
+        written, self._written_deletions = self._written_deletions, []
+        if written:
+            with contextlib.suppress(StorageError, OSError):
+                self._store.delete_many(written)
+
+
+_REDO = "do the work again on the newest version"

@@ -1,0 +1,56 @@
+"""Which fragments an operation touches, and which fields of a fragment changed; pure, no I/O."""
+
+from __future__ import annotations
+
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import DataReplacement, Delete, Operation, Rewrite, Update
+
+
+def removed_fragment_ids(operation: Operation) -> frozenset[int]:
+    """Existing fragments that a Delete or Update removes as a whole."""
+    match operation:
+        case Delete():
+            return frozenset(operation.deleted_fragment_ids)
+        case Update():
+            return frozenset(operation.removed_fragment_ids)
+        case _:
+            return frozenset()
+
+
+def changed_fragment_ids(operation: Operation) -> frozenset[int]:
+    """Existing fragments that the operation changes, replaces or removes one by one.
+
+    Operations that replace the whole list of fragments are not asked.
+    """
+    match operation:
+        case Delete() | Update():
+            updated = frozenset(fragment.id for fragment in operation.updated_fragments)
+            return updated | removed_fragment_ids(operation)
+        case Rewrite():
+            return frozenset(
+                fragment.id for group in operation.groups for fragment in group.old_fragments
+            )
+        case DataReplacement():
+            return frozenset(group.fragment_id for group in operation.replacements)
+        case _:
+            return frozenset()
+
+
+def _backing(fragment: Fragment) -> dict[int, tuple[str, int | None, int]]:
+    """Where each live field of the fragment is stored: path, base, column."""
+    return {
+        field: (file.path, file.base_id, column)
+        for file in fragment.files
+        for field, column in zip(
+            file.fields, file.column_indices or (-1,) * len(file.fields), strict=True
+        )
+        if field >= 0
+    }
+
+
+def changed_fields(before: Fragment, after: Fragment) -> frozenset[int]:
+    """Fields whose values come from another place than before, added and removed ones included."""
+    if before.files == after.files:
+        return frozenset()
+    old, new = _backing(before), _backing(after)
+    return frozenset(field for field in old.keys() | new.keys() if old.get(field) != new.get(field))

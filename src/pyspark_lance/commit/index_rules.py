@@ -1,0 +1,86 @@
+"""What a commit does to the index entries of a manifest; pure, no I/O.
+
+An index answers for the fragments in its bitmap, every other fragment is scanned.  Taking a
+fragment out of a bitmap is therefore always right, putting one in never is without proof.  We
+only take out, and keep all other bytes of an entry as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.index_metadata import IndexMetadata
+
+# Row addresses in the indices are translated through this entry on the way to the fragments.
+FRAGMENT_REUSE_INDEX = "__lance_frag_reuse"
+# Rows live in a write-ahead log beside the table; nobody may write the table without it.
+MEM_WAL_INDEX = "__lance_mem_wal"
+
+Indices = tuple[IndexMetadata, ...]
+
+
+def without_vanished_fields(indices: Indices, field_ids: Iterable[int]) -> Indices:
+    """Drops the indices that mention a field the schema no longer has; system indices stay."""
+    present = set(field_ids)
+    return tuple(index for index in indices if present.issuperset(index.fields))
+
+
+def without_fragments(indices: Indices, fragment_ids: Iterable[int]) -> Indices:
+    """Takes fragments out of every bitmap: their rows have moved."""
+    gone = frozenset(fragment_ids)
+    if not gone:
+        return indices
+    _refuse_fragment_reuse(indices)
+    pruned = (_without(index, gone) if index.fields else index for index in indices)
+    return tuple(index for index in pruned if index is not None)
+
+
+def without_changed_values(indices: Indices, changed: Mapping[int, Iterable[int]]) -> Indices:
+    """Takes fragments out of the bitmaps of indices over fields whose values changed there.
+
+    Args:
+        indices: The index entries of the manifest.
+        changed: For each fragment id the ids of the fields that got other values.
+    """
+    fields_of = {fragment: frozenset(fields) for fragment, fields in changed.items()}
+    result = []
+    for index in indices:
+        indexed = frozenset(index.fields)
+        gone = frozenset(fragment for fragment, fields in fields_of.items() if fields & indexed)
+        if gone:
+            _refuse_fragment_reuse(indices)
+        pruned = _without(index, gone) if gone else index
+        if pruned is not None:
+            result.append(pruned)
+    return tuple(result)
+
+
+def _without(index: IndexMetadata, fragment_ids: frozenset[int]) -> IndexMetadata | None:
+    """One entry with a smaller bitmap; ``None`` for an entry that must go.
+
+    An entry without a bitmap may cover anything, so no smaller set is known to be right.
+    """
+    bitmap = index.fragment_bitmap
+    if bitmap is None:
+        return None
+    if not any(fragment in bitmap for fragment in fragment_ids):
+        return index
+    remaining = bitmap.copy()
+    remaining -= type(bitmap)(fragment_ids)
+    return index.with_fragment_bitmap(remaining)
+
+
+def _refuse_fragment_reuse(indices: Indices) -> None:
+    # The bitmaps still hold ids from before the reuse entry; pruning would have to go through it.
+    if any(index.name == FRAGMENT_REUSE_INDEX for index in indices):
+        raise UnsupportedFeatureError(
+            "the table has indices whose remapping is deferred (__lance_frag_reuse)",
+            hint="let Lance finish the remapping (optimize_indices) and try again",
+        )
+
+
+def replaced_indices(indices: Indices, new: Indices, removed: Indices) -> Indices:
+    """The entries after a CreateIndex: by uuid, new ones at the end."""
+    gone = {index.uuid for index in (*removed, *new)}
+    return (*(index for index in indices if index.uuid not in gone), *new)

@@ -1,0 +1,95 @@
+"""UpdateConfig: new values for the four key/value maps of a table; pure, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field, key_positions
+from pyspark_lance.format.operation import UpdateConfig, UpdateMap
+from pyspark_lance.format.schema import LanceSchema
+
+
+def apply_update_config(
+    operation: UpdateConfig,
+    config: Mapping[str, str],
+    table_metadata: Mapping[str, str],
+    schema: LanceSchema,
+) -> tuple[Mapping[str, str], Mapping[str, str], LanceSchema]:
+    """The configuration, the table metadata and the schema after the update.
+
+    Raises:
+        InvalidInputError: Metadata for a field that does not exist, or a change of a key column.
+    """
+    operation = in_new_form(operation)
+    by_field = operation.field_metadata_updates
+    unknown = by_field.keys() - {field.id for field in schema.walk()}
+    if unknown:
+        raise InvalidInputError(
+            f"metadata for field {min(unknown)}, which the schema does not have"
+        )
+    if operation.schema_metadata_updates is not None:
+        updated = _applied_to_bytes(operation.schema_metadata_updates, schema.metadata)
+        schema = replace(schema, metadata=updated)
+    if by_field:
+        fields = tuple(_with_metadata(field, by_field) for field in schema.fields)
+        schema = replace(schema, fields=fields)
+    if operation.config_updates is not None:
+        config = operation.config_updates.apply_to(config)
+    if operation.table_metadata_updates is not None:
+        table_metadata = operation.table_metadata_updates.apply_to(table_metadata)
+    return config, table_metadata, schema
+
+
+def in_new_form(operation: UpdateConfig) -> UpdateConfig:
+    """The same update without the older forms; what those list is the whole new metadata."""
+    config = operation.config_updates
+    if operation.upsert_values or operation.delete_keys:
+        given = config or UpdateMap()
+        deletes = tuple((key, None) for key in operation.delete_keys)
+        entries = (*given.entries, *deletes, *operation.upsert_values.items())
+        config = UpdateMap(entries, given.replace)
+    schema = operation.schema_metadata_updates
+    if operation.schema_metadata and schema is None:
+        schema = UpdateMap(tuple(operation.schema_metadata.items()), replace=True)
+    older = {
+        field_id: UpdateMap(tuple(metadata.items()), replace=True)
+        for field_id, metadata in operation.field_metadata.items()
+    }
+    return UpdateConfig(
+        config_updates=config,
+        table_metadata_updates=operation.table_metadata_updates,
+        schema_metadata_updates=schema,
+        field_metadata_updates={**older, **operation.field_metadata_updates},
+    )
+
+
+def _applied_to_bytes(updates: UpdateMap, values: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """``values`` changed; those that stay are kept byte for byte, also if they are no text."""
+    touched = dict(updates.entries)
+    kept = {} if updates.replace else {k: v for k, v in values.items() if k not in touched}
+    return kept | {k: v.encode() for k, v in touched.items() if v is not None}
+
+
+def _with_metadata(field: Field, by_field: Mapping[int, UpdateMap]) -> Field:
+    """The field tree with the metadata of the named fields updated."""
+    children = tuple(_with_metadata(child, by_field) for child in field.children)
+    updates = by_field.get(field.id)
+    if updates is None:
+        return field if children == field.children else replace(field, children=children)
+    metadata = _applied_to_bytes(updates, field.metadata)
+    is_key, position, clustering = key_positions(metadata)
+    was_key = field.unenforced_primary_key or field.unenforced_clustering_key_position
+    keys_before = key_positions(field.metadata)
+    # Others may rely on a key once it is declared, and there is no way to tell them.
+    if was_key and keys_before != (is_key, position, clustering):
+        raise InvalidInputError(f"the key of column {field.name!r} cannot be changed once set")
+    return replace(
+        field,
+        children=children,
+        metadata=metadata,
+        unenforced_primary_key=is_key,
+        unenforced_primary_key_position=position,
+        unenforced_clustering_key_position=clustering,
+    )

@@ -1,0 +1,100 @@
+"""Manifest N and a transaction give manifest N + 1; pure, no I/O.
+
+Everything that depends on the version being made is decided here, for every attempt anew:
+fragment ids, row ids, row versions, feature flags, which index covers what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_lance.commit.application_versions import (
+    application_version,
+    config_with_application_version,
+)
+from pyspark_lance.commit.apply_operation import (
+    apply_operation,
+    fill_new_table,
+    overwrite,
+    restore,
+)
+from pyspark_lance.commit.draft import Draft, TableState
+from pyspark_lance.commit.invariants import check_next_manifest, check_writable
+from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.operation import Overwrite, Restore
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class CreateOptions:
+    """What only the first version of a table can decide.
+
+    Attributes:
+        stable_row_ids: Whether rows get ids that follow them; cannot be changed later.
+        data_storage_version: File version of the data files, such as ``2.1``.
+    """
+
+    stable_row_ids: bool = True
+    data_storage_version: str = "2.1"
+
+
+def next_manifest(
+    current: TableState | None,
+    transaction: Transaction,
+    *,
+    now_ns: int,
+    restored: TableState | None = None,
+    create: CreateOptions | None = None,
+    data_storage_version: str | None = None,
+) -> TableState:
+    """The version that ``transaction`` makes of ``current``.
+
+    ``transaction_file`` and the section offsets of the manifest are for the caller to fill in.
+
+    Args:
+        current: The newest version; ``None`` to create a table.
+        transaction: Judged compatible with ``current``.
+        now_ns: Commit time, nanoseconds since the epoch.
+        restored: For a Restore the version to go back to.
+        create: For a new table.
+        data_storage_version: For an Overwrite of an existing table another file version.
+
+    Raises:
+        CommitConflictError: The transaction refers to something ``current`` does not have.
+        InvalidInputError: The transaction contradicts itself or would break the table.
+        UnsupportedFeatureError: The table or the operation has a part we cannot write.
+    """
+    operation = transaction.operation
+    if current is None:
+        draft = _empty_table(create or CreateOptions())
+        fill_new_table(draft, operation)
+    else:
+        check_writable(current.manifest, current.indices)
+        draft = Draft.of(current)
+        if isinstance(operation, Restore):
+            restore(draft, operation, restored)
+        elif isinstance(operation, Overwrite):
+            overwrite(draft, operation, data_storage_version)
+        else:
+            apply_operation(draft, operation)
+    draft.config = config_with_application_version(
+        draft.config, application_version(transaction.properties)
+    )
+    state = draft.finish(tag=transaction.tag, now_ns=now_ns)
+    check_next_manifest(
+        current.manifest if current else None, state.manifest, state.indices, operation
+    )
+    return state
+
+
+def _empty_table(options: CreateOptions) -> Draft:
+    """The version before the first."""
+    manifest = Manifest(
+        version=0,
+        schema=LanceSchema(),
+        reader_flags=STABLE_ROW_IDS if options.stable_row_ids else 0,
+        data_storage_version=options.data_storage_version,
+    )
+    return Draft.of(TableState(manifest))
