@@ -60,6 +60,8 @@ class AllNullDecoder:
 def bit_width_of(data_type: pa.DataType) -> int:
     """Bits of one value of a fixed-width type; 0 for the types of variable width and null."""
     types = pa.types
+    if isinstance(data_type, pa.BaseExtensionType):
+        return bit_width_of(data_type.storage_type)
     if types.is_fixed_size_list(data_type):
         return int(data_type.list_size) * bit_width_of(data_type.value_type)
     if types.is_struct(data_type):

@@ -129,6 +129,8 @@ def encode_array(
     Raises:
         UnsupportedFeatureError: A dictionary has no room for null.
     """
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
     data_type = array.type
     types = pa.types
     if types.is_dictionary(data_type):

@@ -144,10 +144,8 @@ def encode_flat(
         collector: Takes the buffer; a view of the array unless something is blank.
     """
     bits = bit_width_of(array.type)
-    if bits == 1:
-        data = _bits_of(array, blank)
-    else:
-        data = _bytes_of(array, bits // 8, blank)
+    is_bits = bits == 1
+    data = _bits_of(array, blank) if is_bits else _bytes_of(array, bits // 8, blank)
     buffer = pb.Buffer(buffer_index=collector.add(data))
     return pb.ArrayEncoding(flat=pb.Flat(bits_per_value=bits, buffer=buffer))
 
@@ -171,7 +169,7 @@ def _bytes_of(array: pa.Array, width: int, blank: NDArray[np.bool_] | None) -> N
     if stored is None or count == 0:
         return np.zeros(count * width, np.uint8)
     start = array.offset * width
-    data: NDArray[np.generic] = np.frombuffer(stored, np.uint8)[start : start + count * width]
+    data = np.frombuffer(stored, np.uint8)[start : start + count * width]
     if blank is None:
         return data
     word = next(size for size in (8, 4, 2, 1) if width % size == 0)

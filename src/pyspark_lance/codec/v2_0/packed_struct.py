@@ -5,15 +5,13 @@ Source: file-format.md section 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
-from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, BufferSlice, PageBuffers
+from pyspark_lance.codec.v2_0.page_buffers import BufferSlice, PageBuffers
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 
 
@@ -58,31 +56,6 @@ class PackedStructDecoder:
             children.append(_fixed_width_array(child.type, count, pa.py_buffer(column)))
             position += width
         return pa.Array.from_buffers(self.data_type, count, [None], children=children)
-
-
-def encode_packed_struct(
-    children: Sequence[pa.Array], collector: BufferCollector
-) -> pb.ArrayEncoding:
-    """PackedStruct of fixed-width children without nulls; they may be slices."""
-    columns, inner = [], []
-    for child in children:
-        values, encoding = child, pb.ArrayEncoding()
-        node = encoding
-        while pa.types.is_fixed_size_list(values.type):
-            node = node.nullable.no_nulls.values
-            node.fixed_size_list.dimension = values.type.list_size
-            node = node.fixed_size_list.items
-            values = values.flatten()
-        bits = bit_width_of(values.type)
-        node.nullable.no_nulls.values.flat.bits_per_value = bits
-        node.nullable.no_nulls.values.flat.buffer.SetInParent()
-        start = values.offset * bits // 8
-        data = np.frombuffer(values.buffers()[1], np.uint8)[start : start + len(values) * bits // 8]
-        columns.append(data.reshape(len(child), -1))
-        inner.append(encoding)
-    index = collector.add(np.concatenate(columns, axis=1).reshape(-1))
-    packed = pb.PackedStruct(inner=inner, buffer=pb.Buffer(buffer_index=index))
-    return pb.ArrayEncoding(packed_struct=packed)
 
 
 def _child_bytes(encoding: pb.ArrayEncoding, data_type: pa.DataType) -> int:
