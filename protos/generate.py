@@ -49,9 +49,16 @@ def compile_protos(out: Path) -> None:
         names = sorted(str(p.relative_to(source)) for p in (source / IMPORT_PATH).iterdir())
         subprocess.run(
             [
-                python, "-W", "ignore", "-m", "grpc_tools.protoc",
-                f"-I{source}", f"--python_out={result}", f"--pyi_out={result}", *names,
-            ],  # fmt: skip
+                python,
+                "-W",
+                "ignore",
+                "-m",
+                "grpc_tools.protoc",
+                f"-I{source}",
+                f"--python_out={result}",
+                f"--pyi_out={result}",
+                *names,
+            ],
             check=True,
         )
         for generated in (result / IMPORT_PATH).iterdir():

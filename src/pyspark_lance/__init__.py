@@ -1,6 +1,25 @@
 """Lance tables in PySpark.
 
 Spark imports every installed package whose name starts with ``pyspark_`` to look for data
-sources, so this module must stay cheap and must never fail: it imports only pyspark's data source
-base class, and everything else when it is used.
+sources, so this module is cheap and cannot fail: it imports the data source, which imports
+nothing but pyspark, and everything else when it is used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark_lance.spark.data_source import LanceDataSource as DefaultSource
+
+if TYPE_CHECKING:
+    from pyspark_lance.spark.lance_table import LanceTable
+
+__all__ = ["DefaultSource", "LanceTable"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LanceTable":
+        from pyspark_lance.spark.lance_table import LanceTable
+
+        return LanceTable
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,68 @@
+"""Batch reads: plans on the driver, reads on the executors."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_lance.spark.clean_errors import clean_errors, clean_iterator
+from pyspark_lance.spark.messages import ScanPartition
+from pyspark_lance.spark.options import ReadOptions
+from pyspark_lance.spark.read_plan import open_pinned, scan_request_of
+from pyspark_lance.spark.spark_types import arrow_schema_of
+from pyspark_lance.table.plain_types import to_plain
+from pyspark_lance.table.scan import plan_scan
+from pyspark_lance.table.scan_task import run
+
+
+class LanceBatchReader(DataSourceReader):
+    """Reads one pinned version.
+
+    It does not override ``pushFilters``: on Spark 4.1 to 4.3 a source that lets a pushed filter
+    change what it yields returns wrong rows as soon as two scans share one DataFrame.
+
+    Args:
+        options: The options of the read.
+        pinned: Root and version.
+        schema: The columns that Spark wants, lineage columns among them.
+    """
+
+    def __init__(self, options: ReadOptions, pinned: tuple[str, int], schema: StructType) -> None:
+        self._options = options
+        self._pinned = pinned
+        self._schema = schema
+        # Planning errors belong to the analysis, not to the first task.
+        snapshot = open_pinned(options, pinned)
+        self._request = scan_request_of(options, schema, snapshot)
+
+    @clean_errors
+    def partitions(self) -> Sequence[InputPartition]:
+        """One partition for each task of the scan."""
+        snapshot = open_pinned(self._options, self._pinned)
+        tasks = plan_scan(snapshot, self._request)
+        return [ScanPartition(task) for task in tasks]
+
+    @clean_iterator
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, in the Arrow types that Spark demands."""
+        # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
+        # that are loaded; frozen objects are left out of it.
+        gc.freeze()
+        assert isinstance(partition, ScanPartition)
+        target = arrow_schema_of(self._schema)
+        for batch in run(partition.task):
+            yield to_spark_batch(batch, target)
+
+
+def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``batch``, matched by name, in the types of ``target``."""
+    names = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    columns = []
+    for field in target:
+        column = batch.column(names[field.name.lower()])
+        columns.append(to_plain(column, field.type, field.name))
+    return pa.RecordBatch.from_arrays(columns, schema=target)

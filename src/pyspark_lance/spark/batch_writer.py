@@ -1,0 +1,106 @@
+"""Batch writes: executors write data files, the driver commits them once."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import StorageError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.spark.clean_errors import clean_errors
+from pyspark_lance.spark.messages import FragmentsWritten
+from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.spark.write_schema import stored_schema
+from pyspark_lance.table.write import (
+    WriteSettings,
+    abort_write,
+    commit_write,
+    open_existing,
+    plan_write,
+)
+from pyspark_lance.table.write_fragments import write_fragments
+
+
+class LanceBatchWriter(DataSourceArrowWriter):
+    """Appends to or overwrites one table.
+
+    Args:
+        options: The options of the write.
+        schema: The columns of the data.
+        overwrite: Replace the contents instead of adding to them.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        existing = open_existing(options.path, options.storage)
+        self._plan = plan_write(
+            options.path,
+            options.storage,
+            stored_schema(
+                schema,
+                options.column_types,
+                existing=existing.schema if existing is not None else None,
+                overwrite=overwrite,
+            ),
+            WriteSettings(
+                overwrite=overwrite,
+                enable_stable_row_ids=options.enable_stable_row_ids,
+                file_version=options.file_format_version,
+                max_rows_per_file=options.max_rows_per_file,
+                max_bytes_per_file=options.max_bytes_per_file,
+                overwrite_schema=options.overwrite_schema,
+                properties=options.properties,
+                retries=options.commit_retries,
+                timeout_s=options.commit_timeout_s,
+            ),
+            existing=existing,
+        )
+
+    @clean_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes one partition as it streams in."""
+        gc.freeze()
+        names = self._plan.request.schema.to_arrow().names
+        fragments = write_fragments(
+            self._plan.request, (_table_columns(batch, names) for batch in iterator)
+        )
+        return FragmentsWritten(fragments)
+
+    @clean_errors
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Makes the rows of all partitions visible, in one version."""
+        commit_write(self._plan, _fragments_of(messages))
+
+    @clean_errors
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Removes what no version can refer to.
+
+        Spark calls this also when ``commit`` failed, and with messages missing.
+        """
+        abort_write(self._plan, _fragments_of(messages, some_missing=True))
+
+
+def _fragments_of(
+    messages: Sequence[WriterCommitMessage | None], *, some_missing: bool = False
+) -> list[Fragment]:
+    fragments: list[Fragment] = []
+    for number, message in enumerate(messages):
+        if isinstance(message, FragmentsWritten):
+            fragments += message.fragments
+        elif not some_missing:
+            raise StorageError(
+                f"partition {number} sent no account of what it wrote; nothing was committed",
+                hint="its rows did not pass through this source's writer; write with df.write",
+            )
+    return fragments
+
+
+def _table_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The columns that are stored, under the table's spelling of their names."""
+    by_name = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    return pa.RecordBatch.from_arrays(
+        [batch.column(by_name[name.lower()]) for name in names], names=list(names)
+    )

@@ -1,0 +1,49 @@
+"""Errors of ours reach the user as one message instead of a page of traceback.
+
+Spark sends the traceback of a Python worker to the driver as text.  It leaves the traceback out
+when an environment variable is set at the moment of the failure; the worker ends after the
+error, so the setting does not leak into other work.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+from pyspark_lance.errors import LanceError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_HIDE = "SPARK_HIDE_TRACEBACK"
+
+
+def clean_errors(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorates a method that Spark calls in a worker."""
+
+    @functools.wraps(function)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except LanceError as error:
+            os.environ[_HIDE] = "1"
+            raise error.with_traceback(None) from None
+
+    return wrapper
+
+
+def clean_iterator(
+    function: Callable[_P, Iterator[_R]],
+) -> Callable[_P, Iterator[_R]]:
+    """Decorates a generator method that Spark calls in a worker."""
+
+    @functools.wraps(function)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_R]:
+        try:
+            yield from function(*args, **kwargs)
+        except LanceError as error:
+            os.environ[_HIDE] = "1"
+            raise error.with_traceback(None) from None
+
+    return wrapper

@@ -1,0 +1,80 @@
+"""The data source that Spark knows as ``lance``.
+
+Spark imports this module in every session to learn the name, so everything else is imported when
+Spark asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from pyspark_lance.errors import LanceError
+from pyspark_lance.spark.clean_errors import clean_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_lance.spark.batch_reader import LanceBatchReader
+    from pyspark_lance.spark.batch_writer import LanceBatchWriter
+    from pyspark_lance.spark.options import ReadOptions
+
+
+class LanceDataSource(DataSource):
+    """``spark.read.format("lance")`` and ``df.write.format("lance")``.
+
+    Made when a query is analysed, and pickled with it: the version found then is the version that
+    every scan of that query reads.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._pinned: tuple[str, int] | None = None
+        # A write may be about to create the table, and a read reports the error when it needs
+        # the table; so a failure here says nothing yet.
+        with contextlib.suppress(LanceError, OSError):
+            self._pin()
+
+    @classmethod
+    def name(cls) -> str:
+        """The name after ``format``."""
+        return "lance"
+
+    @clean_errors
+    def schema(self) -> StructType:
+        """Columns of the version that is read, as the options narrow them."""
+        from pyspark_lance.spark.read_plan import spark_schema_of
+
+        return spark_schema_of(self._read_options(), self._pin())
+
+    @clean_errors
+    def reader(self, schema: StructType) -> LanceBatchReader:
+        """Plans a scan of the pinned version."""
+        from pyspark_lance.spark.batch_reader import LanceBatchReader
+
+        return LanceBatchReader(self._read_options(), self._pin(), schema)
+
+    @clean_errors
+    def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter:
+        """Plans an append or overwrite."""
+        from pyspark_lance.spark.batch_writer import LanceBatchWriter
+        from pyspark_lance.spark.options import WriteOptions
+
+        return LanceBatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+
+    def _read_options(self) -> ReadOptions:
+        from pyspark_lance.spark.options import ReadOptions
+
+        return ReadOptions.parse(self.options)
+
+    def _pin(self) -> tuple[str, int]:
+        """Root (of the table or branch) and version that this query reads, decided once."""
+        if self._pinned is None:
+            from pyspark_lance.table.snapshot import Snapshot
+
+            options = self._read_options()
+            snapshot = Snapshot.open(options.path, options.storage, at=options.at)
+            self._pinned = snapshot.uri, snapshot.version
+        return self._pinned

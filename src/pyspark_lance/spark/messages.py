@@ -1,0 +1,28 @@
+"""What crosses between the driver and executors, pickled: partitions and commit messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
+
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.table.scan_task import ScanTask
+
+
+class ScanPartition(InputPartition):
+    """One Spark partition of a scan."""
+
+    def __init__(self, task: ScanTask) -> None:
+        self.task = task
+
+    def __repr__(self) -> str:
+        ids = [one.fragment.id for one in self.task.slices]
+        return f"ScanPartition(fragments={ids})"
+
+
+@dataclass
+class FragmentsWritten(WriterCommitMessage):
+    """The fragments that one task wrote; their ids come with the commit."""
+
+    fragments: tuple[Fragment, ...]

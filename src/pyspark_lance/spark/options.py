@@ -1,0 +1,214 @@
+"""Option strings become frozen values, once, at the edge; the only code that sees the strings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.option_table import canonical_options
+from pyspark_lance.table.time_travel import VersionSpec
+
+_T = TypeVar("_T")
+FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read asks for."""
+
+    path: str
+    storage: Mapping[str, str] = field(repr=False)
+    at: VersionSpec
+    metadata_columns: str
+    columns: tuple[str, ...] | None
+    filter: str | None
+    fragments_per_partition: int | None
+    batch_rows: int | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Reads the options of ``spark.read`` or of a view.
+
+        Raises:
+            InvalidInputError: An unknown option or a value that cannot be read.
+        """
+        found, storage = canonical_options(options, "read")
+        columns = found.get("columns")
+        return cls(
+            path=_path(found, "read"),
+            storage=storage,
+            at=VersionSpec(
+                version=_parsed(found, "version", parse_count),
+                timestamp_ns=_parsed(found, "timestampAsOf", parse_timestamp),
+                tag=found.get("tag"),
+                branch=found.get("branch"),
+            ),
+            metadata_columns=found.get("metadataColumns", "none"),
+            columns=None if columns is None else split_names(columns),
+            filter=found.get("filter") or None,
+            fragments_per_partition=_parsed(found, "fragmentsPerPartition", parse_count),
+            batch_rows=_parsed(found, "batch_size", parse_count),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How a write is done."""
+
+    path: str
+    storage: Mapping[str, str] = field(repr=False)
+    enable_stable_row_ids: bool | None
+    max_rows_per_file: int | None
+    max_bytes_per_file: int | None
+    file_format_version: str | None
+    overwrite_schema: bool | None
+    properties: Mapping[str, str]
+    commit_retries: int
+    commit_timeout_s: float
+    column_types: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        """Reads the options of ``df.write`` or of a view.
+
+        Raises:
+            InvalidInputError: An unknown option or a value that cannot be read.
+        """
+        found, storage = canonical_options(options, "write")
+        version = found.get("file_format_version")
+        if version is not None and version not in FILE_VERSIONS:
+            raise InvalidInputError(
+                f"file_format_version {version!r} is unknown",
+                hint=f"use one of {', '.join(FILE_VERSIONS)}",
+            )
+        return cls(
+            path=_path(found, "write"),
+            storage=storage,
+            enable_stable_row_ids=_parsed(found, "enable_stable_row_ids", parse_flag),
+            max_rows_per_file=_parsed(found, "max_row_per_file", parse_count),
+            max_bytes_per_file=_parsed(found, "max_bytes_per_file", parse_count),
+            file_format_version=version,
+            overwrite_schema=_parsed(found, "overwriteSchema", parse_flag),
+            properties=_properties(found),
+            commit_retries=_parsed(found, "commitRetries", parse_count) or 10,
+            commit_timeout_s=_parsed(found, "commitTimeout", parse_seconds) or 30.0,
+            column_types={word: value for word, value in found.items() if "." in word},
+        )
+
+
+def _path(found: Mapping[str, str], side: str) -> str:
+    path = found.get("path", "").strip()
+    if path:
+        return path
+    if side == "read":
+        raise InvalidInputError(
+            "there is no path to read", hint='use load("…"), or the option path'
+        )
+    raise InvalidInputError(
+        "there is no path to write to: Spark does not pass on the path of a catalog table",
+        hint='use df.write.format("lance").mode("append").save("…"), or insert into a view made '
+        "with CREATE TEMPORARY VIEW … USING lance OPTIONS (path '…')",
+    )
+
+
+def _properties(found: Mapping[str, str]) -> dict[str, str]:
+    """Transaction properties: the user's note, and the pair that makes a write idempotent."""
+    properties = {}
+    if "userMetadata" in found:
+        properties["__lance_commit_message"] = found["userMetadata"]
+    app, version = found.get("txnAppId"), found.get("txnVersion")
+    if (app is None) != (version is None):
+        raise InvalidInputError("txnAppId and txnVersion are given together or not at all")
+    if app is not None and version is not None:
+        properties["pyspark_lance.txn_app_id"] = app
+        properties["pyspark_lance.txn_version"] = str(parse_whole(version))
+    return properties
+
+
+def _parsed(found: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
+    if name not in found:
+        return None
+    try:
+        return parse(found[name])
+    except ValueError as error:
+        raise InvalidInputError(
+            f"the option {name} cannot be {found[name]!r}", hint=str(error)
+        ) from error
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """The names of a comma list; a name in backquotes may hold commas."""
+    names, current, quoted = [], "", False
+    for char in text:
+        if char == "`":
+            quoted = not quoted
+        elif char == "," and not quoted:
+            names.append(current.strip())
+            current = ""
+        else:
+            current += char
+    names.append(current.strip())
+    return tuple(name for name in names if name)
+
+
+def parse_whole(text: str) -> int:
+    """A whole number, not negative."""
+    value = int(text.strip())
+    if value < 0:
+        raise ValueError("use a number that is not negative")
+    return value
+
+
+def parse_count(text: str) -> int:
+    """A positive whole number."""
+    try:
+        value = int(text.strip())
+    except ValueError:
+        raise ValueError("use a positive whole number") from None
+    if value < 1:
+        raise ValueError("use a positive whole number")
+    return value
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds, with or without the letter s."""
+    try:
+        value = float(text.strip().removesuffix("s"))
+    except ValueError:
+        raise ValueError("use a number of seconds") from None
+    if not value > 0:
+        raise ValueError("use a positive number of seconds")
+    return value
+
+
+def parse_flag(text: str) -> bool:
+    """``true`` or ``false``."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError("use true or false")
+    return word == "true"
+
+
+def parse_timestamp(text: str) -> int:
+    """UTC nanoseconds since 1970 of an ISO time; without a zone it is UTC.
+
+    A time given to the second or microsecond means its end: commits happen at nanoseconds, and
+    who asks for the time that a listing shows means that very version.
+    """
+    word = text.strip().replace("Z", "+00:00")
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        try:
+            return int(float(word) * 1e9)
+        except ValueError:
+            raise ValueError(
+                "use a time such as 2026-11-20 08:00:00 (UTC unless it says)"
+            ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    seconds = int(moment.replace(microsecond=0).timestamp())
+    return seconds * 10**9 + moment.microsecond * 1000 + 999

@@ -1,0 +1,70 @@
+"""Options and a Spark schema become a scan request on a pinned snapshot."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.options import ReadOptions
+from pyspark_lance.spark.spark_types import narrow, spark_schema
+from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.table.scan import (
+    DEFAULT_BATCH_ROWS,
+    ScanRequest,
+    predicate_schema,
+    project,
+)
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.system_columns import (
+    SYSTEM_COLUMNS,
+    check_version_columns,
+    parse_metadata_columns,
+)
+from pyspark_lance.table.time_travel import VersionSpec
+
+
+def open_pinned(options: ReadOptions, pinned: tuple[str, int]) -> Snapshot:
+    """The snapshot that the query was analysed on."""
+    uri, version = pinned
+    return Snapshot.open(uri, options.storage, at=VersionSpec(version=version))
+
+
+def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType:
+    """What Spark sees when the user gives no schema."""
+    snapshot = open_pinned(options, pinned)
+    names = list(options.columns) if options.columns is not None else None
+    lineage = parse_metadata_columns(
+        options.metadata_columns, stable_row_ids=snapshot.uses_stable_row_ids
+    )
+    if names is not None:
+        # The option columns may name lineage columns too.
+        chosen = {name.lower() for name in names if name.lower() in SYSTEM_COLUMNS}
+        lineage = tuple(n for n in SYSTEM_COLUMNS if n in chosen or n in lineage)
+        names = [name for name in names if name.lower() not in SYSTEM_COLUMNS]
+    check_version_columns(lineage, stable_row_ids=snapshot.uses_stable_row_ids, uri=snapshot.uri)
+    schema = snapshot.schema if names is None else project(snapshot.schema, names)
+    result = spark_schema(schema, lineage)
+    if not result.fields:
+        raise InvalidInputError("the read asks for no column at all", where=options.path)
+    return result
+
+
+def scan_request_of(options: ReadOptions, schema: StructType, snapshot: Snapshot) -> ScanRequest:
+    """The scan that gives the rows of ``schema``, which Spark or the user narrowed.
+
+    Raises:
+        InvalidInputError: The schema or the filter names what the table does not have.
+    """
+    columns, lineage = narrow(snapshot.schema, schema)
+    predicate = (
+        parse_predicate(options.filter, predicate_schema(snapshot.schema))
+        if options.filter is not None
+        else None
+    )
+    return ScanRequest(
+        schema=columns,
+        system_columns=tuple(name for name in SYSTEM_COLUMNS if name in lineage),
+        predicate=predicate,
+        fragments_per_task=options.fragments_per_partition,
+        batch_rows=options.batch_rows or DEFAULT_BATCH_ROWS,
+    )

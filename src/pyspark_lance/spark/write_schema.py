@@ -1,0 +1,192 @@
+"""The Arrow schema in which a Spark DataFrame is stored.
+
+Spark's types are stored as they are, except where the metadata of a column (it was read from a
+Lance table) or an option (``<column>.fixed_size_list``) names a type that Spark lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    UserDefinedType,
+    YearMonthIntervalType,
+)
+
+from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
+from pyspark_lance.format.logical_type import arrow_type_of
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.spark.spark_types import (
+    HAS_TIME_TYPE,
+    LOGICAL_TYPE_KEY,
+    SYSTEM_COLUMN_KEY,
+    arrow_schema_of,
+    physical_types,
+)
+from pyspark_lance.table.plain_types import plain_type
+from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
+
+# Types that Spark can hold but Lance cannot, by class name: some exist only in newer releases.
+_REFUSED = {
+    "YearMonthIntervalType": "year-month intervals; store the number of months as int",
+    "CalendarIntervalType": "calendar intervals; store months, days and microseconds as numbers",
+    "VariantType": "variants; store them as strings with to_json",
+    "GeometryType": "geometry; store it as WKB with ST_AsBinary",
+    "GeographyType": "geography; store it as WKB with ST_AsBinary",
+}
+
+_WIDTHS = {"float16": pa.float16(), "uint8": pa.uint8(), "uint16": pa.uint16(),
+           "uint32": pa.uint32(), "uint64": pa.uint64(), "large_string": pa.large_string(),
+           "large_binary": pa.large_binary()}  # fmt: skip
+
+
+def stored_schema(
+    schema: StructType,
+    column_types: Mapping[str, str],
+    *,
+    existing: LanceSchema | None,
+    overwrite: bool,
+) -> pa.Schema:
+    """The Arrow schema of the columns to store; lineage columns of ours are left out.
+
+    Args:
+        schema: The DataFrame's schema.
+        column_types: Options ``<column>.<kind>``.
+        existing: The table's schema, if there is a table.
+        overwrite: Whether the table is replaced.
+
+    Raises:
+        InvalidInputError: A column that cannot be stored, or an option that does not fit it.
+    """
+    kept = StructType([column for column in schema.fields if not _is_ours(column)])
+    _check_duplicates(kept)
+    for column in kept.fields:
+        _check_storable(column.dataType, column.name)
+    plain = arrow_schema_of(kept)
+    asked = physical_types(column_types, kept)
+    own = {f.name.lower(): f.to_arrow().type for f in existing.fields} if existing else {}
+    fields = []
+    for column, arrow in zip(kept.fields, plain, strict=True):
+        stored = _stored_type(column, arrow.type, asked.get(column.name))
+        known = own.get(column.name.lower())
+        # An overwrite keeps the table's float16 or fixed-size list when the data show the same.
+        if overwrite and stored == _lance_names(arrow.type) and _shows_as(known, arrow.type):
+            stored = known
+        fields.append(pa.field(column.name, stored, nullable=True))
+    return pa.schema(fields)
+
+
+def _is_ours(column: StructField) -> bool:
+    """Whether this is a lineage column that our reader made; others must not use the name."""
+    if column.name.lower() not in SYSTEM_COLUMNS:
+        return False
+    if (column.metadata or {}).get(SYSTEM_COLUMN_KEY) == column.name.lower():
+        return True
+    raise InvalidInputError(
+        f"the column name {column.name!r} is reserved for row lineage",
+        hint="rename the column",
+    )
+
+
+def _check_duplicates(schema: StructType) -> None:
+    seen: set[str] = set()
+    for column in schema.fields:
+        if column.name.lower() in seen:
+            raise InvalidInputError(
+                f"the data have two columns named {column.name!r}", hint="rename one of them"
+            )
+        seen.add(column.name.lower())
+
+
+def _check_storable(one: DataType, path: str) -> None:
+    refused = _REFUSED.get(type(one).__name__)
+    if refused is not None or isinstance(one, YearMonthIntervalType):
+        raise UnsupportedFeatureError(f"the column {path!r} holds {refused}")
+    if isinstance(one, UserDefinedType):
+        _check_storable(one.sqlType(), path)
+    elif isinstance(one, ArrayType):
+        _check_storable(one.elementType, f"{path}.element")
+    elif isinstance(one, MapType):
+        _check_storable(one.keyType, f"{path}.key")
+        _check_storable(one.valueType, f"{path}.value")
+    elif isinstance(one, StructType):
+        _check_duplicates(one)
+        for column in one.fields:
+            _check_storable(column.dataType, f"{path}.{column.name}")
+
+
+def _stored_type(
+    column: StructField, plain: pa.DataType, asked: Mapping[str, str] | None
+) -> pa.DataType:
+    if asked:
+        return _asked_type(column.name, plain, asked)
+    logical = (column.metadata or {}).get(LOGICAL_TYPE_KEY)
+    if logical is not None:
+        stored = _type_of_metadata(logical)
+        if stored is not None and _shows_as(stored, plain):
+            return stored
+    return _lance_names(plain)
+
+
+def _type_of_metadata(logical: str) -> pa.DataType | None:
+    """The type that metadata name; metadata travel far, so nonsense only means "no type"."""
+    try:
+        return arrow_type_of(logical, ())
+    except LanceError:
+        return None
+
+
+def _shows_as(stored: pa.DataType | None, plain: pa.DataType) -> bool:
+    """Whether ``stored`` is shown to Spark as ``plain``."""
+    if stored is None:
+        return False
+    try:
+        shown = plain_type(stored, "", time_as_integer=not HAS_TIME_TYPE)
+    except LanceError:
+        return False
+    return _lance_names(shown) == _lance_names(plain)
+
+
+def _asked_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> pa.DataType:
+    """The type that the options of one column ask for."""
+    is_array = pa.types.is_list(plain)
+    stored = _lance_names(plain.value_type if is_array else plain)
+    size = None
+    for kind, value in asked.items():
+        if kind == "fixed_size_list":
+            if not is_array or not value.isdigit() or int(value) < 1:
+                raise InvalidInputError(
+                    f"{name}.fixed_size_list = {value!r} needs an array column and a positive size"
+                )
+            size = int(value)
+        elif kind in _WIDTHS and value.lower() in ("true", "false"):
+            stored = _WIDTHS[kind] if value.lower() == "true" else stored
+        else:
+            raise InvalidInputError(
+                f"the option {name}.{kind} = {value!r} is unknown",
+                hint="use <column>.fixed_size_list = n, or <column>.<type> = true with one of "
+                f"{', '.join(_WIDTHS)}",
+            )
+    if not is_array:
+        return stored
+    return pa.list_(pa.field("item", stored)) if size is None else pa.list_(stored, size)
+
+
+def _lance_names(plain: pa.DataType) -> pa.DataType:
+    """The type with the child names that Lance gives, all parts nullable but map keys."""
+    if pa.types.is_list(plain):
+        return pa.list_(pa.field("item", _lance_names(plain.value_type)))
+    if pa.types.is_map(plain):
+        return pa.map_(
+            _lance_names(plain.key_type), pa.field("value", _lance_names(plain.item_type))
+        )
+    if pa.types.is_struct(plain):
+        children = [plain.field(i) for i in range(plain.num_fields)]
+        return pa.struct([pa.field(c.name, _lance_names(c.type)) for c in children])
+    return plain

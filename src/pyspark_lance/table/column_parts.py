@@ -1,0 +1,170 @@
+"""Which file of a fragment holds which part of a column, and how the parts become one column.
+
+The columns of a fragment may be spread over several data files: a column added later lives in a
+file of its own, and so does a sub-field added to a struct.  A part that no file holds reads as
+null.  Pure: no I/O.
+
+Source: table format, sections 3.3, 3.6, 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.field import Field
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """What one data file contributes to a request.
+
+    Attributes:
+        file: The data file.
+        fields: The requested top-level fields, cut down to what this file holds.
+        positions: For each of ``fields``, its position in the request.
+        column_of: Field id -> column index in the file.
+    """
+
+    file: DataFile
+    fields: tuple[Field, ...]
+    positions: tuple[int, ...]
+    column_of: Mapping[int, int]
+
+
+def find_parts(fields: Sequence[Field], files: Sequence[DataFile]) -> tuple[FilePart, ...]:
+    """The files that hold something of ``fields``, and what."""
+    parts = []
+    for file in files:
+        column_of = dict(zip(file.fields, file.column_indices, strict=False))
+        listed = column_of.keys() if file.column_indices else set(file.fields)
+        held = [(position, cut_down(field, listed)) for position, field in enumerate(fields)]
+        present = [(position, field) for position, field in held if field is not None]
+        if present:
+            parts.append(
+                FilePart(
+                    file=file,
+                    fields=tuple(field for _, field in present),
+                    positions=tuple(position for position, _ in present),
+                    column_of=column_of,
+                )
+            )
+    return tuple(parts)
+
+
+def cut_down(field: Field, listed: Mapping[int, int] | set[int] | object) -> Field | None:
+    """``field`` with only the leaves whose ids are ``listed``; None when none is."""
+    if not field.children or field.is_packed or field.is_blob:
+        return field if field.id in listed else None  # type: ignore[operator]
+    children = [cut_down(child, listed) for child in field.children]
+    present = tuple(child for child in children if child is not None)
+    if not present:
+        return None
+    if len(present) == len(children) and all(
+        new is old for new, old in zip(present, field.children, strict=True)
+    ):
+        return field
+    return replace(field, children=present)
+
+
+def join_parts(field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows: int) -> pa.Array:
+    """One array of ``field``'s type from what each file holds of it.
+
+    Args:
+        field: The whole requested tree.
+        parts: Cut-down trees and their arrays, each of ``num_rows`` rows.
+        num_rows: Rows of the result.
+
+    Raises:
+        CorruptFileError: Two files disagree about the lengths of the lists they share.
+    """
+    if not parts:
+        return pa.nulls(num_rows, field.to_arrow().type)
+    first_field, first = parts[0]
+    if len(parts) == 1 and first_field is field:
+        return first
+    if field.is_struct:
+        return _join_struct(field, parts, num_rows)
+    if field.is_map or field.is_list:
+        return _join_lists(field, parts)
+    if field.children:
+        return _join_fixed_size_lists(field, parts)
+    return first
+
+
+def _join_struct(field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows: int) -> pa.Array:
+    arrays = []
+    for child in field.children:
+        child_parts = [
+            (part_child, array.field(index))
+            for part, array in parts
+            for index, part_child in enumerate(part.children)
+            if part_child.id == child.id
+        ]
+        if len(child_parts) > 1 and not child.children:
+            child_parts = child_parts[:1]
+        # A child cut down in no file is the same object in the request and in the part.
+        arrays.append(join_parts(child, child_parts, num_rows))
+    first = parts[0][1]
+    mask = pc.is_null(first) if first.null_count else None
+    return pa.StructArray.from_arrays(
+        arrays, fields=[child.to_arrow() for child in field.children], mask=mask
+    )
+
+
+def _join_lists(field: Field, parts: Sequence[tuple[Field, pa.Array]]) -> pa.Array:
+    first = parts[0][1]
+    lists = [
+        array.cast(pa.list_(array.type.value_type)) if pa.types.is_map(array.type) else array
+        for _, array in parts
+    ]
+    lengths = pc.fill_null(pc.list_value_length(lists[0]), 0).to_numpy(zero_copy_only=False)
+    for other in lists[1:]:
+        theirs = pc.fill_null(pc.list_value_length(other), 0).to_numpy(zero_copy_only=False)
+        if not np.array_equal(lengths, theirs):
+            raise CorruptFileError(
+                f"two files of one fragment disagree about the list lengths of {field.name!r}"
+            )
+    wide = pa.types.is_large_list(first.type)
+    offsets = np.zeros(len(first) + 1, dtype=np.int64 if wide else np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    item = field.children[0]
+    values = join_parts(
+        item,
+        [(part.children[0], _flat(one)) for (part, _), one in zip(parts, lists, strict=True)],
+        int(offsets[-1]),
+    )
+    validity = pc.is_valid(first).buffers()[1] if first.null_count else None
+    return pa.Array.from_buffers(
+        field.to_arrow().type,
+        len(first),
+        [validity, pa.py_buffer(offsets)],
+        null_count=first.null_count,
+        children=[values],
+    )
+
+
+def _flat(array: pa.Array) -> pa.Array:
+    """The items of the lists that are not null, end to end."""
+    return array.flatten()
+
+
+def _join_fixed_size_lists(field: Field, parts: Sequence[tuple[Field, pa.Array]]) -> pa.Array:
+    first = parts[0][1]
+    size = first.type.list_size
+    values = join_parts(
+        field.children[0],
+        [
+            (part.children[0], array.values.slice(array.offset * size, len(array) * size))
+            for part, array in parts
+        ],
+        len(first) * size,
+    )
+    mask = pc.is_null(first) if first.null_count else None
+    return pa.FixedSizeListArray.from_arrays(values, type=field.to_arrow().type, mask=mask)

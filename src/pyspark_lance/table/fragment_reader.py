@@ -1,0 +1,135 @@
+"""Reads rows of one fragment: data columns from its files, lineage columns from its sequences.
+
+Files are opened when a column of theirs is first asked for, so that a scan that needs only
+lineage opens none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.table.column_parts import FilePart, find_parts, join_parts
+from pyspark_lance.table.lineage import FragmentLineage
+from pyspark_lance.table.system_columns import SYSTEM_COLUMNS, system_array, system_field
+from pyspark_lance.table.table_files import TableFiles
+
+
+class FragmentReader:
+    """Reads rows of one fragment by physical offset.
+
+    Args:
+        files: Opens the stores of the table.
+        fragment: The fragment to read.
+        stable_row_ids: Whether the table has stable row ids.
+    """
+
+    def __init__(self, files: TableFiles, fragment: Fragment, *, stable_row_ids: bool) -> None:
+        self._files = files
+        self._fragment = fragment
+        self._readers: dict[str, DataFileReader] = {}
+        self._parts: dict[tuple[int, ...], tuple[FilePart, ...]] = {}
+        self.lineage = FragmentLineage(
+            fragment,
+            stable_row_ids=stable_row_ids,
+            store=lambda: files.store_of(None),
+            read_hidden=self._read_hidden,
+        )
+
+    def window(
+        self, fields: Sequence[Field], system: Sequence[str], start: int, end: int
+    ) -> pa.RecordBatch:
+        """Rows [start, end): ``fields`` as Lance stores them, then lineage columns as uint64."""
+        num_rows = end - start
+        pieces = [
+            (part, self._reader(part.file).read(part.fields, part.column_of, start, end))
+            for part in self._parts_of(fields)
+        ]
+        lineage = {name: self.lineage.window(name, start, end) for name in system}
+        return _assemble(fields, pieces, lineage, num_rows)
+
+    def take(
+        self, fields: Sequence[Field], system: Sequence[str], offsets: NDArray[np.uint32]
+    ) -> pa.RecordBatch:
+        """The rows at ``offsets`` (ascending), in the same form as ``window``."""
+        pieces = [
+            (part, self._reader(part.file).take(part.fields, part.column_of, offsets))
+            for part in self._parts_of(fields)
+        ]
+        lineage = {name: self.lineage.take(name, offsets) for name in system}
+        return _assemble(fields, pieces, lineage, len(offsets))
+
+    def average_row_bytes(self, fields: Sequence[Field]) -> int:
+        """Bytes that one row of ``fields`` takes, by the sizes of the files (at least 1)."""
+        rows = max(1, self._fragment.physical_rows)
+        total = 0
+        for part in self._parts_of(fields):
+            total += self._reader(part.file).average_row_bytes(part.fields, part.column_of) * rows
+        return max(1, total // rows)
+
+    def _parts_of(self, fields: Sequence[Field]) -> tuple[FilePart, ...]:
+        key = tuple(id(field) for field in fields)
+        if key not in self._parts:
+            self._parts[key] = find_parts(fields, self._fragment.files)
+        return self._parts[key]
+
+    def _reader(self, file: DataFile) -> DataFileReader:
+        if file.path not in self._readers:
+            store, path = self._files.locate(file)
+            try:
+                reader = DataFileReader.open(store, path, size_bytes=file.size_bytes or None)
+            except FileNotFoundError as error:
+                raise CorruptFileError(
+                    f"a data file of fragment {self._fragment.id} is missing",
+                    where=f"{store.uri}/{path}",
+                    hint="it may have been cleaned up; read a newer version",
+                ) from error
+            if reader.num_rows != self._fragment.physical_rows:
+                raise CorruptFileError(
+                    f"fragment {self._fragment.id} has {self._fragment.physical_rows} rows, "
+                    f"but its data file has {reader.num_rows}",
+                    where=f"{store.uri}/{path}",
+                )
+            self._readers[file.path] = reader
+        return self._readers[file.path]
+
+    def _read_hidden(self, field_id: int) -> NDArray[np.uint64]:
+        field = Field(id=field_id, name="hidden", logical_type="uint64", nullable=False)
+        batch = self.window([field], (), 0, self._fragment.physical_rows)
+        if not self._parts_of([field]):
+            raise CorruptFileError(
+                f"fragment {self._fragment.id} says that its lineage is in hidden column "
+                f"{field_id}, which no data file holds"
+            )
+        return np.asarray(batch.column(0).to_numpy(zero_copy_only=False), dtype=np.uint64)
+
+
+def _assemble(
+    fields: Sequence[Field],
+    pieces: Sequence[tuple[FilePart, pa.RecordBatch]],
+    lineage: dict[str, NDArray[np.uint64]],
+    num_rows: int,
+) -> pa.RecordBatch:
+    found: list[list[tuple[Field, pa.Array]]] = [[] for _ in fields]
+    for part, batch in pieces:
+        for index, position in enumerate(part.positions):
+            found[position].append((part.fields[index], batch.column(index)))
+    columns = [
+        join_parts(field, parts, num_rows) for field, parts in zip(fields, found, strict=True)
+    ]
+    arrow_fields = [field.to_arrow() for field in fields]
+    for name in SYSTEM_COLUMNS:
+        if name in lineage:
+            columns.append(system_array(lineage[name]))
+            arrow_fields.append(system_field(name))
+    # A missing column reads as null even where the schema says "not null" (section 3.6), and
+    # Arrow does not check; consumers see the declared field.
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(arrow_fields))

@@ -1,0 +1,150 @@
+"""The plain Arrow types that Lance values are shown in outside of the format.
+
+Lance stores types that a SQL engine does not have: unsigned integers, half floats, fixed-size
+lists, dictionaries, timestamps of four units.  Each has one plain type that holds all its values;
+a value that does not fit (nanoseconds that are no whole microseconds) is an error, never a
+rounding.  Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+
+_PLAIN = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+}
+_SAME = {
+    pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(),
+    pa.float64(), pa.string(), pa.binary(), pa.date32(),
+}  # fmt: skip
+_MAX_DECIMAL128 = 38
+
+
+def plain_type(stored: pa.DataType, name: str, *, time_as_integer: bool = False) -> pa.DataType:
+    """The plain type of a stored type.
+
+    Args:
+        stored: Arrow type of a column as Lance stores it.
+        name: The column, for messages.
+        time_as_integer: Show times of day as int64 nanoseconds, for engines without such a type.
+
+    Raises:
+        UnsupportedFeatureError: No plain type holds such values.
+    """
+    if stored in _SAME:
+        return stored
+    if stored in _PLAIN:
+        return _PLAIN[stored]
+    types = pa.types
+    if types.is_timestamp(stored):
+        return pa.timestamp("us", tz=None if stored.tz is None else "UTC")
+    if types.is_time(stored):
+        return pa.int64() if time_as_integer else pa.time64("ns")
+    if types.is_duration(stored):
+        return pa.duration("us")
+    if types.is_fixed_size_binary(stored):
+        return pa.binary()
+    if types.is_decimal(stored):
+        return _plain_decimal(stored, name)
+    if types.is_dictionary(stored):
+        return plain_type(stored.value_type, name, time_as_integer=time_as_integer)
+    return _plain_nested(stored, name, time_as_integer=time_as_integer)
+
+
+def _plain_decimal(stored: pa.DataType, name: str) -> pa.DataType:
+    if stored.precision > _MAX_DECIMAL128 or stored.scale < 0:
+        raise UnsupportedFeatureError(
+            f"the column {name!r} is {stored}; decimals have at most {_MAX_DECIMAL128} digits and "
+            "no negative scale here",
+            hint="leave the column out with the option columns",
+        )
+    return pa.decimal128(stored.precision, stored.scale)
+
+
+def _plain_nested(stored: pa.DataType, name: str, *, time_as_integer: bool) -> pa.DataType:
+    def plain_field(child: pa.Field) -> pa.Field:
+        inner = plain_type(child.type, f"{name}.{child.name}", time_as_integer=time_as_integer)
+        return pa.field(child.name, inner, nullable=True)
+
+    types = pa.types
+    if types.is_list(stored) or types.is_large_list(stored) or types.is_fixed_size_list(stored):
+        item = plain_type(stored.value_type, f"{name}.item", time_as_integer=time_as_integer)
+        return pa.list_(pa.field("element", item))
+    if types.is_struct(stored):
+        return pa.struct([plain_field(stored.field(i)) for i in range(stored.num_fields)])
+    if types.is_map(stored):
+        key = plain_type(stored.key_type, f"{name}.key", time_as_integer=time_as_integer)
+        return pa.map_(key, plain_field(stored.item_field))
+    raise UnsupportedFeatureError(
+        f"the column {name!r} is {stored}, which has no counterpart outside of Lance",
+        hint="leave the column out with the option columns",
+    )
+
+
+def to_plain(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    """``array``, as Lance stores it, in its plain type ``target``.
+
+    Raises:
+        InvalidInputError: A value does not fit.
+    """
+    if array.type == target:
+        return array
+    try:
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        if pa.types.is_time(array.type) and pa.types.is_integer(target):
+            array = array.cast(pa.time64("ns"))
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"a value of column {name!r} ({array.type}) does not fit {target}: {error}",
+            hint="leave the column out with the option columns, or rewrite the value",
+        ) from error
+    except pa.ArrowNotImplementedError:
+        return _to_plain_nested(array, target, name)
+
+
+def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    """Converts level by level where Arrow has no cast for the whole."""
+    types = pa.types
+    validity = array.is_valid().buffers()[1] if array.null_count else None
+    if types.is_struct(target):
+        children = [
+            to_plain(array.field(i), target.field(i).type, f"{name}.{target.field(i).name}")
+            for i in range(target.num_fields)
+        ]
+        mask = pc.is_null(array) if array.null_count else None
+        fields = [target.field(i) for i in range(target.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    if types.is_list(target):
+        lists = array.cast(pa.list_(array.type.value_type))
+        first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
+        items = to_plain(lists.values.slice(first, last - first), target.value_type, name)
+        offsets = pc.subtract(lists.offsets, first).buffers()[1]
+        return pa.Array.from_buffers(
+            target, len(array), [validity, offsets], null_count=array.null_count, children=[items]
+        )
+    if types.is_map(target):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        keys = to_plain(array.keys.slice(first, last - first), target.key_type, name)
+        values = to_plain(array.items.slice(first, last - first), target.item_type, name)
+        entries = pa.StructArray.from_arrays(
+            [keys, values], fields=[target.key_field, target.item_field]
+        )
+        offsets = pc.subtract(array.offsets, first).buffers()[1]
+        return pa.Array.from_buffers(
+            target, len(array), [validity, offsets], null_count=array.null_count, children=[entries]
+        )
+    raise UnsupportedFeatureError(f"the column {name!r} ({array.type}) cannot be shown as {target}")

@@ -1,0 +1,362 @@
+"""Reads slices of fragments: the part of a scan that runs on an executor.
+
+A task carries all it needs; executors never read the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.deletion_vector import DeletionFile
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.table.fragment_reader import FragmentReader
+from pyspark_lance.table.predicate import Predicate, columns_of, evaluate
+from pyspark_lance.table.predicate_tree import And, can_raise
+from pyspark_lance.table.snapshot import load_deletion_vector
+from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.table.table_files import TableFiles
+
+# Below this share of wanted rows, single rows are fetched instead of whole windows.
+_SPARSE = 1 / 16
+# Batches smaller than this are joined before they leave: each costs about 0.1 ms in the pipe.
+_SMALL_BATCH_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSlice:
+    """Rows [start, end) of one fragment, by physical offset.
+
+    Attributes:
+        fragment: The fragment, with the sequences that the scan reads.
+        start: First row.
+        end: One past the last row.
+        offsets: The only rows that can match, ascending uint32; None for all.
+    """
+
+    fragment: Fragment
+    start: int
+    end: int
+    offsets: NDArray[np.uint32] | None = None
+
+    @property
+    def read_share(self) -> float:
+        """The share of the fragment's rows that this slice reads."""
+        rows = self.end - self.start if self.offsets is None else len(self.offsets)
+        return rows / max(1, self.fragment.physical_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """Some slices of fragments, and what to read of them.
+
+    Attributes:
+        files: Opens the stores of the table.
+        fields: Columns to return, possibly cut down to some sub-fields.
+        filter_fields: Further columns that only ``predicate`` needs.
+        system_columns: Lineage columns to return.
+        predicate: Rows to return; None for all.
+        stable_row_ids: Whether the table has stable row ids.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes that a batch aims at.
+        slices: What to read, in order.
+    """
+
+    files: TableFiles
+    fields: tuple[Field, ...]
+    filter_fields: tuple[Field, ...]
+    system_columns: tuple[str, ...]
+    predicate: Predicate | None
+    stable_row_ids: bool
+    batch_rows: int
+    batch_bytes: int
+    slices: tuple[ScanSlice, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles fragments as plain tuples: a plan may hold 100,000 of them."""
+        return _unpack_task, (
+            (self.files.uri, dict(self.files.options), self.files.base_paths),
+            self.fields,
+            self.filter_fields,
+            self.system_columns,
+            self.predicate,
+            (self.stable_row_ids, self.batch_rows, self.batch_bytes),
+            [_pack_slice(one) for one in self.slices],
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """Physical rows of all slices."""
+        return sum(one.end - one.start for one in self.slices)
+
+
+def run(task: ScanTask) -> Iterator[pa.RecordBatch]:
+    """The rows of ``task`` that match: its fields as Lance stores them, then lineage as uint64."""
+    held: list[pa.RecordBatch] = []
+    held_rows = 0
+    for batch in _slices_of(task):
+        if batch.num_rows >= _SMALL_BATCH_ROWS and not held:
+            yield batch
+            continue
+        if held and held_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, task.batch_rows):
+            yield _joined(held)
+            held, held_rows = [], 0
+        held.append(batch)
+        held_rows += batch.num_rows
+        if held_rows >= _SMALL_BATCH_ROWS:
+            yield _joined(held)
+            held, held_rows = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).combine_chunks()
+    return table.to_batches()[0]
+
+
+def _slices_of(task: ScanTask) -> Iterator[pa.RecordBatch]:
+    for one in task.slices:
+        yield from _SliceScan(task, one).batches()
+
+
+class _SliceScan:
+    """The scan of one slice."""
+
+    def __init__(self, task: ScanTask, one: ScanSlice) -> None:
+        self._task = task
+        self._slice = one
+        self._reader = FragmentReader(task.files, one.fragment, stable_row_ids=task.stable_row_ids)
+        self._by_lineage, self._by_data = _split(task.predicate)
+        self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Batches of matching rows; none of them is empty."""
+        start, end = self._slice.start, self._slice.end
+        if self._slice.offsets is not None:
+            yield from self._chosen(self._slice.offsets)
+            return
+        keep = self._live_rows(start, end)
+        if keep is not None and not keep.any():
+            return
+        if self._by_lineage is not None:
+            keep = self._lineage_rows(keep, start, end)
+            if not keep.any():
+                return
+        if keep is not None and keep.all():
+            keep = None
+        step = self._rows_per_batch()
+        if keep is not None and np.count_nonzero(keep) < _SPARSE * len(keep):
+            offsets = (np.flatnonzero(keep) + start).astype(np.uint32)
+            for first in range(0, len(offsets), step):
+                yield from self._sparse(offsets[first : first + step])
+            return
+        for first in range(start, end, step):
+            last = min(first + step, end)
+            yield from self._dense(
+                first, last, None if keep is None else keep[first - start : last - start]
+            )
+
+    def _chosen(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
+        """The rows at ``offsets`` that are live and match."""
+        vector = load_deletion_vector(self._task.files, self._slice.fragment)
+        if vector is not None:
+            offsets = offsets[~vector.contains_each(offsets)]
+        if self._by_lineage is not None and len(offsets):
+            batch = self._reader.take((), self._lineage_names(), offsets)
+            offsets = offsets[_as_mask(evaluate(self._by_lineage, batch))]
+        step = self._rows_per_batch() if len(offsets) else 1
+        for first in range(0, len(offsets), step):
+            yield from self._sparse(offsets[first : first + step])
+
+    def _lineage_names(self) -> tuple[str, ...]:
+        """Lineage columns that the lineage part of the condition reads."""
+        assert self._by_lineage is not None
+        named = columns_of(self._by_lineage)
+        return tuple(name for name in SYSTEM_COLUMNS if name in named)
+
+    def _live_rows(self, start: int, end: int) -> NDArray[np.bool_] | None:
+        vector = load_deletion_vector(self._task.files, self._slice.fragment)
+        return None if vector is None else vector.keep_mask(start, end)
+
+    def _lineage_rows(
+        self, keep: NDArray[np.bool_] | None, start: int, end: int
+    ) -> NDArray[np.bool_]:
+        assert self._by_lineage is not None
+        batch = self._reader.window((), self._lineage_names(), start, end)
+        matches = _as_mask(evaluate(self._by_lineage, batch))
+        return matches if keep is None else matches & keep
+
+    def _rows_per_batch(self) -> int:
+        fields = (*self._task.fields, *self._task.filter_fields)
+        if not fields:
+            return self._task.batch_rows
+        by_bytes = self._task.batch_bytes // self._reader.average_row_bytes(fields)
+        return max(1, min(self._task.batch_rows, by_bytes))
+
+    def _dense(
+        self, start: int, end: int, keep: NDArray[np.bool_] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows [start, end) where ``keep``; the filter's columns first, the others if needed."""
+        if keep is not None and not keep.any():
+            return
+        if self._by_data is None:
+            batch = self._reader.window(self._task.fields, self._task.system_columns, start, end)
+            yield batch if keep is None or keep.all() else batch.filter(pa.array(keep))
+            return
+        fields, names = self._filter_columns()
+        tested = self._reader.window(fields, names, start, end)
+        if keep is not None and not keep.all():
+            # Deleted rows may hold anything; a cast must not fail on them.
+            offsets = (np.flatnonzero(keep) + start).astype(np.uint32)
+            tested = tested.filter(pa.array(keep))
+            matches = _as_mask(evaluate(self._by_data, tested))
+            offsets = offsets[matches]
+        else:
+            matches = _as_mask(evaluate(self._by_data, tested))
+            if matches.all() and self._nothing_else_needed():
+                yield self._only_returned(tested)
+                return
+            offsets = (np.flatnonzero(matches) + start).astype(np.uint32)
+        if len(offsets) == 0:
+            return
+        if self._nothing_else_needed():
+            yield self._only_returned(tested.filter(pa.array(matches)))
+        elif len(offsets) < _SPARSE * (end - start):
+            yield self._reader.take(self._task.fields, self._task.system_columns, offsets)
+        else:
+            batch = self._reader.window(self._task.fields, self._task.system_columns, start, end)
+            if len(offsets) < end - start:
+                batch = batch.take(pa.array(offsets - np.uint32(start)))
+            yield batch
+
+    def _sparse(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
+        """The rows at ``offsets`` that match."""
+        if self._by_data is not None:
+            fields, names = self._filter_columns()
+            tested = self._reader.take(fields, names, offsets)
+            offsets = offsets[_as_mask(evaluate(self._by_data, tested))]
+        if len(offsets):
+            yield self._reader.take(self._task.fields, self._task.system_columns, offsets)
+
+    def _filter_columns(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+        """Data and lineage columns that the data predicate reads."""
+        every = {field.name: field for field in self._task.filter_fields}
+        for field in self._task.fields:
+            every.setdefault(field.name, field)
+        fields = tuple(field for name, field in every.items() if name in self._filter_names)
+        return fields, tuple(name for name in SYSTEM_COLUMNS if name in self._filter_names)
+
+    def _nothing_else_needed(self) -> bool:
+        fields, names = self._filter_columns()
+        return set(self._task.fields) <= set(fields) and set(self._task.system_columns) <= set(
+            names
+        )
+
+    def _only_returned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = [field.name for field in self._task.fields]
+        names += [name for name in SYSTEM_COLUMNS if name in self._task.system_columns]
+        return batch.select(names)
+
+
+def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | None]:
+    """The condition as (what only lineage decides, the rest); both must hold.
+
+    A part that can fail (a cast) stays where it was, behind the parts that guard it.
+    """
+    if predicate is None:
+        return None, None
+    terms = predicate.terms if isinstance(predicate, And) else (predicate,)
+    lineage = frozenset(SYSTEM_COLUMNS)
+    first = tuple(t for t in terms if columns_of(t) <= lineage and not can_raise(t))
+    rest = tuple(t for t in terms if not (columns_of(t) <= lineage and not can_raise(t)))
+    return _all_of(first), _all_of(rest)
+
+
+def _all_of(terms: tuple[Predicate, ...]) -> Predicate | None:
+    return And(terms) if len(terms) > 1 else terms[0] if terms else None
+
+
+def _as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
+    """NULL means no match."""
+    if matches.null_count:
+        matches = pc.fill_null(matches, False)
+    return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _pack_slice(one: ScanSlice) -> tuple[Any, ...]:
+    fragment, deletion = one.fragment, one.fragment.deletion_file
+    return (
+        one.start,
+        one.end,
+        None if one.offsets is None else one.offsets.astype("<u4").tobytes(),
+        fragment.id,
+        fragment.physical_rows,
+        [
+            (f.path, f.fields, f.column_indices, f.major_version, f.minor_version, f.size_bytes,
+             f.base_id)
+            for f in fragment.files
+        ],
+        None
+        if deletion is None
+        else (
+            int(deletion.file_type),
+            deletion.read_version,
+            deletion.id,
+            deletion.num_deleted_rows,
+            deletion.base_id,
+        ),
+        fragment.row_ids,
+        fragment.created_at,
+        fragment.last_updated_at,
+    )  # fmt: skip
+
+
+def _unpack_slice(packed: tuple[Any, ...]) -> ScanSlice:
+    start, end, offsets, fragment_id, physical_rows, files, deletion, *sequences = packed
+    row_ids, created, updated = sequences
+    fragment = Fragment(
+        id=fragment_id,
+        files=tuple(DataFile(*file) for file in files),
+        physical_rows=physical_rows,
+        deletion_file=None if deletion is None else DeletionFile(*deletion),
+        row_ids=row_ids,
+        created_at=created,
+        last_updated_at=updated,
+    )
+    chosen = None if offsets is None else np.frombuffer(offsets, dtype="<u4")
+    return ScanSlice(fragment, start, end, chosen)
+
+
+def _unpack_task(
+    files: tuple[str, dict[str, str], tuple[BasePath, ...]],
+    fields: tuple[Field, ...],
+    filter_fields: tuple[Field, ...],
+    system_columns: tuple[str, ...],
+    predicate: Predicate | None,
+    limits: tuple[bool, int, int],
+    slices: list[tuple[Any, ...]],
+) -> ScanTask:
+    stable_row_ids, batch_rows, batch_bytes = limits
+    return ScanTask(
+        TableFiles(*files),
+        fields,
+        filter_fields,
+        system_columns,
+        predicate,
+        stable_row_ids,
+        batch_rows,
+        batch_bytes,
+        tuple(_unpack_slice(one) for one in slices),
+    )

@@ -1,0 +1,158 @@
+"""One version of a table, ready to plan reads: the entry point of every read and write.
+
+A snapshot never changes.  Snapshots are cached per process, because Spark plans each query of a
+session in the same few worker processes; a cached one is found by the identity of its manifest
+file (path, size), so that a table made anew under the same path is never mistaken for the old one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.metafile.deletion_file import read_deletion_file
+from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.table_files import TableFiles
+from pyspark_lance.table.time_travel import (
+    LATEST,
+    VersionSpec,
+    branch_root,
+    resolve_branch,
+    resolve_version,
+)
+
+_CACHE_SIZE = 8
+_cache: OrderedDict[tuple[object, ...], Snapshot] = OrderedDict()
+_cache_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One version of the table at ``uri``.
+
+    Attributes:
+        uri: Root of the table, or of the branch.
+        options: Storage options; secret, never shown.
+        store: The store at ``uri``.
+        file: The manifest file, with the index entries.
+        files: Where the data and deletion files of this version live.
+        memo: Values computed from the manifest, kept as long as the snapshot is.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(repr=False)
+    store: ObjectStore = field(repr=False)
+    file: ManifestFile = field(repr=False)
+    files: TableFiles = field(repr=False)
+    memo: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def open(
+        cls,
+        uri: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        at: VersionSpec = LATEST,
+    ) -> Snapshot:
+        """Opens the version of the table that ``at`` asks for.
+
+        Raises:
+            TableNotFoundError: No table, or no such version (VersionNotFoundError).
+            UnsupportedFeatureError: The table uses a feature that is not implemented.
+            CorruptFileError: The manifest contradicts the format.
+        """
+        options = dict(options or {})
+        store = open_store(uri, options)
+        branch, at = resolve_branch(store, at)
+        if branch is not None:
+            uri = branch_root(uri, branch)
+            store = open_store(uri, options)
+        return cls.load(uri, options, store, resolve_version(store, at))
+
+    @classmethod
+    def load(
+        cls,
+        uri: str,
+        options: Mapping[str, str],
+        store: ObjectStore,
+        location: ManifestLocation,
+    ) -> Snapshot:
+        """The snapshot of the manifest at ``location``, from the cache if it is there."""
+        info = store.stat(location.path)
+        key = (uri, tuple(sorted(options.items())), location.path, info.size, info.modified_ns)
+        with _cache_lock:
+            found = _cache.get(key)
+            if found is not None:
+                _cache.move_to_end(key)
+                return found
+        file = read_manifest(store, location)
+        files = TableFiles(uri, dict(options), file.manifest.base_paths)
+        snapshot = cls(uri, dict(options), store, file, files)
+        with _cache_lock:
+            _cache[key] = snapshot
+            while len(_cache) > _CACHE_SIZE:
+                _cache.popitem(last=False)
+        return snapshot
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of this version."""
+        return self.file.manifest
+
+    @property
+    def indices(self) -> tuple[IndexMetadata, ...]:
+        """The index entries of this version."""
+        return self.file.indices
+
+    @property
+    def version(self) -> int:
+        """The version number."""
+        return self.file.manifest.version
+
+    @property
+    def schema(self) -> LanceSchema:
+        """The schema of this version."""
+        return self.file.manifest.schema
+
+    @property
+    def uses_stable_row_ids(self) -> bool:
+        """Whether rows keep their id when they move."""
+        return self.file.manifest.uses_stable_row_ids
+
+    def deletion_vector(self, fragment: Fragment) -> DeletionVector | None:
+        """The deleted offsets of ``fragment``; None when nothing was deleted."""
+        return load_deletion_vector(self.files, fragment)
+
+    def num_rows(self) -> int:
+        """Live rows, from the manifest alone."""
+        return sum(fragment.num_rows for fragment in self.manifest.fragments)
+
+
+def load_deletion_vector(files: TableFiles, fragment: Fragment) -> DeletionVector | None:
+    """The deleted offsets of ``fragment``; None when nothing was deleted.
+
+    Raises:
+        CorruptFileError: The file is missing, or disagrees with the manifest.
+    """
+    deletion_file = fragment.deletion_file
+    if deletion_file is None:
+        return None
+    store = files.store_of(deletion_file.base_id)
+    try:
+        return read_deletion_file(store, fragment.id, deletion_file, fragment.physical_rows)
+    except FileNotFoundError as error:
+        raise CorruptFileError(
+            f"the deletion file of fragment {fragment.id} is missing",
+            where=store.uri,
+            hint="it may have been cleaned up; read a newer version",
+        ) from error

@@ -1,0 +1,80 @@
+"""The four lineage columns that a reader synthesizes: names, types, and how each is computed.
+
+They are not stored like other columns: row ids come from a fragment's row-id sequence, row
+addresses from the position, the two versions from run lengths.  No I/O.
+
+Source: table format, sections 0, 6.3, 7.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import InvalidInputError
+
+ROW_ID: Final = "_rowid"
+ROW_ADDRESS: Final = "_rowaddr"
+CREATED_AT: Final = "_row_created_at_version"
+LAST_UPDATED_AT: Final = "_row_last_updated_at_version"
+
+SYSTEM_COLUMNS: Final = (ROW_ID, ROW_ADDRESS, CREATED_AT, LAST_UPDATED_AT)
+VERSION_COLUMNS: Final = (CREATED_AT, LAST_UPDATED_AT)
+
+
+def system_field(name: str) -> pa.Field:
+    """The Arrow field of a lineage column: uint64, never null."""
+    return pa.field(name, pa.uint64(), nullable=False)
+
+
+def parse_metadata_columns(text: str, *, stable_row_ids: bool) -> tuple[str, ...]:
+    """The lineage columns that ``metadataColumns`` asks for, in their fixed order.
+
+    Args:
+        text: ``all``, ``none`` or a comma list of names (upper and lower case are the same).
+        stable_row_ids: Whether the table has stable row ids; without them ``all`` leaves out the
+            version columns, which would carry no information.
+
+    Raises:
+        InvalidInputError: A name that is none of the four.
+    """
+    words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    if words == ["all"]:
+        return SYSTEM_COLUMNS if stable_row_ids else (ROW_ID, ROW_ADDRESS)
+    if words in ([], ["none"]):
+        return ()
+    unknown = [word for word in words if word not in SYSTEM_COLUMNS]
+    if unknown:
+        raise InvalidInputError(
+            f"metadataColumns names {unknown[0]!r}, which is not a lineage column",
+            hint=f"use all, none, or a comma list of {', '.join(SYSTEM_COLUMNS)}",
+        )
+    return tuple(name for name in SYSTEM_COLUMNS if name in words)
+
+
+def check_version_columns(names: tuple[str, ...], *, stable_row_ids: bool, uri: str) -> None:
+    """Refuses the version columns on a table that does not keep row versions.
+
+    Raises:
+        InvalidInputError: The table has no stable row ids, so every row would read as version 1.
+    """
+    wanted = [name for name in names if name in VERSION_COLUMNS]
+    if wanted and not stable_row_ids:
+        raise InvalidInputError(
+            f"{wanted[0]} needs stable row ids, which this table was created without",
+            where=uri,
+            hint="rewrite the data into a new table; new tables get stable row ids by default",
+        )
+
+
+def constant_column(value: int, length: int) -> pa.Array:
+    """``length`` times the uint64 ``value``."""
+    return pa.array(np.full(length, value, dtype=np.uint64))
+
+
+def system_array(values: NDArray[np.uint64]) -> pa.Array:
+    """Zero-copy uint64 Arrow array over ``values``."""
+    return pa.array(values, type=pa.uint64())

@@ -1,0 +1,58 @@
+"""Where the data and deletion files of a table live: its own root, or a base path.
+
+Shallow clones and branches refer to files of other roots by a base id.
+
+Source: table format, section 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.open_store import open_store
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """Opens the stores behind base ids; picklable, since it holds names and no clients.
+
+    Attributes:
+        uri: Root of the table.
+        options: Storage options, used for every base; secret, never shown.
+        base_paths: The manifest's base paths.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(repr=False)
+    base_paths: tuple[BasePath, ...] = ()
+
+    def base(self, base_id: int) -> BasePath:
+        """The base path with this id.
+
+        Raises:
+            CorruptFileError: The manifest does not list it.
+        """
+        for base in self.base_paths:
+            if base.id == base_id:
+                return base
+        raise CorruptFileError(
+            f"a file refers to base path {base_id}, which the manifest does not list",
+            where=self.uri,
+        )
+
+    def store_of(self, base_id: int | None) -> ObjectStore:
+        """The store of a root: this table's for None, else that of the base path."""
+        uri = self.uri if base_id is None else self.base(base_id).path
+        return open_store(uri, self.options)
+
+    def locate(self, file: DataFile) -> tuple[ObjectStore, str]:
+        """The store that holds a data file, and the file's path in it."""
+        if file.base_id is None or self.base(file.base_id).is_dataset_root:
+            return self.store_of(file.base_id), data_path(file.path)
+        return self.store_of(file.base_id), file.path

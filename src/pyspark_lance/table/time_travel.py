@@ -1,0 +1,120 @@
+"""Which manifest a request for "version 7", "the tag v1" or "last Tuesday" means.
+
+Source: table format, sections 1.4, 12.1 to 12.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    find_version,
+    latest_version,
+    list_versions,
+    read_manifest,
+)
+from pyspark_lance.metafile.refs_file import read_branch, read_tag
+from pyspark_lance.store.object_store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSpec:
+    """At most one of ``version``, ``timestamp_ns`` and ``tag``; none of them means the latest.
+
+    Attributes:
+        version: Version number.
+        timestamp_ns: UTC nanoseconds since 1970; the newest version committed at or before it.
+        tag: Name of a tag, which may point into a branch.
+        branch: Name of the branch to read; None is main (or the branch of the tag).
+    """
+
+    version: int | None = None
+    timestamp_ns: int | None = None
+    tag: str | None = None
+    branch: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses contradicting requests."""
+        given = [
+            name for name in ("version", "timestamp_ns", "tag") if getattr(self, name) is not None
+        ]
+        if len(given) > 1:
+            raise InvalidInputError(
+                f"{given[0]} and {given[1]} both choose a version", hint="give only one of them"
+            )
+        if self.version is not None and self.version < 1:
+            raise InvalidInputError(f"version {self.version} is not a positive number")
+
+
+LATEST = VersionSpec()
+
+
+def branch_root(uri: str, branch: str | None) -> str:
+    """Root of the branch ``branch`` of the table at ``uri``; None is main."""
+    return uri if branch is None else f"{uri.rstrip('/')}/tree/{branch}"
+
+
+def resolve_branch(main_store: ObjectStore, spec: VersionSpec) -> tuple[str | None, VersionSpec]:
+    """The branch to open, and the request with its tag replaced by the version it points at.
+
+    Raises:
+        VersionNotFoundError: No such tag or branch.
+    """
+    branch = spec.branch if spec.branch != "main" else None
+    if spec.tag is not None:
+        tag = read_tag(main_store, spec.tag)
+        if branch is not None and tag.branch != branch:
+            raise VersionNotFoundError(
+                f"the tag {spec.tag!r} belongs to branch {tag.branch or 'main'!r}, not {branch!r}",
+                where=main_store.uri,
+            )
+        return tag.branch, VersionSpec(version=tag.version, branch=tag.branch)
+    if branch is not None:
+        read_branch(main_store, branch)
+    return branch, spec
+
+
+def resolve_version(store: ObjectStore, spec: VersionSpec) -> ManifestLocation:
+    """The manifest that ``spec`` (without a tag) means, in the table or branch of ``store``.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        VersionNotFoundError: There is a table, but not that version.
+    """
+    if spec.version is not None:
+        return find_version(store, spec.version)
+    if spec.timestamp_ns is not None:
+        return version_at(store, spec.timestamp_ns)
+    location = latest_version(store)
+    if location is None:
+        raise TableNotFoundError(
+            "there is no Lance table here", where=store.uri, hint="check the path"
+        )
+    return location
+
+
+def version_at(store: ObjectStore, timestamp_ns: int) -> ManifestLocation:
+    """The newest version whose commit time is at or before ``timestamp_ns``.
+
+    Commit times grow with version numbers up to clock skew, so versions are tried from the
+    newest down; the first that is old enough is the answer.
+    """
+    versions = list_versions(store)
+    if not versions:
+        raise TableNotFoundError("there is no Lance table here", where=store.uri)
+    oldest = 0
+    for location in reversed(versions):
+        oldest = read_manifest(store, location, with_indices=False).manifest.timestamp_ns
+        if oldest <= timestamp_ns:
+            return location
+    asked, first = (
+        datetime.fromtimestamp(ns / 1e9, UTC).isoformat() for ns in (timestamp_ns, oldest)
+    )
+    raise VersionNotFoundError(
+        f"no version is as old as {asked}",
+        where=store.uri,
+        hint=f"the oldest one left, version {versions[0].version}, was committed at {first}",
+    )
