@@ -1,0 +1,296 @@
+"""Manifest files: how they are framed, found, read and encoded.
+
+Layout: index section, transaction section, manifest, each behind its length in four bytes, then a
+footer of 16 bytes that says where the manifest is.
+
+Source: table format, sections 1.2, 1.4, 2.1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark_lance.errors import (
+    CorruptFileError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.index_metadata import (
+    IndexMetadata,
+    indices_from_section,
+    section_of_indices,
+)
+from pyspark_lance.format.manifest import DETACHED_BIT, Manifest
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.paths import (
+    VERSIONS,
+    NamingScheme,
+    manifest_path,
+    parse_manifest_name,
+)
+from pyspark_lance.store.object_store import Buffer, ObjectStore
+
+_TAIL_BYTES: Final = 64 * 1024
+_LENGTH: Final = struct.Struct("<I")
+# Position of the manifest's length, major and minor version, magic.
+_FOOTER: Final = struct.Struct("<qHH4s")
+_MAGIC: Final = b"LANC"
+_MAJOR, _MINOR = 0, 2
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestLocation:
+    """Where the manifest of a version is.
+
+    Attributes:
+        path: Relative to the table root.
+        version: What the name says.
+        scheme: Naming scheme of the table.
+        size: Length in bytes; None if unknown.
+    """
+
+    path: str
+    version: int
+    scheme: NamingScheme
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """A manifest with its sections.
+
+    Attributes:
+        location: Where it was read.
+        manifest: The version.
+        indices: Index entries; empty if they were not asked for.
+    """
+
+    location: ManifestLocation
+    manifest: Manifest
+    indices: tuple[IndexMetadata, ...] = ()
+    _bytes: _FileBytes | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def transaction_bytes(self) -> bytes | None:
+        """The inline copy of the transaction; None if there is none.
+
+        Read when asked for, since the transaction of a large overwrite is as large as the manifest.
+        """
+        section = self.manifest.transaction_section
+        if section is None or self._bytes is None:
+            return None
+        return self._bytes.section(section, self.manifest)
+
+    def transaction(self) -> Transaction | None:
+        """The transaction that made this version, from the inline copy; None if there is none.
+
+        Raises:
+            CorruptFileError: The copy contradicts the format.
+        """
+        data = self.transaction_bytes
+        if data is None or self._bytes is None:
+            return None
+        where = f"{self._bytes.name}, transaction section at byte"
+        return Transaction.from_bytes(data, f"{where} {self.manifest.transaction_section}")
+
+
+def list_versions(store: ObjectStore) -> list[ManifestLocation]:
+    """The manifests of the table by ascending version, without detached ones.
+
+    Raises:
+        UnsupportedFeatureError: Manifests of both naming schemes are there.
+    """
+    locations = sorted(_locations(store), key=lambda location: location.version)
+    _check_one_scheme(store, locations)
+    return locations
+
+
+def latest_version(store: ObjectStore) -> ManifestLocation | None:
+    """The manifest with the highest version; None if there is no table.
+
+    Raises:
+        UnsupportedFeatureError: Manifests of both naming schemes are there.
+    """
+    locations = _locations(store)
+    first = next(locations, None)
+    # Names of scheme V2 sort newest first, so one page of the listing is enough.
+    if first is None or (store.lists_in_order and first.scheme is NamingScheme.V2):
+        return first
+    found = [first, *locations]
+    _check_one_scheme(store, found)
+    return max(found, key=lambda location: location.version)
+
+
+def find_version(store: ObjectStore, version: int) -> ManifestLocation:
+    """The manifest of ``version``, which may be a detached one.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        VersionNotFoundError: There is a table without this version.
+    """
+    if 0 < version < 2**64:
+        schemes = (NamingScheme.V2,) if version & DETACHED_BIT else tuple(NamingScheme)[::-1]
+        for scheme in schemes:
+            path = manifest_path(version, scheme)
+            try:
+                size = store.stat(path).size
+            except FileNotFoundError:
+                continue
+            return ManifestLocation(path, version, scheme, size)
+    there = list_versions(store)
+    if not there:
+        raise TableNotFoundError(
+            "there is no Lance table here", where=store.uri, hint="check the path"
+        )
+    raise VersionNotFoundError(
+        f"the table has no version {version}",
+        where=store.uri,
+        hint=f"{len(there)} versions between {there[0].version} and {there[-1].version} are left",
+    )
+
+
+def read_manifest(
+    store: ObjectStore, location: ManifestLocation, *, with_indices: bool = True
+) -> ManifestFile:
+    """Reads and checks one manifest.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        UnsupportedFeatureError: The table takes more than is implemented to read.
+        CorruptFileError: The bytes contradict the format.
+    """
+    file = _FileBytes.open(store, location.path)
+    position, end = file.manifest_range()
+    where = f"{file.name} bytes {position}..{end}"
+    manifest = Manifest.from_bytes(file.read(position, end), where)
+    if manifest.version != location.version:
+        raise CorruptFileError(
+            f"the manifest says it is version {manifest.version}, its name says {location.version}",
+            where,
+        )
+    indices: tuple[IndexMetadata, ...] = ()
+    if with_indices and manifest.index_section is not None:
+        section = file.section(manifest.index_section, manifest)
+        try:
+            indices = indices_from_section(section)
+        except CorruptFileError as error:
+            where = f"{file.name}, index section at byte {manifest.index_section}"
+            raise CorruptFileError(error.what, where, error.hint) from error
+    return ManifestFile(location, manifest, indices, file)
+
+
+def encode_manifest(
+    manifest: Manifest, indices: Sequence[IndexMetadata], transaction: Transaction | None
+) -> bytes:
+    """The bytes of a manifest file; the section offsets of ``manifest`` are replaced."""
+    pieces: list[bytes] = []
+    position = 0
+
+    def add(section: bytes) -> int:
+        nonlocal position
+        start = position
+        pieces.extend((_LENGTH.pack(len(section)), section))
+        position += _LENGTH.size + len(section)
+        return start
+
+    index_section = add(section_of_indices(indices)) if indices else None
+    transaction_section = add(transaction.to_bytes()) if transaction is not None else None
+    manifest = dataclasses.replace(
+        manifest, index_section=index_section, transaction_section=transaction_section
+    )
+    manifest_position = add(manifest.to_bytes())
+    pieces.append(_FOOTER.pack(manifest_position, _MAJOR, _MINOR, _MAGIC))
+    return b"".join(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileBytes:
+    """A manifest file of which the last bytes are at hand."""
+
+    store: ObjectStore
+    path: str
+    size: int
+    tail: Buffer
+
+    @classmethod
+    def open(cls, store: ObjectStore, path: str) -> _FileBytes:
+        """Reads the tail; the sections are often inside it."""
+        tail, size = store.get_tail(path, _TAIL_BYTES)
+        return cls(store, path, size, bytes(tail))
+
+    @property
+    def name(self) -> str:
+        """The file, for errors."""
+        return f"{self.store.uri}/{self.path}"
+
+    def read(self, start: int, end: int) -> Buffer:
+        """The bytes of [start, end), which the caller has checked to be inside the file."""
+        first = self.size - len(self.tail)
+        if start >= first:
+            return self.tail[start - first : end - first]
+        return self.store.get_range(self.path, start, end)
+
+    def manifest_range(self) -> tuple[int, int]:
+        """Where the manifest message is, as the footer has it."""
+        footer_start = self.size - _FOOTER.size
+        if footer_start < _LENGTH.size:
+            raise CorruptFileError(
+                f"a file of {self.size} bytes is too short for a manifest", where=self.name
+            )
+        where = f"{self.name} bytes {footer_start}..{self.size}"
+        position, _, _, magic = _FOOTER.unpack(self.read(footer_start, self.size))
+        if magic != _MAGIC:
+            raise CorruptFileError(f"the footer magic is {magic!r}, not {_MAGIC!r}", where)
+        start = position + _LENGTH.size
+        if position < 0 or start > footer_start:
+            raise CorruptFileError(
+                f"the footer puts the manifest at byte {position} of {self.size}", where
+            )
+        (length,) = _LENGTH.unpack(self.read(position, start))
+        if start + length != footer_start:
+            raise CorruptFileError(
+                f"a manifest of {length} bytes at byte {position} does not end at the footer", where
+            )
+        return start, footer_start
+
+    def section(self, position: int, manifest: Manifest) -> bytes:
+        """The section whose length is at ``position``; one request at most."""
+        manifest_position = self.manifest_range()[0] - _LENGTH.size
+        starts = (manifest.index_section, manifest.transaction_section, manifest_position)
+        limit = min(
+            (start for start in starts if start is not None and start > position), default=0
+        )
+        where = f"{self.name} bytes {position}..{limit}"
+        start = position + _LENGTH.size
+        if not start <= limit <= manifest_position:
+            raise CorruptFileError(f"no section can begin at byte {position}", where)
+        content = self.read(position, limit)
+        (length,) = _LENGTH.unpack(content[: _LENGTH.size])
+        if start + length > limit:
+            raise CorruptFileError(
+                f"a section of {length} bytes at byte {position} runs into byte {limit}", where
+            )
+        return bytes(content[_LENGTH.size : _LENGTH.size + length])
+
+
+def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
+    """The manifests in the order of the listing, without detached ones."""
+    folder = f"{VERSIONS}/"
+    for info in store.list(VERSIONS):
+        name = parse_manifest_name(info.path.removeprefix(folder))
+        if name is not None and not name.is_detached:
+            yield ManifestLocation(info.path, name.version, name.scheme, info.size)
+
+
+def _check_one_scheme(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:
+    if len({location.scheme for location in locations}) > 1:
+        raise UnsupportedFeatureError(
+            "the table has manifests of both naming schemes",
+            where=f"{store.uri}/{VERSIONS}",
+            hint="a migration was interrupted: finish it with Lance's migrate_manifest_paths_v2",
+        )

@@ -1,0 +1,127 @@
+"""Names of folders and files below a table root, and both naming schemes of manifests.
+
+Paths are relative to the table root.
+
+Source: table format, sections 1.1 to 1.3.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+
+from pyspark_lance.format.deletion_vector import DeletionFile
+from pyspark_lance.format.manifest import DETACHED_BIT
+
+VERSIONS: Final = "_versions"
+TRANSACTIONS: Final = "_transactions"
+DATA: Final = "data"
+DELETIONS: Final = "_deletions"
+INDICES: Final = "_indices"
+TAGS: Final = "_refs/tags"
+BRANCHES: Final = "_refs/branches"
+
+VERSION_HINT: Final = f"{VERSIONS}/latest_version_hint.json"
+"""Never authoritative."""
+
+_MANIFEST_SUFFIX: Final = ".manifest"
+_JSON_SUFFIX: Final = ".json"
+_V2_DIGITS: Final = 20
+_MAX_U64: Final = 2**64 - 1
+
+
+class NamingScheme(enum.Enum):
+    """How the version is written in the name of a manifest; one per table."""
+
+    V1 = "version in decimal"
+    V2 = "2**64 - 1 - version, 20 digits: newest first in lexical order"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestName:
+    """What the name of a manifest says.
+
+    Attributes:
+        version: Version number; bit 63 marks a detached one.
+        scheme: Naming scheme; detached versions exist in V2 tables only.
+    """
+
+    version: int
+    scheme: NamingScheme
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether the version is outside the history."""
+        return bool(self.version & DETACHED_BIT)
+
+
+def manifest_name(version: int, scheme: NamingScheme) -> str:
+    """File name of the manifest of ``version``."""
+    if version & DETACHED_BIT:
+        return f"d{version}{_MANIFEST_SUFFIX}"
+    if scheme is NamingScheme.V1:
+        return f"{version}{_MANIFEST_SUFFIX}"
+    return f"{_MAX_U64 - version:0{_V2_DIGITS}d}{_MANIFEST_SUFFIX}"
+
+
+def parse_manifest_name(name: str) -> ManifestName | None:
+    """What a file name in ``_versions/`` says; None if it is not the name of a manifest.
+
+    Staging files and the hint do not end in ``.manifest``.
+    """
+    if not name.endswith(_MANIFEST_SUFFIX):
+        return None
+    stem = name.removesuffix(_MANIFEST_SUFFIX)
+    is_detached = stem.startswith("d")
+    digits = stem[1:] if is_detached else stem
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > _V2_DIGITS:
+        return None
+    number = int(digits)
+    if is_detached:
+        found = ManifestName(number, NamingScheme.V2)
+        return found if found.is_detached and number <= _MAX_U64 else None
+    if len(digits) == _V2_DIGITS:
+        found = ManifestName(_MAX_U64 - number, NamingScheme.V2)
+    else:
+        found = ManifestName(number, NamingScheme.V1)
+    canonical = found.version > 0 and not found.is_detached
+    return found if canonical and manifest_name(found.version, found.scheme) == name else None
+
+
+def manifest_path(version: int, scheme: NamingScheme) -> str:
+    """Path of the manifest of ``version``."""
+    return f"{VERSIONS}/{manifest_name(version, scheme)}"
+
+
+def transaction_path(read_version: int, uuid: str) -> str:
+    """Path of a transaction file."""
+    return f"{TRANSACTIONS}/{read_version}-{uuid}.txn"
+
+
+def data_path(name: str) -> str:
+    """Path of a data file, given what the manifest calls its path."""
+    return f"{DATA}/{name}"
+
+
+def deletion_path(fragment_id: int, file: DeletionFile) -> str:
+    """Path of the deletion file of a fragment."""
+    return f"{DELETIONS}/{fragment_id}-{file.read_version}-{file.id}.{file.suffix}"
+
+
+def tag_path(name: str) -> str:
+    """Path of a tag, below the root of the main branch."""
+    return f"{TAGS}/{quote(name, safe='')}{_JSON_SUFFIX}"
+
+
+def branch_path(name: str) -> str:
+    """Path of the description of a branch; a slash in the name is written as %2F."""
+    return f"{BRANCHES}/{quote(name, safe='')}{_JSON_SUFFIX}"
+
+
+def parse_reference_name(file_name: str) -> str | None:
+    """The tag or branch that a file describes; None if it describes neither."""
+    if not file_name.endswith(_JSON_SUFFIX) or "/" in file_name:
+        return None
+    return unquote(file_name.removesuffix(_JSON_SUFFIX)) or None

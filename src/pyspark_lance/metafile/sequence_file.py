@@ -1,0 +1,31 @@
+"""Row-id and version sequences stored outside the manifest.
+
+No Lance writes them; the format has them.
+
+Source: table format, section 4.1 (ExternalFile).
+"""
+
+from __future__ import annotations
+
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.format.fragment import ExternalFile
+from pyspark_lance.store.object_store import ObjectStore
+
+
+def read_sequence(store: ObjectStore, file: ExternalFile) -> bytes:
+    """The serialized sequence.
+
+    Raises:
+        CorruptFileError: The file is missing, too short, or outside the table.
+    """
+    where = f"{store.uri}/{file.path} bytes {file.offset}..{file.offset + file.size}"
+    try:
+        # The size comes out of a message: looked at before anything of that size is asked for.
+        there = store.size(file.path)
+        if file.offset + file.size > there:
+            raise CorruptFileError(f"a sequence ends outside its file of {there} bytes", where)
+        return bytes(store.get_range(file.path, file.offset, file.offset + file.size))
+    except (FileNotFoundError, InvalidInputError) as error:
+        raise CorruptFileError(
+            "the file of a row-id or version sequence is missing", where
+        ) from error

@@ -1,0 +1,41 @@
+"""Transaction files: one bare Transaction message each.
+
+Source: table format, section 8.1.
+"""
+
+from __future__ import annotations
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.paths import TRANSACTIONS, transaction_path
+from pyspark_lance.store.object_store import ObjectStore
+
+
+def transaction_name(transaction: Transaction) -> str:
+    """File name of a transaction, which is also what the manifest calls it."""
+    path = transaction_path(transaction.read_version, transaction.uuid)
+    return path.removeprefix(f"{TRANSACTIONS}/")
+
+
+def write_transaction(store: ObjectStore, transaction: Transaction) -> str:
+    """Writes the file of ``transaction``, replacing that of an earlier attempt.
+
+    Returns:
+        The file name.
+    """
+    name = transaction_name(transaction)
+    store.put(f"{TRANSACTIONS}/{name}", transaction.to_bytes())
+    return name
+
+
+def read_transaction(store: ObjectStore, name: str) -> Transaction:
+    """Reads the transaction file with this name.
+
+    Raises:
+        FileNotFoundError: It is not there (any more).
+        CorruptFileError: The bytes contradict the format, or a name leaves the folder.
+    """
+    path = f"{TRANSACTIONS}/{name}"
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
+        raise CorruptFileError(f"{name!r} is not the name of a transaction file", where=store.uri)
+    return Transaction.from_bytes(store.get(path), f"{store.uri}/{path}")
