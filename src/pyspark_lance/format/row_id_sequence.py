@@ -170,6 +170,9 @@ class RowIdSequence:
     def without(self, deleted: DeletionVector) -> RowIdSequence:
         """The ids of live rows; segments that lose a value are encoded anew.
 
+        Lance also turns rising neighbour ranges of one sequence into a single segment.  That can
+        make two numbers into an array of every id, so ranges stay ranges here.
+
         Source: table format, section 6.4.
 
         Raises:
