@@ -9,6 +9,7 @@ Source: file-format.md sections 11 and 12.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,8 +29,10 @@ from pyspark_lance.codec.compressive.encode_block_compression import compressed_
 from pyspark_lance.codec.compressive.encode_dictionary import (
     compact,
     dictionary_block,
+    few_items,
     index_values,
-    worth_a_dictionary,
+    least_bytes,
+    saves_enough,
 )
 from pyspark_lance.codec.compressive.encode_fixed_size_list import (
     list_chunks,
@@ -157,8 +160,8 @@ class PageEncoder:
         offsets, content = variable_width_values(rows.values, nulls)
         plain_bytes = int(offsets[-1] - offsets[0]) + offsets.nbytes
         if not wide and not self.request.plain:
-            encoded = worth_a_dictionary(rows.values, plain_bytes)
-            if encoded is not None:
+            encoded = few_items(rows.values, plain_bytes)
+            if encoded is not None and saves_enough(least_bytes(encoded), plain_bytes):
                 indices = self._integer_chunks(index_values(encoded, nulls), floating=False)
                 return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
         if wide or int(np.diff(offsets).max()) >= WIDE_BYTES:
@@ -181,10 +184,15 @@ class PageEncoder:
             plain = self._integer_chunks(values, floating=pa.types.is_floating(kind))
         # Older readers know dictionaries of strings and of 128-bit values only.
         if (bits == 128 or (bits == 64 and self.large_chunks)) and not self._as_asked:
-            encoded = worth_a_dictionary(_as_items(values, bits), _chunk_bytes(plain))
+            plain_bytes = _chunk_bytes(plain)
+            # Runs of indices may be smaller than packed indices.
+            least = math.inf if plain.encoding.HasField("rle") else plain_bytes
+            encoded = few_items(_as_items(values, bits, nulls), least)
             if encoded is not None:
-                indices = self._integer_chunks(index_values(encoded, None), floating=False)
-                return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
+                indices = self._integer_chunks(index_values(encoded, nulls), floating=False)
+                index_bytes = _chunk_bytes(indices)
+                if saves_enough(index_bytes + encoded.dictionary.nbytes, plain_bytes):
+                    return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
         return self._mini_block(rows, self._compressed(plain))
 
     def _integer_chunks(
@@ -236,11 +244,12 @@ def _may_have_runs(values: NDArray[np.unsignedinteger[Any]]) -> bool:
     return runs * 2 <= sum(len(sample) for sample in samples)
 
 
-def _as_items(values: NDArray[Any], bits: int) -> pa.Array:
+def _as_items(values: NDArray[Any], bits: int, nulls: NDArray[np.bool_] | None) -> pa.Array:
     """Values of 64 or 128 bits as Arrow values that are equal only if all bits are."""
     kind = pa.uint64() if bits == 64 else pa.binary(bits // 8)
+    validity = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     content = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(kind, len(values), [None, content])
+    return pa.Array.from_buffers(kind, len(values), [validity, content])
 
 
 def _chunk_bytes(values: ValueChunks) -> int:

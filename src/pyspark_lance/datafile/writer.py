@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyspark_lance.datafile.field_writer import FieldWriter
 from pyspark_lance.datafile.page_sink import PageSink
-from pyspark_lance.datafile.v2_0_field_writer import V20FieldWriter
+from pyspark_lance.datafile.v2_0_field_writer import make_v2_0_field_writer
 from pyspark_lance.datafile.v2_1_field_writer import V21FieldWriter
 from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
@@ -106,7 +106,7 @@ class DataFileWriter:
     def _make_writer(self, field: Field) -> FieldWriter:
         first_column = self._num_columns()
         if self._version == "2.0":
-            return V20FieldWriter(self._sink, field, first_column)
+            return make_v2_0_field_writer(field, self._sink, first_column)
         return V21FieldWriter(
             self._sink, field, first_column=first_column, version=self._version
         )

@@ -5,6 +5,8 @@ Source: file-format.md sections 6.2, 6.5, 11 and 12.4.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +25,8 @@ from pyspark_lance.codec.structural.mini_block_writer import DictionaryBlock
 
 MIN_VALUES = 100
 MAX_ITEMS = 1 << 16
-_SAMPLE = 4096
+_SAMPLES = (1 << 12, 1 << 16)
+_NEARLY_ALL = 0.95
 _GAIN = 0.8
 
 
@@ -41,36 +44,56 @@ def dictionary_block(items: pa.Array) -> DictionaryBlock:
     return DictionaryBlock(flat(bits_per_value(kind)), values.tobytes(), len(items))
 
 
-def worth_a_dictionary(values: pa.Array, plain_bytes: float) -> pa.DictionaryArray | None:
-    """The values as a dictionary array if that saves a fifth, judged by a sample first.
+def few_items(values: pa.Array, plain_bytes: float) -> pa.DictionaryArray | None:
+    """The values as a dictionary array, if at most every second one is new.
+
+    Counting distinct values that turn out to be many is what costs, so samples are asked first.
 
     Args:
-        values: None of them null, or the nulls do not matter.
-        plain_bytes: What the page would take otherwise.
+        values: The values.
+        plain_bytes: If bit-packed indices alone cannot be smaller, the answer is None.
     """
     count = len(values)
-    if count < MIN_VALUES or _estimated_items(values) > min(MAX_ITEMS, count // 2):
+    limit = min(MAX_ITEMS, count // 2)
+    if count < MIN_VALUES:
         return None
+    for sample_size in _SAMPLES:
+        if count <= 2 * sample_size:
+            break  # counting them all costs no more
+        seen, estimate = _distinct_values(values, sample_size)
+        if estimate > limit or not saves_enough(count * _index_bits(seen) / 8, plain_bytes):
+            return None
+        if estimate < limit / 4:
+            break
     encoded = pc.dictionary_encode(values)
-    num_items = len(encoded.dictionary)
-    if num_items > min(MAX_ITEMS, count // 2):
-        return None
-    index_bytes = count * max(1, (num_items - 1).bit_length()) / 8
-    if index_bytes + encoded.dictionary.nbytes >= _GAIN * plain_bytes:
-        return None
-    return encoded
+    return encoded if len(encoded.dictionary) <= limit else None
 
 
-def _estimated_items(values: pa.Array) -> float:
-    """How many distinct values there may be, from evenly spaced ones."""
-    count = len(values)
-    if count <= 2 * _SAMPLE:
-        return 0  # counting them all costs no more
-    positions = np.linspace(0, count - 1, _SAMPLE).astype(np.int64)
-    distinct = len(pc.unique(values.take(pa.array(positions))))
-    repeated = _SAMPLE - distinct
-    # Of n draws from d equal chances about n * n / 2d repeat an earlier one.
-    return max(distinct, _SAMPLE * _SAMPLE / (2 * repeated)) if repeated else float(count)
+def saves_enough(encoded_bytes: float, plain_bytes: float) -> bool:
+    """Whether a dictionary page is enough smaller to be worth the detour."""
+    return encoded_bytes < _GAIN * plain_bytes
+
+
+def least_bytes(encoded: pa.DictionaryArray) -> float:
+    """Bytes of the dictionary and of bit-packed indices."""
+    bits = _index_bits(len(encoded.dictionary))
+    return len(encoded) * bits / 8 + float(encoded.dictionary.nbytes)
+
+
+def _index_bits(num_items: int) -> int:
+    return max(1, (num_items - 1).bit_length())
+
+
+def _distinct_values(values: pa.Array, sample_size: int) -> tuple[int, float]:
+    """Distinct values in an evenly spaced sample, and how many there may be altogether."""
+    positions = np.linspace(0, len(values) - 1, sample_size).astype(np.int64)
+    counts = pc.value_counts(values.take(pa.array(positions))).field("counts").to_numpy()
+    singles = int(np.count_nonzero(counts == 1))
+    if singles > _NEARLY_ALL * sample_size:
+        return len(counts), float(len(values))
+    # Charikar's estimate: only values seen once stand for others that were not seen.
+    unseen_factor = math.sqrt(len(values) / sample_size)
+    return len(counts), unseen_factor * singles + len(counts) - singles
 
 
 def compact(array: pa.DictionaryArray) -> pa.DictionaryArray:
