@@ -1,0 +1,210 @@
+"""An Arrow IPC file that holds one column of uint32 values in one batch: a deletion file.
+
+Read here byte by byte, since damaged bytes can crash the process inside a general IPC reader, and
+since everything but this one shape is to be refused anyway. Every position is checked before it is
+used, and nothing is expanded before its size is known to be right.
+
+Source: https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format and its File.fbs,
+Message.fbs, Schema.fbs; https://flatbuffers.dev/internals/
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.store.object_store import Buffer
+
+_MAGIC: Final = b"ARROW1"
+_CONTINUATION: Final = 0xFFFFFFFF
+_INT_TYPE: Final = 2
+_RECORD_BATCH: Final = 3
+_CODECS: Final = {0: "lz4", 1: "zstd"}
+_STORED: Final = -1
+# Buffers may be padded to a multiple of this.
+_PADDING: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A flatbuffer table: fields by number, each of which may be absent."""
+
+    data: memoryview
+    position: int
+
+    @classmethod
+    def root(cls, data: memoryview) -> _Table:
+        return cls(data, _number(data, "<I", 0))
+
+    def number(self, index: int, layout: str, default: int = 0) -> int:
+        """A scalar."""
+        position = self._field(index)
+        return default if position is None else _number(self.data, layout, position)
+
+    def table(self, index: int) -> _Table | None:
+        """A table; None if it is absent."""
+        position = self._field(index)
+        if position is None:
+            return None
+        return _Table(self.data, position + _number(self.data, "<I", position))
+
+    def vector(self, index: int) -> tuple[int, int]:
+        """(number of elements, position of the first); (0, 0) if it is absent."""
+        position = self._field(index)
+        if position is None:
+            return 0, 0
+        start = position + _number(self.data, "<I", position)
+        return _number(self.data, "<I", start), start + 4
+
+    def text(self, index: int) -> bytes:
+        """A string; empty if it is absent."""
+        length, start = self.vector(index)
+        return bytes(_cut(self.data, start, start + length))
+
+    def _field(self, index: int) -> int | None:
+        vtable = self.position - _number(self.data, "<i", self.position)
+        entry = 4 + 2 * index
+        if entry + 2 > _number(self.data, "<H", vtable):
+            return None
+        offset = _number(self.data, "<H", vtable + entry)
+        return self.position + offset if offset else None
+
+
+def read_uint32_column(content: Buffer, name: str, num_values: int) -> NDArray[np.uint32]:
+    """The values of the only column, in stored order.
+
+    Args:
+        content: The whole file.
+        name: What the column must be called.
+        num_values: Values there must be.
+
+    Raises:
+        CorruptFileError: The file is damaged, or is anything but one batch of ``num_values``
+            values of one column of this name, of type uint32, not nullable and without nulls.
+    """
+    data = memoryview(content).cast("B").toreadonly()
+    try:
+        footer = _footer(data)
+        _check_column(footer, name)
+        message, body = _only_batch(data, footer)
+        return _values(message, body, num_values)
+    except (struct.error, pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFileError(f"not a readable Arrow IPC file: {error}") from error
+
+
+def _footer(data: memoryview) -> _Table:
+    end = len(data) - len(_MAGIC)
+    if end < 12 or bytes(data[: len(_MAGIC)]) != _MAGIC or bytes(data[end:]) != _MAGIC:
+        raise CorruptFileError("not an Arrow IPC file: its magic bytes are missing")
+    length = _number(data, "<i", end - 4)
+    return _Table.root(_cut(data, end - 4 - length, end - 4))
+
+
+def _check_column(footer: _Table, name: str) -> None:
+    schema = footer.table(1)
+    if schema is None:
+        raise CorruptFileError("the Arrow file has no schema")
+    count, start = schema.vector(1)
+    if schema.number(0, "<h") != 0 or count != 1:
+        raise CorruptFileError(f"{count} columns in the Arrow file, 1 little-endian expected")
+    field = _Table(schema.data, start + _number(schema.data, "<I", start))
+    found, is_nullable = field.text(0).decode("utf-8", "replace"), field.number(1, "<B")
+    if found != name or is_nullable:
+        raise CorruptFileError(
+            f"column {found!r}{' nullable' * bool(is_nullable)}, {name!r} not null expected"
+        )
+    integer = field.table(3)
+    is_dictionary = field.table(4) is not None
+    if (
+        field.number(2, "<B") != _INT_TYPE
+        or integer is None
+        or is_dictionary
+        or (integer.number(0, "<i"), integer.number(1, "<B")) != (32, 0)
+    ):
+        raise CorruptFileError(f"column {name!r} is not of type uint32")
+
+
+def _only_batch(data: memoryview, footer: _Table) -> tuple[_Table, memoryview]:
+    """The record batch and its body."""
+    dictionaries, _ = footer.vector(2)
+    batches, start = footer.vector(3)
+    if dictionaries or batches != 1:
+        raise CorruptFileError(f"{batches} batches and {dictionaries} dictionaries, 1 and 0 wanted")
+    position = _number(footer.data, "<q", start)
+    metadata_length = _number(footer.data, "<i", start + 8)
+    body_length = _number(footer.data, "<q", start + 16)
+    metadata = _cut(data, position, position + metadata_length)
+    # Before Arrow 0.15 there was the length alone.
+    prefix = 8 if _number(metadata, "<I", 0) == _CONTINUATION else 4
+    length = _number(metadata, "<i", prefix - 4)
+    message = _Table.root(_cut(metadata, prefix, prefix + length))
+    batch = message.table(2)
+    if message.number(1, "<B") != _RECORD_BATCH or batch is None:
+        raise CorruptFileError("the message in the Arrow file is no record batch")
+    body_start = position + metadata_length
+    return batch, _cut(data, body_start, body_start + body_length)
+
+
+def _values(batch: _Table, body: memoryview, num_values: int) -> NDArray[np.uint32]:
+    nodes, node = batch.vector(1)
+    buffers, buffer = batch.vector(2)
+    if nodes != 1 or buffers != 2:
+        raise CorruptFileError(f"{nodes} nodes and {buffers} buffers in the batch, not 1 and 2")
+    length = batch.number(0, "<q")
+    null_count = _number(batch.data, "<q", node + 8)
+    if _number(batch.data, "<q", node) != length or null_count != 0:
+        raise CorruptFileError(f"{null_count} nulls in a batch of {length} rows, none expected")
+    if length != num_values:
+        raise CorruptFileError(f"{length} values in the Arrow file, {num_values} expected")
+    # The first buffer is the validity, which says nothing where there are no nulls.
+    start = _number(batch.data, "<q", buffer + 16)
+    stored = _cut(body, start, start + _number(batch.data, "<q", buffer + 24))
+    if length == 0:
+        return np.empty(0, dtype=np.uint32)
+    compression = batch.table(3)
+    if compression is not None:
+        stored = _expanded(stored, compression, 4 * length)
+    return np.frombuffer(_cut(stored, 0, 4 * length), dtype="<u4").astype(np.uint32, copy=False)
+
+
+def _expanded(stored: memoryview, compression: _Table, wanted: int) -> memoryview:
+    """A buffer after decompression: its expanded length comes first, -1 if stored as it is."""
+    expanded = _number(stored, "<q", 0)
+    compressed = stored[8:]
+    if expanded == _STORED:
+        return compressed
+    if not wanted <= expanded <= wanted + _PADDING:
+        raise CorruptFileError(f"a buffer claims to expand to {expanded} bytes, not {wanted}")
+    codec = _CODECS.get(compression.number(0, "<b"))
+    if codec is None:
+        raise CorruptFileError(f"unknown compression {compression.number(0, '<b')}")
+    with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(compressed)), codec) as stream:
+        # In steps, so that memory follows what is there and not what is claimed.
+        pieces: list[bytes] = []
+        left = expanded
+        while left and (piece := stream.read(min(left, 1 << 20))):
+            pieces.append(piece)
+            left -= len(piece)
+    if left:
+        raise CorruptFileError(f"a buffer ends {left} bytes early")
+    return memoryview(b"".join(pieces))
+
+
+def _number(data: memoryview, layout: str, position: int) -> int:
+    """A number at a position; struct.error outside, also before the start."""
+    if position < 0:
+        raise struct.error("position before the start")
+    return int(struct.unpack_from(layout, data, position)[0])
+
+
+def _cut(data: memoryview, start: int, end: int) -> memoryview:
+    """The bytes of [start, end), which must all be there."""
+    if not 0 <= start <= end <= len(data):
+        raise CorruptFileError(f"bytes {start}..{end} lie outside a part of {len(data)} bytes")
+    return data[start:end]
