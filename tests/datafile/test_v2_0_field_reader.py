@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from lance.file import LanceFileWriter
+from v2_0_files import leaf_arrays, nested_arrays, open_fields, same_values, with_nulls
+
+from pyspark_lance.datafile.file_metadata import FileMetadata
+from pyspark_lance.datafile.open_file import OpenFile
+from pyspark_lance.datafile.v2_0_field_reader import make_v2_0_field_reader, v2_0_columns
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.store.open_store import open_store
+
+pytestmark = pytest.mark.interop
+
+SIZES = (1, 17, 700)
+
+
+def write_by_pylance(folder, columns: dict[str, pa.Array], metadata=None) -> None:
+    schema = pa.schema(
+        [
+            pa.field(name, array.type, metadata=(metadata or {}).get(name))
+            for name, array in columns.items()
+        ]
+    )
+    with LanceFileWriter(str(folder / "x.lance"), schema, version="2.0") as writer:
+        writer.write_batch(pa.record_batch(list(columns.values()), schema=schema))
+
+
+def assert_reads(folder, columns: dict[str, pa.Array]) -> None:
+    """Everything and random ranges, column by column."""
+    _, readers = open_fields(open_store(str(folder)), "x.lance")
+    rng = np.random.default_rng(3)
+    for (name, expected), reader in zip(columns.items(), readers, strict=True):
+        count = len(expected)
+        found = reader.read(0, count)
+        found.validate(full=True)
+        assert found.type == expected.type, name
+        assert same_values(found, expected), name
+        assert reader.average_row_bytes() >= 1
+        for _ in range(6):
+            start, end = sorted(rng.integers(0, count + 1, 2).tolist())
+            part = reader.read(start, end)
+            part.validate(full=True)
+            assert same_values(part, expected[start:end]), (name, start, end)
+
+
+@pytest.mark.parametrize("count", SIZES)
+@pytest.mark.parametrize("share", [0, 0.2, 1])
+def test_every_leaf_type_of_pylance_is_read(tmp_path, count, share):
+    columns = {name: with_nulls(array, share) for name, array in leaf_arrays(count).items()}
+    write_by_pylance(tmp_path, columns)
+    assert_reads(tmp_path, columns)
+
+
+@pytest.mark.parametrize("count", SIZES)
+@pytest.mark.parametrize("share", [0, 0.2, 1])
+def test_every_nested_type_of_pylance_is_read(tmp_path, count, share):
+    columns = {
+        name: array if pa.types.is_struct(array.type) else with_nulls(array, share)
+        for name, array in nested_arrays(count).items()
+    }
+    write_by_pylance(tmp_path, columns)
+    assert_reads(tmp_path, columns)
+
+
+def test_requested_encodings_are_read(tmp_path):
+    count = 500
+    leaves = leaf_arrays(count)
+    texts = pa.array([f"some text that repeats {number % 50}" * 5 for number in range(count)])
+    columns = {
+        "zstd_text": texts,
+        "zstd_int": leaves["int64"],
+        "lz4_int": leaves["int64"],
+        "lz4_null": with_nulls(texts, 0.3),
+        "fsst": texts,
+        "fsst_null": with_nulls(texts, 0.3),
+        "packed": pa.StructArray.from_arrays([leaves["int32"], leaves["vector"]], ["a", "v"]),
+        "blob": with_nulls(
+            pa.array([b"x" * (n % 50) for n in range(count)], pa.large_binary()), 0.2
+        ),
+    }
+    compressions = {name: name.split("_")[0] for name in columns}
+    metadata = {
+        name: {"lance-encoding:compression": kind} for name, kind in compressions.items()
+    } | {"packed": {"packed": "true"}, "blob": {"lance-encoding:blob": "true"}}
+    write_by_pylance(tmp_path, columns, metadata)
+    assert_reads(tmp_path, columns)
+
+
+def test_some_children_of_a_packed_struct_can_be_read(tmp_path):
+    leaves = leaf_arrays(50)
+    packed = pa.StructArray.from_arrays([leaves["int32"], leaves["vector"]], ["a", "v"])
+    write_by_pylance(tmp_path, {"p": packed}, {"p": {"packed": "true"}})
+    metadata = FileMetadata.load(open_store(str(tmp_path)), "x.lance")
+    file = OpenFile(open_store(str(tmp_path)), "x.lance", metadata)
+    field = metadata.schema.fields[0]
+    import dataclasses
+
+    pruned = dataclasses.replace(field, children=field.children[1:])
+    found = make_v2_0_field_reader(file, pruned, {field.id: 0}).read(7, 33)
+    assert found.field("v").equals(leaves["vector"][7:33])
+    assert found.type.num_fields == 1
+
+
+def test_a_column_of_many_pages_is_read_across_their_borders(tmp_path):
+    schema = pa.schema([("s", pa.string()), ("l", pa.list_(pa.int64())), ("d", pa.string())])
+    rng = np.random.default_rng(1)
+    batches = []
+    with LanceFileWriter(str(tmp_path / "x.lance"), schema, version="2.0") as writer:
+        for _ in range(12):
+            text = pa.array([rng.bytes(200).hex() for _ in range(3000)])
+            borders = np.concatenate([[0], np.cumsum(rng.integers(0, 120, 3000))])
+            lists = pa.ListArray.from_arrays(
+                pa.array(borders, pa.int32()), pa.array(rng.integers(0, 1 << 60, borders[-1]))
+            )
+            few = pa.array([f"{number % 9}" * 400 for number in range(3000)])
+            batches.append(pa.record_batch([text, with_nulls(lists, 0.1), few], schema=schema))
+            writer.write_batch(batches[-1])
+    table = pa.Table.from_batches(batches).combine_chunks()
+    file, readers = open_fields(open_store(str(tmp_path)), "x.lance")
+    pages = [len(file.metadata.column(index).pages) for index in range(file.metadata.num_columns)]
+    assert min(pages[0], pages[2]) > 1
+    for name, reader in zip(table.column_names, readers, strict=True):
+        expected = table.column(name).chunk(0)
+        for start, end in [(0, len(expected)), *np.sort(rng.integers(0, 36_000, (10, 2))).tolist()]:
+            assert reader.read(start, end).equals(expected[start:end]), (name, start, end)
+
+
+def test_flat_values_are_views_of_the_mapped_file(tmp_path):
+    values = pa.array(np.arange(100_000))
+    write_by_pylance(tmp_path, {"v": values, "f": leaf_arrays(100_000)["vector"]})
+    _, readers = open_fields(open_store(str(tmp_path)), "x.lance")
+    before = pa.total_allocated_bytes()
+    kept = [reader.read(1000, 90_000) for reader in readers]
+    assert pa.total_allocated_bytes() - before < 10_000
+    assert kept[0].equals(values[1000:90_000])
+
+
+def test_a_dataset_of_pylance_is_read_by_its_manifest(tmp_path):
+    columns = nested_arrays(300) | leaf_arrays(300)
+    table = pa.table(columns)
+    dataset = lance.write_dataset(table, str(tmp_path / "t"), data_storage_version="2.0")
+    data_file = dataset.get_fragments()[0].metadata.files[0]
+    store = open_store(str(tmp_path / "t"))
+    path = f"data/{data_file.path}"
+    metadata = FileMetadata.load(store, path)
+    file = OpenFile(store, path, metadata)
+    column_of = dict(zip(data_file.fields, data_file.column_indices, strict=True))
+    assert column_of == v2_0_columns(file, metadata.schema.fields)
+    for field in metadata.schema.fields:
+        found = make_v2_0_field_reader(file, field, column_of).read(100, 200)
+        assert same_values(found, columns[field.name][100:200]), field.name
+
+
+def test_a_file_without_rows_gives_empty_arrays(tmp_path):
+    columns = {name: array[:0] for name, array in (leaf_arrays(5) | nested_arrays(5)).items()}
+    write_by_pylance(tmp_path, columns)
+    assert_reads(tmp_path, columns)
+
+
+def test_a_range_behind_the_last_row_is_refused(tmp_path):
+    write_by_pylance(tmp_path, {"v": pa.array([1, 2, 3])})
+    _, (reader,) = open_fields(open_store(str(tmp_path)), "x.lance")
+    with pytest.raises(CorruptFileError, match="3 values, 4 are expected"):
+        reader.read(1, 4)
+
+
+def test_a_small_range_names_few_bytes(tmp_path):
+    columns = {
+        "v": pa.array(np.arange(100_000)),
+        "s": pa.array([f"{n}" * 9 for n in range(100_000)]),
+    }
+    columns["l"] = pa.ListArray.from_arrays(pa.array(range(100_001), pa.int32()), columns["v"])
+    write_by_pylance(tmp_path, columns)
+    _, readers = open_fields(open_store(str(tmp_path)), "x.lance")
+    for reader in readers:
+        assert sum(place.num_bytes for place in reader.byte_ranges(500, 510)) < 200
+        assert sum(place.num_bytes for place in reader.byte_ranges(0, 100_000)) >= 800_000
