@@ -47,9 +47,10 @@ def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
         spelled = ", ".join(field.name for field in found)
         raise InvalidInputError(f"{name!r} is ambiguous, it could be {spelled}")
     names = [field.name for field in fields]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    spelled_as = {one.lower(): one for one in names}
+    near = difflib.get_close_matches(wanted, spelled_as, n=1, cutoff=0.6)
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
     raise InvalidInputError(
         f"there is no {what} {name!r}",
-        hint=f"did you mean {near[0]!r}?" if near else f"there are: {shown}",
+        hint=f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}",
     )
