@@ -56,7 +56,7 @@ def latest_pylance_version(root: str | Path) -> int:
 
 
 def replay(root: str | Path, version: int) -> tuple[TableState, TableState]:
-    """Ours and theirs of one version: what next_manifest makes of version - 1, and what is there."""
+    """Ours and theirs of one version: what next_manifest makes of the one before, and what is."""
     theirs = read_pylance_version(root, version)
     current = read_pylance_version(root, version - 1).state if version > 1 else None
     operation = theirs.transaction.operation

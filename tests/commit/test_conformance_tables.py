@@ -11,8 +11,8 @@ import re
 import lance
 import pyarrow as pa
 import pytest
-
 from commit_replay import check_replay, decoded, latest_pylance_version
+
 from pyspark_lance.commit.draft import TableState
 
 pytestmark = pytest.mark.interop
@@ -132,7 +132,8 @@ def as_lines(state: TableState, *, with_files: bool) -> tuple[str, list[str]]:
         parts = decoded(fragment)
         text = (
             f"f{fragment.id} {fragment.physical_rows} del {fragment.num_deleted_rows} "
-            f"ids {parts['row_ids']} created {parts['created_at']} updated {parts['last_updated_at']}"
+            f"ids {parts['row_ids']} created {parts['created_at']} "
+            f"updated {parts['last_updated_at']}"
         )
         if with_files:
             files = [(list(file.fields), list(file.column_indices)) for file in fragment.files]

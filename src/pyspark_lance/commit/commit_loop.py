@@ -40,6 +40,7 @@ from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
 from pyspark_lance.commit.rebase import AffectedRows, Overtaken, rebase
 from pyspark_lance.errors import (
     CommitConflictError,
+    CorruptFileError,
     LanceError,
     RetryableCommitError,
     StorageError,
@@ -63,10 +64,9 @@ from pyspark_lance.metafile.manifest_file import (
 from pyspark_lance.metafile.paths import (
     TRANSACTIONS,
     VERSION_HINT,
-    VERSIONS,
     NamingScheme,
     deletion_path,
-    manifest_name,
+    manifest_path,
 )
 from pyspark_lance.metafile.transaction_file import transaction_name, write_transaction
 from pyspark_lance.store.object_store import ObjectStore
@@ -231,7 +231,10 @@ class _Commit:
             return self._put(None, self._planned)
         if location is None:
             raise TableNotFoundError(f"there is no table at {self._store.uri}")
-        latest = read_manifest(self._store, location)
+        try:
+            latest = read_manifest(self._store, location)
+        except FileNotFoundError:
+            return None  # removed since it was listed, so there are newer ones
         if self._planned.read_version > latest.manifest.version:
             raise CommitConflictError(
                 f"the work was planned on version {self._planned.read_version}, "
@@ -347,7 +350,13 @@ class _Commit:
             raise RetryableCommitError(
                 f"the deletions of fragment {fragment.id} are stored in another table", "", _REDO
             )
-        return read_deletion_file(self._store, fragment.id, file, fragment.physical_rows)
+        try:
+            return read_deletion_file(self._store, fragment.id, file, fragment.physical_rows)
+        except FileNotFoundError as error:
+            raise CorruptFileError(
+                f"the deletion file of fragment {fragment.id} is missing",
+                f"{self._store.uri}/{deletion_path(fragment.id, file)}",
+            ) from error
 
     # Building and putting -------------------------------------------------------------------
 
@@ -367,7 +376,7 @@ class _Commit:
         self._write_transaction(transaction)
 
         scheme = latest.location.scheme if latest is not None else NamingScheme.V2
-        path = f"{VERSIONS}/{manifest_name(manifest.version, scheme)}"
+        path = manifest_path(manifest.version, scheme)
         location = ManifestLocation(path, manifest.version, scheme, len(data))
         result = CommitResult(manifest.version, manifest, state.indices, transaction, location)
         return self._put_manifest(result, data)

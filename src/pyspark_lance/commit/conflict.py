@@ -2,8 +2,8 @@
 
 ``ours`` is the operation about to be committed, ``theirs`` one that was committed after the
 version ours was planned on.  The table is Lance's (an unknown pair is a refusal), with three
-additions that are stricter than Lance, each marked by "Stricter than Lance" below: they stop an
-index from claiming rows whose values it never saw.
+additions, each marked by "Stricter than Lance" below: they stop an index from claiming rows whose
+values it never saw, and a replaced map from losing keys that nobody saw.
 
 The rules look at operations only.  REBASE says that both change rows of one fragment and may
 still both succeed when their rows differ; whoever knows the rows finds out (``rebase.py``),
@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark_lance.commit.fragment_changes import changed_fragment_ids, removed_fragment_ids
-from pyspark_lance.commit.metadata_updates import in_new_form
+from pyspark_lance.commit.metadata_updates import (
+    in_new_form,
+    is_set,
+    same_config_keys,
+    same_keys,
+    upserted_keys,
+)
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import (
     Append,
@@ -37,7 +43,6 @@ from pyspark_lance.format.operation import (
     Update,
     UpdateBases,
     UpdateConfig,
-    UpdateMap,
     UpdateMemWalState,
 )
 
@@ -163,21 +168,23 @@ def update_meets_update(ours: Update, theirs: Update) -> Judgement:
     return row_changes_meet(ours, theirs)
 
 
-def replacement_meets_delete(ours: DataReplacement, theirs: Delete) -> Judgement:
+def replacement_meets_delete(ours: DataReplacement, theirs: Delete | Update) -> Judgement:
     """Deleted rows keep their place in the file; a removed fragment has none."""
     gone = changed_fragment_ids(ours) & removed_fragment_ids(theirs)
     if gone:
-        return _give_up(f"a concurrent Delete removed fragment {_some(gone)}")
+        return _give_up(f"a concurrent {_name(theirs)} removed fragment {_some(gone)}")
     return _FINE
 
 
 def replacement_meets_update(ours: DataReplacement, theirs: Update) -> Judgement:
     """The update moved rows out of the fragment, or wrote the same column."""
     common = changed_fragment_ids(ours) & changed_fragment_ids(theirs)
-    moved = not rewrites_columns(theirs) or common & removed_fragment_ids(theirs)
-    if common and (moved or _replaced_fields(ours) & set(theirs.fields_modified)):
+    same_field = _replaced_fields(ours) & set(theirs.fields_modified)
+    moved_rows = bool(theirs.new_fragments) and not rewrites_columns(theirs)
+    judgement = replacement_meets_delete(ours, theirs)
+    if judgement is _FINE and common and (same_field or moved_rows):
         return _retry(f"a concurrent Update also changed fragment {_some(common)}")
-    return _FINE
+    return judgement
 
 
 def replacements_meet(ours: DataReplacement, theirs: DataReplacement) -> Judgement:
@@ -289,44 +296,21 @@ def index_meets_schema(ours: CreateIndex, theirs: Merge | Project) -> Judgement:
 # Configuration -----------------------------------------------------------------------------
 
 
-def _is_set(updates: UpdateMap | None) -> bool:
-    return updates is not None and (bool(updates.entries) or updates.replace)
-
-
-def _upserted(updates: UpdateMap | None) -> set[str]:
-    return {key for key, value in updates.entries if value is not None} if updates else set()
-
-
-def _deleted(updates: UpdateMap | None) -> set[str]:
-    return {key for key, value in updates.entries if value is None} if updates else set()
-
-
-def _same_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
-    """Whether the order of the two matters: deleting a key twice is the one harmless meeting."""
-    if not _is_set(ours) or not _is_set(theirs):
-        return False
-    if (ours is not None and ours.replace) or (theirs is not None and theirs.replace):
-        return True  # replacing a map touches every key
-    return bool(
-        _upserted(ours) & (_upserted(theirs) | _deleted(theirs))
-        or _deleted(ours) & _upserted(theirs)
-    )
-
-
 def changes_schema_metadata(operation: UpdateConfig) -> bool:
     """Whether metadata of the schema or of a field is touched."""
     operation = in_new_form(operation)
-    return _is_set(operation.schema_metadata_updates) or bool(operation.field_metadata_updates)
+    return is_set(operation.schema_metadata_updates) or bool(operation.field_metadata_updates)
 
 
 def configs_meet(ours: UpdateConfig, theirs: UpdateConfig) -> Judgement:
     """The same key of the same map; schema metadata counts as one key."""
     ours, theirs = in_new_form(ours), in_new_form(theirs)
-    if _same_keys(ours.config_updates, theirs.config_updates):
+    configs = (ours.config_updates, theirs.config_updates)
+    if same_config_keys(*configs):
         return _give_up("a concurrent UpdateConfig set the same configuration key")
-    if _same_keys(ours.table_metadata_updates, theirs.table_metadata_updates):
+    if same_keys(ours.table_metadata_updates, theirs.table_metadata_updates):
         return _give_up("a concurrent UpdateConfig set the same key of the table metadata")
-    if _is_set(ours.schema_metadata_updates) and _is_set(theirs.schema_metadata_updates):
+    if is_set(ours.schema_metadata_updates) and is_set(theirs.schema_metadata_updates):
         return _give_up("a concurrent UpdateConfig changed the schema metadata")
     if set(ours.field_metadata_updates) & set(theirs.field_metadata_updates):
         return _give_up("a concurrent UpdateConfig changed the metadata of the same field")
@@ -362,7 +346,7 @@ def overwrites_meet(ours: Overwrite, theirs: Overwrite) -> Judgement:
 
 def overwrite_meets_config(ours: Overwrite, theirs: UpdateConfig) -> Judgement:
     """Only when both set the same key."""
-    if set(ours.config_upsert_values) & _upserted(in_new_form(theirs).config_updates):
+    if set(ours.config_upsert_values) & upserted_keys(in_new_form(theirs).config_updates):
         return _give_up("a concurrent UpdateConfig set the same configuration key")
     return _FINE
 

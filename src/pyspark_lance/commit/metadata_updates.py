@@ -1,4 +1,4 @@
-"""UpdateConfig: new values for the four key/value maps of a table; pure, no I/O."""
+"""UpdateConfig: new values for the key/value maps of a table, and which keys meet; pure, no I/O."""
 
 from __future__ import annotations
 
@@ -63,6 +63,37 @@ def in_new_form(operation: UpdateConfig) -> UpdateConfig:
         schema_metadata_updates=schema,
         field_metadata_updates={**older, **operation.field_metadata_updates},
     )
+
+
+def is_set(updates: UpdateMap | None) -> bool:
+    """Whether the update changes anything."""
+    return updates is not None and (bool(updates.entries) or updates.replace)
+
+
+def upserted_keys(updates: UpdateMap | None) -> set[str]:
+    """The keys that get a value."""
+    return {key for key, value in updates.entries if value is not None} if updates else set()
+
+
+def _deleted(updates: UpdateMap | None) -> set[str]:
+    return {key for key, value in updates.entries if value is None} if updates else set()
+
+
+def same_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
+    """Whether both touch a key."""
+    if ours is None or theirs is None or not is_set(ours) or not is_set(theirs):
+        return False
+    if ours.replace or theirs.replace:
+        return True  # Stricter than Lance: replacing a map touches every key.
+    return not {key for key, _ in ours.entries}.isdisjoint(key for key, _ in theirs.entries)
+
+
+def same_config_keys(ours: UpdateMap | None, theirs: UpdateMap | None) -> bool:
+    """The same; but to delete a key of the configuration twice is harmless."""
+    replaced = any(updates is not None and updates.replace for updates in (ours, theirs))
+    mine, other = upserted_keys(ours), upserted_keys(theirs)
+    either = mine & (other | _deleted(theirs)) or _deleted(ours) & other
+    return same_keys(ours, theirs) and (replaced or bool(either))
 
 
 def _applied_to_bytes(updates: UpdateMap, values: Mapping[str, bytes]) -> Mapping[str, bytes]:
