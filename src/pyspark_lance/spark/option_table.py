@@ -136,3 +136,12 @@ def _unknown(word: str) -> InvalidInputError:
         f"there is no option {word!r}",
         hint=f"did you mean {guess}?" if guess else "see the README for the list of options",
     )
+
+
+def options_as_markdown() -> str:
+    """The table of the README."""
+    lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
+    for option in OPTIONS:
+        names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases[:1]))
+        lines.append(f"| {names} | {option.side} | {option.default} | {option.meaning} |")
+    return "\n".join(lines)

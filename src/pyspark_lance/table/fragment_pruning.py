@@ -41,7 +41,7 @@ def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanS
     if predicate is None:
         return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
     named = columns_of(predicate)
-    intervals = {
+    intervals: dict[str, _Bounds] = {
         name: fragment_bounds(snapshot, fragments, name) for name in SYSTEM_COLUMNS if name in named
     }
     if not intervals:

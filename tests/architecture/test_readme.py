@@ -1,0 +1,46 @@
+"""The README says what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pyspark_lance.spark.option_table import OPTIONS, options_as_markdown
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def section(title: str) -> str:
+    return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 200
+
+
+def test_every_path_of_the_map_exists():
+    paths = re.findall(r"`((?:src|protos|tests)[^`]*)`", section("Find it in ten seconds"))
+    assert len(paths) > 15
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_table_of_options_is_the_one_of_the_code():
+    assert options_as_markdown() in section("Options")
+    assert len({option.name for option in OPTIONS}) == len(OPTIONS)
+
+
+def test_the_table_of_support_is_true():
+    from pyspark_lance.datafile.version_support import WRITABLE_VERSIONS
+
+    rows = re.findall(
+        r"\| data files ([\d.]+) \| ([^|]*) \| ([^|]*) \|", section("What is supported")
+    )
+    for version, _, write in rows:
+        assert write.startswith("yes") == (version in WRITABLE_VERSIONS), version
+
+
+def test_the_commands_for_tests_are_those_of_ci():
+    command = 'pip install -e ".[test,dev]" && poe all'
+    assert command in README
+    assert command in (ROOT / ".ci" / "run").read_text().replace(" --quiet", "")

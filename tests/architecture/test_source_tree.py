@@ -1,0 +1,40 @@
+"""House rules that no linter knows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "pyspark_lance"
+FILES = [p for p in SOURCE.rglob("*.py") if "proto" not in p.parent.name]
+
+
+def test_importing_the_package_is_cheap_and_loads_no_heavy_library():
+    code = (
+        "import sys, pyspark_lance; from pyspark_lance import DefaultSource;"
+        "print([m for m in ('pyarrow', 'numpy', 's3fs', 'fsspec', 'google.protobuf', 'lance') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_file_is_too_long(path):
+    assert len(path.read_text().splitlines()) <= 600
+
+
+def test_only_docstrings_in_inner_packages():
+    for path in SOURCE.rglob("__init__.py"):
+        if path.parent != SOURCE:
+            assert len(path.read_text().strip().splitlines()) == 1, path
+
+
+def test_the_package_never_imports_pylance():
+    for path in FILES:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+        assert not [line for line in lines if line.startswith(("import lance", "from lance"))], path
