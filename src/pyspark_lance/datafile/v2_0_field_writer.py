@@ -6,7 +6,7 @@ Source: file-format.md sections 2.3, 5.1 and 5.3.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,20 +30,22 @@ _STRUCT_HEADER: Final = pb.ArrayEncoding(struct=pb.Empty()).SerializeToString()
 _USE_NEWER: Final = "write the table with file version 2.1 or 2.2"
 
 
-def make_v2_0_field_writer(
-    field: Field, sink: PageSink, first_column: int = 0, path: str = ""
-) -> FieldWriter:
+def make_v2_0_field_writer(field: Field, sink: PageSink, first_column: int = 0) -> FieldWriter:
     """A writer for a field and everything below.
 
     Args:
         field: The field; its arrays are of type ``field.to_arrow().type``.
         sink: Takes the pages.
         first_column: Column of the field; those below follow depth first.
-        path: Names of the fields above, for messages.
 
     Raises:
         UnsupportedFeatureError: A type that 2.0 files cannot hold; nothing has been written.
     """
+    return _make_node(field, sink, first_column, "")
+
+
+def _make_node(field: Field, sink: PageSink, first_column: int, path: str) -> _NodeWriter:
+    """A writer for any node; ``path`` names the fields above, for messages."""
     path = f"{path}.{field.name}" if path else field.name
     _check_type(field, path)
     if field.is_list:
@@ -53,12 +55,26 @@ def make_v2_0_field_writer(
     return _LeafWriter(field, sink, first_column)
 
 
+class _NodeWriter(FieldWriter, Protocol):
+    """A writer of any node of the schema tree."""
+
+    def flush(self, *, page_needed: bool = False) -> None:
+        """Writes what is still buffered.
+
+        Args:
+            page_needed: Write an empty page if there is none, because pylance expects one for the
+                items of lists that are all empty.
+        """
+
+
 class _LeafWriter:
     """A column of values."""
 
     def __init__(self, field: Field, sink: PageSink, column: int) -> None:
         self._sink, self._column = sink, column
         self._pending = _PendingRows()
+        self._empty = pa.nulls(0, field.to_arrow().type)
+        self._has_pages = False
         self.num_columns = 1
         self.column_of = {field.id: column}
 
@@ -73,12 +89,18 @@ class _LeafWriter:
         if self._pending.num_bytes >= MIN_PAGE_BYTES:
             self.flush()
 
-    def flush(self) -> None:
+    def flush(self, *, page_needed: bool = False) -> None:
         """Writes the values that wait, as pages."""
         for page in self._pending.take_pages():
-            collector = BufferCollector()
-            encoding = encode_array(page, collector)
-            _write_page(self._sink, self._column, collector, encoding, len(page))
+            self._write_page(page)
+        if page_needed and not self._has_pages:
+            self._write_page(self._empty)
+
+    def _write_page(self, values: pa.Array) -> None:
+        collector = BufferCollector()
+        encoding = encode_array(values, collector)
+        _write_page(self._sink, self._column, collector, encoding, len(values))
+        self._has_pages = True
 
 
 class _StructWriter:
@@ -87,10 +109,11 @@ class _StructWriter:
     def __init__(self, field: Field, sink: PageSink, column: int, path: str) -> None:
         self._sink, self._column, self._path = sink, column, path
         self._num_rows = 0
+        self._has_pages = False
         self.column_of = {field.id: column}
-        self._children: list[FieldWriter] = []
+        self._children: list[_NodeWriter] = []
         for child in field.children:
-            writer = make_v2_0_field_writer(child, sink, column + len(self.column_of), path)
+            writer = _make_node(child, sink, column + len(self.column_of), path)
             self._children.append(writer)
             self.column_of |= writer.column_of
         self.num_columns = 1 + sum(child.num_columns for child in self._children)
@@ -108,15 +131,15 @@ class _StructWriter:
         for index, child in enumerate(self._children):
             child.write(array.field(index))
 
-    def flush(self) -> None:
+    def flush(self, *, page_needed: bool = False) -> None:
         """Writes the header page and what waits in the children."""
-        if self._num_rows:
+        if self._num_rows or (page_needed and not self._has_pages):
             self._sink.write_page(
                 self._column, [], ARRAY_ENCODING_URL, _STRUCT_HEADER, num_rows=self._num_rows
             )
-            self._num_rows = 0
+            self._num_rows, self._has_pages = 0, True
         for child in self._children:
-            child.flush()
+            child.flush(page_needed=page_needed)
 
 
 class _ListWriter:
@@ -124,7 +147,8 @@ class _ListWriter:
 
     def __init__(self, field: Field, sink: PageSink, column: int, path: str) -> None:
         self._sink, self._column = sink, column
-        self._items = make_v2_0_field_writer(field.children[0], sink, column + 1, path)
+        self._items = _make_node(field.children[0], sink, column + 1, path)
+        self._has_pages = False
         self._is_large = field.is_large_list
         self._pending = _PendingRows()
         self.num_columns = 1 + self._items.num_columns
@@ -150,16 +174,22 @@ class _ListWriter:
         if self._pending.num_bytes >= MIN_PAGE_BYTES:
             self._flush_offsets()
 
-    def flush(self) -> None:
+    def flush(self, *, page_needed: bool = False) -> None:
         """Writes the offsets that wait, and the items."""
         self._flush_offsets()
-        self._items.flush()
+        if page_needed and not self._has_pages:
+            self._write_page(_bare_lists(np.zeros(0, np.int64), None))
+        self._items.flush(page_needed=self._has_pages)
 
     def _flush_offsets(self) -> None:
         for page in self._pending.take_pages():
-            collector = BufferCollector()
-            encoding = encode_list_offsets(page, collector)
-            _write_page(self._sink, self._column, collector, encoding, len(page))
+            self._write_page(page)
+
+    def _write_page(self, lists: pa.Array) -> None:
+        collector = BufferCollector()
+        encoding = encode_list_offsets(lists, collector)
+        _write_page(self._sink, self._column, collector, encoding, len(lists))
+        self._has_pages = True
 
 
 class _PendingRows:
@@ -241,7 +271,7 @@ def _check_type(field: Field, path: str) -> None:
     if field.is_list or field.is_struct:
         return
     data_type = field.to_arrow().type
-    if field.is_fixed_size_list and not bit_width_of(data_type):
+    if field.is_fixed_size_list and (field.children or not bit_width_of(data_type)):
         raise _refusal(path, f"a {data_type}")
     value_type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
     storable = bit_width_of(value_type) or is_variable_type(value_type)
