@@ -300,10 +300,10 @@ class _Commit:
         for version, theirs in newer:
             judgement = judge(self._planned.operation, theirs.operation)
             where = f"version {version} of {self._store.uri}"
-            if theirs.has_unknown_fields:
-                what = "a concurrent commit by newer software cannot be judged"
-                raise RetryableCommitError(what, where, _REDO)
             match judgement.verdict:
+                case Verdict.COMPATIBLE | Verdict.REBASE if theirs.has_unknown_fields:
+                    what = "a concurrent commit by newer software cannot be judged"
+                    raise RetryableCommitError(what, where, _REDO)
                 case Verdict.COMPATIBLE:
                     continue
                 case Verdict.REBASE if self._affected_rows is not None:

@@ -1,0 +1,613 @@
+"""The commit loop on real stores, and on stores that lose answers, fail, or let others in."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from commit_tables import (
+    FakeTime,
+    append,
+    create_table,
+    delete_rows,
+    environment,
+    latest,
+    names,
+    new_fragment,
+    transaction,
+    version,
+)
+from faulty_store import Fault, FaultyStore
+
+from pyspark_lance.commit.application_versions import CONFIG_PREFIX, ApplicationVersion
+from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.next_manifest import CreateOptions
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    RetryableCommitError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.format.operation import (
+    Append,
+    Merge,
+    Overwrite,
+    Restore,
+    UnknownOperation,
+    Update,
+    UpdateConfig,
+    UpdateMap,
+)
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.metafile.deletion_file import read_deletion_file
+from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
+from pyspark_lance.metafile.paths import NamingScheme, manifest_path
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.memory_store import MemoryStore
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+def row_ids(manifest):
+    """All row ids of the table, fragment by fragment."""
+    return np.concatenate(
+        [RowIdSequence.from_bytes(f.row_ids).to_array() for f in manifest.fragments]
+    )
+
+
+# Versions and files ------------------------------------------------------------------------
+
+
+def test_a_new_table_has_version_one_and_a_transaction_file_equal_to_the_inline_copy(store):
+    result = create_table(store, 3, 2)
+    file = latest(store)
+    assert result.version == file.manifest.version == 1
+    name = file.manifest.transaction_file
+    assert names(store, "_transactions") == [name]
+    assert bytes(store.get(f"_transactions/{name}")) == file.transaction_bytes
+    assert row_ids(file.manifest).tolist() == [0, 1, 2, 3, 4]
+    assert file.manifest.writer_version.library == "pyspark-lance"
+
+
+def test_the_result_of_a_commit_is_what_is_read_back(store):
+    create_table(store, 3)
+    result = append(store, 1, 2)
+    file = latest(store)
+    assert file.location == result.location
+    sections = {"index_section": None, "transaction_section": None}
+    assert replace(file.manifest, **sections) == replace(result.manifest, **sections)
+    assert file.transaction() == result.transaction
+
+
+def test_only_folders_get_a_version_hint(store, tmp_path):
+    create_table(store, 1)
+    assert len(names(store, "_versions")) == 1
+    folder = LocalStore(str(tmp_path))
+    create_table(folder, 1)
+    append(folder, 1, 1)
+    assert bytes(folder.get("_versions/latest_version_hint.json")) == b'{"version":2}'
+
+
+def test_creating_a_table_twice_says_so_and_leaves_nothing(store):
+    create_table(store, 1)
+    before = names(store, "")
+    with pytest.raises(TableAlreadyExistsError):
+        create_table(store, 1)
+    assert names(store, "") == before
+
+
+def test_a_commit_without_a_table_says_so(store):
+    with pytest.raises(TableNotFoundError):
+        append(store, 0, 1)
+    assert names(store, "") == []
+
+
+def test_a_table_keeps_its_naming_scheme(store):
+    create_table(store, 1)
+    path = manifest_path(1, NamingScheme.V2)
+    store.put(manifest_path(1, NamingScheme.V1), store.get(path))
+    store.delete(path)
+    assert append(store, 1, 1).location.path == "_versions/2.manifest"
+
+
+def test_a_stale_append_lands_and_keeps_its_read_version(store):
+    create_table(store, 2)
+    for expected in (2, 3, 4):
+        result = append(store, 1, 3)
+        assert result.version == expected
+        assert result.transaction.read_version == 1
+    assert row_ids(latest(store).manifest).tolist() == list(range(11))
+
+
+def test_branch_and_base_paths_go_on(store):
+    create_table(store, 1)
+    file = latest(store)
+    bases = (BasePath(0, None, True, "/elsewhere"),)
+    changed = replace(file.manifest, branch="dev", base_paths=bases, reader_flags=18)
+    changed = replace(changed, writer_flags=18)
+    store.put(file.location.path, encode_manifest(changed, (), file.transaction()))
+    manifest = append(store, 1, 1).manifest
+    assert (manifest.branch, manifest.base_paths) == ("dev", bases)
+    assert manifest.reader_flags == 18
+
+
+def test_a_timestamp_is_never_before_that_of_the_version_before(store):
+    create_table(store, 1)
+    now = latest(store).manifest.timestamp_ns
+    slow = environment(now_ns=lambda: now - 10**12)
+    assert append(store, 1, 1, environment=slow).manifest.timestamp_ns == now + 1
+
+
+# Conflicts ---------------------------------------------------------------------------------
+
+
+def test_a_conflict_leaves_no_file(store):
+    create_table(store, 2)
+    append(store, 1, 1)
+    before = names(store, "")
+    file = version(store, 1)
+    merge = Merge(file.manifest.fragments, file.manifest.schema)
+    with pytest.raises(RetryableCommitError, match="version 2"):
+        commit(store, transaction(merge, 1))
+    assert names(store, "") == before
+
+
+def test_a_retryable_and_a_final_conflict_are_different_errors(store):
+    create_table(store, 2)
+    file = latest(store)
+    commit(store, transaction(Overwrite((new_fragment(1),), file.manifest.schema), 1))
+    with pytest.raises(CommitConflictError) as failure:
+        append(store, 1, 1)
+    assert not isinstance(failure.value, RetryableCommitError)
+
+
+def test_an_unknown_operation_in_between_is_refused_by_name(store):
+    create_table(store, 1)
+    append(store, 1, 1)
+    path = latest(store).location.path
+    # Field 116 in place of field 100, the Append.
+    content = bytes(store.get(path))
+    name = latest(store).manifest.transaction_file
+    data = bytes(store.get(f"_transactions/{name}"))
+    unknown = data.replace(b"\xa2\x06", b"\xa2\x07", 1)
+    store.put(path, content.replace(data, unknown))
+    with pytest.raises(CommitConflictError, match="transaction field 116"):
+        append(store, 1, 1)
+    assert append(store, 2, 1).version == 3
+
+
+def test_work_on_a_version_that_never_was_is_refused(store):
+    create_table(store, 1)
+    with pytest.raises(CommitConflictError, match="the newest is 1"):
+        append(store, 7, 1)
+
+
+def test_a_missing_transaction_in_between_is_never_guessed(store):
+    create_table(store, 1)
+    append(store, 1, 1)
+    append(store, 2, 1)
+    file = version(store, 2)
+    store.put(file.location.path, encode_manifest(file.manifest, (), None))
+    assert append(store, 1, 1).version == 4  # its own file says what version 2 did
+    store.delete(f"_transactions/{file.manifest.transaction_file}")
+    with pytest.raises(RetryableCommitError, match="the transaction of version 2"):
+        append(store, 1, 1)
+    assert append(store, 2, 1).version == 5
+
+
+def test_a_missing_version_in_between_is_never_guessed(store):
+    create_table(store, 1)
+    append(store, 1, 1)
+    append(store, 2, 1)
+    store.delete(manifest_path(2, NamingScheme.V2))
+    with pytest.raises(RetryableCommitError, match="version 2 cannot be read"):
+        append(store, 1, 1)
+
+
+@pytest.mark.parametrize("flag", [64, 512, 2048, 4096, 16384, 1 << 20])
+def test_a_table_with_a_flag_we_cannot_write_is_refused(store, flag):
+    create_table(store, 1)
+    file = latest(store)
+    reader, writer = file.manifest.reader_flags, file.manifest.writer_flags | flag
+    if flag == 16384:  # belongs in both words, and is then refused by readers already
+        reader |= flag
+    manifest = replace(file.manifest, reader_flags=reader, writer_flags=writer)
+    store.put(file.location.path, encode_manifest(manifest, (), file.transaction()))
+    before = names(store, "")
+    with pytest.raises(UnsupportedFeatureError, match=str(flag)):
+        append(store, 1, 1)
+    assert names(store, "") == before
+
+
+# Rows of one fragment ----------------------------------------------------------------------
+
+
+def deleted_offsets(store, fragment_id):
+    fragment = latest(store).manifest.fragment(fragment_id)
+    file = fragment.deletion_file
+    vector = read_deletion_file(store, fragment_id, file, fragment.physical_rows)
+    assert len(vector) == file.num_deleted_rows
+    return vector.to_array().tolist()
+
+
+def test_two_deletes_of_different_rows_of_one_fragment_both_land(store):
+    create_table(store, 10, 10)
+    planned = latest(store)
+    first, rows_of_first = delete_rows(store, planned, {0: [1, 2], 1: [0]})
+    second, rows_of_second = delete_rows(store, planned, {0: [5]})
+    commit(store, transaction(first, 1), affected_rows=rows_of_first)
+    result = commit(store, transaction(second, 1), affected_rows=rows_of_second)
+    assert result.version == 3
+    assert deleted_offsets(store, 0) == [1, 2, 5]
+    assert deleted_offsets(store, 1) == [0]
+    # The transaction states what is in the manifest, and the version it was moved onto.
+    assert result.transaction.read_version == 2
+    assert result.transaction.operation.updated_fragments == (result.manifest.fragment(0),)
+    assert result.manifest.fragment(0).deletion_file.read_version == 2
+
+
+def test_two_deletes_of_the_same_row_conflict(store):
+    create_table(store, 10)
+    planned = latest(store)
+    first, rows_of_first = delete_rows(store, planned, {0: [1, 2]})
+    second, rows_of_second = delete_rows(store, planned, {0: [2, 3]})
+    commit(store, transaction(first, 1), affected_rows=rows_of_first)
+    before = names(store, "")
+    with pytest.raises(RetryableCommitError, match="same rows of fragment 0"):
+        commit(store, transaction(second, 1), affected_rows=rows_of_second)
+    assert names(store, "") == before
+
+
+def test_without_the_rows_a_common_fragment_is_a_conflict(store):
+    create_table(store, 10)
+    planned = latest(store)
+    first, _ = delete_rows(store, planned, {0: [1]})
+    second, _ = delete_rows(store, planned, {0: [3]})
+    commit(store, transaction(first, 1))
+    with pytest.raises(RetryableCommitError):
+        commit(store, transaction(second, 1))
+
+
+def test_deletes_that_together_empty_a_fragment_remove_it(store):
+    create_table(store, 3, 3)
+    planned = latest(store)
+    first, rows_of_first = delete_rows(store, planned, {0: [0, 1]})
+    second, rows_of_second = delete_rows(store, planned, {0: [2]})
+    commit(store, transaction(first, 1), affected_rows=rows_of_first)
+    result = commit(store, transaction(second, 1), affected_rows=rows_of_second)
+    assert [fragment.id for fragment in result.manifest.fragments] == [1]
+    assert result.manifest.reader_flags == 2
+    assert result.transaction.operation.deleted_fragment_ids == (0,)
+
+
+def test_a_rebased_delete_is_judged_from_its_own_read_version_in_every_attempt(store):
+    """An overwrite that slips in during the race is not overlooked."""
+    faulty = FaultyStore(store)
+    create_table(store, 10)
+    planned = latest(store)
+    first, rows_of_first = delete_rows(store, planned, {0: [1]})
+    second, rows_of_second = delete_rows(store, planned, {0: [5]})
+    commit(store, transaction(first, 1), affected_rows=rows_of_first)
+    third, rows_of_third = delete_rows(store, planned, {0: [7]})
+    faulty.before(
+        "put_if_absent",
+        lambda path: commit(store, transaction(third, 1), affected_rows=rows_of_third),
+    )
+    result = commit(
+        faulty, transaction(second, 1), affected_rows=rows_of_second, environment=environment()
+    )
+    assert result.version == 4
+    assert deleted_offsets(store, 0) == [1, 5, 7]
+    # What the lost attempt wrote is gone: each fragment state has one file, each version one txn.
+    referenced = {version(store, number).manifest.transaction_file for number in range(1, 5)}
+    assert set(names(store, "_transactions")) == referenced
+
+
+def test_an_update_moves_onto_a_delete_and_keeps_its_rows(store):
+    create_table(store, 4)
+    planned = latest(store)
+    first, rows_of_first = delete_rows(store, planned, {0: [0]})
+    second, rows_of_second = delete_rows(store, planned, {0: [2]})
+    update = Update(
+        updated_fragments=second.updated_fragments, new_fragments=(new_fragment(1, row_ids=[2]),)
+    )
+    commit(store, transaction(first, 1), affected_rows=rows_of_first)
+    result = commit(store, transaction(update, 1), affected_rows=rows_of_second)
+    assert deleted_offsets(store, 0) == [0, 2]
+    assert row_ids(result.manifest).tolist() == [0, 1, 2, 3, 2]
+    assert result.manifest.next_row_id == 4
+
+
+def test_deletes_by_many_threads_of_one_fragment_all_land(store):
+    create_table(store, 64)
+    planned = latest(store)
+    work = [delete_rows(store, planned, {0: [offset]}) for offset in range(0, 64, 4)]
+
+    def run(operation, affected):
+        commit(store, transaction(operation, 1), affected_rows=affected, retries=200)
+
+    threads = [threading.Thread(target=run, args=each) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert deleted_offsets(store, 0) == list(range(0, 64, 4))
+
+
+# Answers that get lost ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.REPEATED])
+@pytest.mark.parametrize("creating", [True, False])
+def test_a_put_whose_answer_is_lost_is_recognised(store, fault, creating):
+    faulty = FaultyStore(store)
+    if not creating:
+        create_table(store, 2)
+    faulty.plan("put_if_absent", fault)
+    result = create_table(faulty, 3) if creating else append(faulty, 1, 3)
+    assert faulty.pending == 0
+    assert latest(store).manifest.version == result.version == (1 if creating else 2)
+    assert latest(store).transaction().uuid == result.transaction.uuid
+    assert result.manifest.transaction_file in names(store, "_transactions")
+
+
+def test_a_lost_answer_is_recognised_after_others_went_on(store):
+    """The version in doubt cannot be read at first, and is not the latest any more."""
+    faulty = FaultyStore(store)
+    create_table(store, 1)
+    faulty.plan("put_if_absent", Fault.LOST_ANSWER)
+    faulty.before("get_tail", lambda path: None)  # of the latest version, before the put
+    faulty.plan("get_tail", Fault.PASS, Fault.FAIL)
+    faulty.before("get_tail", lambda path: append(store, 2, 5))
+    result = append(faulty, 1, 3, environment=environment())
+    assert result.version == 2
+    assert latest(store).manifest.version == 3
+    assert row_ids(latest(store).manifest).tolist() == list(range(9))
+
+
+def test_a_put_that_fails_is_tried_again(store):
+    faulty = FaultyStore(store)
+    create_table(store, 1)
+    faulty.plan("put_if_absent", Fault.FAIL, Fault.FAIL)
+    assert append(faulty, 1, 1, environment=environment()).version == 2
+    assert len(list_versions(store)) == 2
+
+
+def test_a_put_that_always_fails_leaves_the_files_a_late_success_would_need(store):
+    faulty = FaultyStore(store)
+    create_table(store, 1)
+    faulty.plan("put_if_absent", *[Fault.FAIL] * 4)
+    with pytest.raises(StorageError, match="may exist or appear yet") as failure:
+        append(faulty, 1, 1, retries=3, environment=environment())
+    assert isinstance(failure.value.__cause__, StorageError)
+    assert len(names(store, "_transactions")) == 2
+
+
+class LateStore(FaultyStore):
+    """The first put is answered with an error, and arrives when its sender looks again."""
+
+    late: tuple[str, bytes] | None = None
+    arrived = False
+
+    def put_if_absent(self, path, data):
+        if self.late is None:
+            self.late = (path, bytes(data))
+            raise StorageError("timeout")
+        if not self.arrived:
+            self.arrived = True
+            assert self.inner.put_if_absent(*self.late)
+        return self.inner.put_if_absent(path, data)
+
+
+def test_a_put_that_arrives_late_is_not_done_twice(store):
+    create_table(store, 10)
+    planned = latest(store)
+    first, rows_of_first = delete_rows(store, planned, {0: [1]})
+    commit(store, transaction(first, 1), affected_rows=rows_of_first)
+    second, rows_of_second = delete_rows(store, planned, {0: [5]})
+    result = commit(
+        LateStore(store),
+        transaction(second, 1),
+        affected_rows=rows_of_second,
+        environment=environment(),
+    )
+    assert result.version == latest(store).manifest.version == 3
+    assert deleted_offsets(store, 0) == [1, 5]
+    assert latest(store).transaction() == result.transaction
+
+
+def test_a_failure_before_the_put_leaves_nothing(store):
+    faulty = FaultyStore(store)
+    create_table(store, 1)
+    before = names(store, "")
+    faulty.plan("put", Fault.FAIL)
+    with pytest.raises(StorageError):
+        append(faulty, 1, 1)
+    assert names(store, "") == before
+    assert append(faulty, 1, 1).version == 2
+
+
+def test_a_hint_that_cannot_be_written_does_not_fail_the_commit(tmp_path):
+    faulty = FaultyStore(LocalStore(str(tmp_path)))
+    create_table(faulty, 1)
+    faulty.plan("put", Fault.PASS, Fault.FAIL)  # the transaction, the hint
+    assert append(faulty, 1, 1).version == 2
+    assert faulty.pending == 0
+
+
+def test_an_interrupt_during_the_put_leaves_the_transaction_file(store):
+    create_table(store, 1)
+
+    class Interrupted(FaultyStore):
+        def put_if_absent(self, path, data):
+            self.inner.put_if_absent(path, data)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        append(Interrupted(store), 1, 1)
+    assert latest(store).manifest.transaction_file in names(store, "_transactions")
+
+
+# Races -------------------------------------------------------------------------------------
+
+
+def test_retries_are_bounded_and_the_loser_cleans_up(store):
+    faulty = FaultyStore(store)
+    create_table(store, 1)
+    faulty.before("put_if_absent", lambda path: append(store, 1, 1), times=4)
+    fake = FakeTime()
+    with pytest.raises(RetryableCommitError, match="faster 4 times"):
+        append(faulty, 1, 1, retries=3, environment=environment(fake))
+    assert len(fake.slept) == 3
+    assert len(names(store, "_transactions")) == latest(store).manifest.version == 5
+
+
+def test_the_time_is_bounded(store):
+    faulty = FaultyStore(store)
+    create_table(store, 1)
+    faulty.before("put_if_absent", lambda path: append(store, 1, 1), times=100)
+    fake = FakeTime(step_s=0.4)
+    with pytest.raises(RetryableCommitError):
+        append(faulty, 1, 1, retries=99, timeout_s=5.0, environment=environment(fake))
+    assert sum(fake.slept) <= 5.0
+    assert latest(store).manifest.version < 20
+
+
+def test_threads_that_append_all_land_with_dense_row_ids(store):
+    create_table(store, 1)
+    committers, times = 8, 10
+
+    def run():
+        for _ in range(times):
+            append(store, 1, 3, retries=500, timeout_s=60)
+
+    threads = [threading.Thread(target=run) for _ in range(committers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    manifest = latest(store).manifest
+    assert manifest.version == 1 + committers * times
+    assert row_ids(manifest).tolist() == list(range(1 + 3 * committers * times))
+    assert [fragment.id for fragment in manifest.fragments] == list(range(1 + committers * times))
+    assert len(names(store, "_transactions")) == manifest.version
+
+
+def test_only_one_of_many_creators_makes_the_table(store):
+    outcomes = []
+
+    def run():
+        try:
+            outcomes.append(create_table(store, 1).version)
+        except TableAlreadyExistsError:
+            outcomes.append(None)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes, key=str) == [1] + [None] * 7
+    assert len(names(store, "_transactions")) == 1
+
+
+# At most once ------------------------------------------------------------------------------
+
+
+def batch(number, application="stream"):
+    return ApplicationVersion(application, number).properties()
+
+
+def test_a_batch_is_committed_once(store):
+    create_table(store, 1)
+    first = append_batch(store, 1, 7)
+    assert (first.version, first.already_committed) == (2, False)
+    again = append_batch(store, 2, 7)
+    assert (again.version, again.already_committed) == (2, True)
+    earlier = append_batch(store, 2, 6)
+    assert earlier.already_committed
+    assert append_batch(store, 2, 8).version == 3
+    assert append_batch(store, 3, 1, application="other").version == 4
+    config = latest(store).manifest.config
+    assert config == {CONFIG_PREFIX + "stream": "8", CONFIG_PREFIX + "other": "1"}
+    assert latest(store).manifest.writer_flags & 8
+
+
+def append_batch(store, read_version, number, application="stream", **arguments):
+    operation = Append((new_fragment(2),))
+    work = transaction(operation, read_version, **batch(number, application))
+    return commit(store, work, **arguments)
+
+
+def test_a_batch_that_another_process_commits_during_the_race_is_recognised(store):
+    faulty = FaultyStore(store)
+    create_table(store, 1)
+    faulty.before("put_if_absent", lambda path: append_batch(store, 1, 7))
+    result = append_batch(faulty, 1, 7, environment=environment())
+    assert result.already_committed
+    assert latest(store).manifest.version == 2
+    assert len(names(store, "_transactions")) == 2
+
+
+def test_a_batch_is_recognised_though_its_record_was_lost(store):
+    """Lance's restore brings the old configuration back; the transactions still tell."""
+    create_table(store, 1)
+    append_batch(store, 1, 7)
+    updates = UpdateMap(((CONFIG_PREFIX + "stream", None),))
+    commit(store, transaction(UpdateConfig(config_updates=updates), 2))
+    assert latest(store).manifest.config == {}
+    assert append_batch(store, 1, 7).already_committed
+
+
+def test_a_restore_does_not_forget_batches(store):
+    create_table(store, 1)
+    append_batch(store, 1, 7)
+    result = commit(store, transaction(Restore(1), 2))
+    assert result.manifest.fragments == version(store, 1).manifest.fragments
+    assert append_batch(store, 3, 7).already_committed
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"pyspark_lance.txn_app_id": "a"},
+        {"pyspark_lance.txn_version": "1"},
+        {"pyspark_lance.txn_app_id": "a", "pyspark_lance.txn_version": "one"},
+        {"pyspark_lance.txn_app_id": "a", "pyspark_lance.txn_version": "-1"},
+    ],
+)
+def test_half_a_pair_is_refused(store, properties):
+    create_table(store, 1)
+    with pytest.raises(InvalidInputError):
+        commit(store, transaction(Append((new_fragment(1),)), 1, **properties))
+
+
+def test_the_same_transaction_committed_again_is_found(store):
+    """A caller that lost our answer may simply call again."""
+    create_table(store, 1)
+    work = transaction(Append((new_fragment(1),)), 1)
+    first = commit(store, work)
+    append(store, 2, 1)
+    assert commit(store, work).version == first.version == 2
+    assert latest(store).manifest.version == 3
+
+
+def test_an_operation_nobody_knows_is_never_committed(store):
+    create_table(store, 1)
+    with pytest.raises(UnsupportedFeatureError):
+        commit(store, transaction(UnknownOperation(116), 1))
+
+
+def test_only_an_overwrite_creates_a_table(store):
+    with pytest.raises(InvalidInputError, match="cannot create"):
+        commit(store, transaction(Append((new_fragment(1),)), 0), create=CreateOptions())
+    assert names(store, "") == []
