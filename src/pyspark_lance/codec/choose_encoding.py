@@ -103,7 +103,7 @@ class PageEncoder:
         return cls(column, request, large_chunks=version == "2.2")
 
     def encode(self, rows: LeafValues) -> Iterator[EncodedPage]:
-        """The rows as one page, or as several if their levels do not fit into one."""
+        """The rows as one page, or as several if chunks would become too large."""
         if rows.num_rows == 0:
             return
         nulls = rows.null_mask()
@@ -117,23 +117,23 @@ class PageEncoder:
             for half in rows.halves(self.column):
                 yield from self.encode(half)
         else:
-            yield self._encode_long_row(rows, nulls)
+            yield self._encode_large_row(rows, nulls)
 
-    def _encode_long_row(self, rows: LeafValues, nulls: NDArray[np.bool_] | None) -> EncodedPage:
-        """One row with more levels than a chunk can hold: full-zip knows no chunks."""
+    def _encode_large_row(self, rows: LeafValues, nulls: NDArray[np.bool_] | None) -> EncodedPage:
+        """One row that does not fit into a chunk: full-zip knows no chunks."""
         page = self._encode_values(rows, nulls, wide=True)
         if page is None:
             raise UnsupportedFeatureError(
-                f"column {self.column.name}: a row with {rows.num_entries} nested empty lists"
-                f" of {self.column.type} does not fit into a file",
-                hint="store the values instead of the dictionary",
+                f"column {self.column.name}: a row with {rows.num_entries} lists and values of"
+                f" type {self.column.type} does not fit into a chunk",
+                hint="store shorter lists, or another type of values",
             )
         return page
 
     def _encode_values(
         self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool
     ) -> EncodedPage | None:
-        """One page; None if a mini-block page cannot hold the levels."""
+        """One page; None if the chunks of a mini-block page would become too large."""
         kind = self.column.type
         if pa.types.is_dictionary(kind):
             array = compact(rows.values)
@@ -144,7 +144,8 @@ class PageEncoder:
         if pa.types.is_fixed_size_list(kind):
             lists = take_apart(rows.values, nulls)
             # Rows of bits are only whole bytes together, so booleans stay in chunks.
-            if wide or (lists.bits_per_row >= WIDE_BYTES * 8 and not lists.is_boolean):
+            wide = wide or lists.bits_per_row >= WIDE_BYTES * 8
+            if wide and not lists.is_boolean:
                 return encode_fixed_full_zip(self.column, rows, list_rows(lists), lists.encoding)
             return self._mini_block(rows, self._compressed(list_chunks(lists)))
         if pa.types.is_boolean(kind):

@@ -89,12 +89,13 @@ class LeafValues:
         return mask if mask.any() else None
 
     def row_starts(self, column: LeafColumn) -> NDArray[np.int64]:
-        """Entry at which each row starts; only for columns with lists."""
-        assert self.repetition is not None
+        """Entry at which each row starts."""
+        if self.repetition is None:
+            return np.arange(self.num_rows) * column.slots_per_row
         return np.flatnonzero(self.repetition == column.max_repetition)
 
     def halves(self, column: LeafColumn) -> tuple[LeafValues, LeafValues]:
-        """The rows before and after the middle; only for columns with lists."""
+        """The rows before and after the middle."""
         middle = self.num_rows // 2
         entry = int(self.row_starts(column)[middle])
         value = entry if self.visible is None else int(np.searchsorted(self.visible, entry))

@@ -115,6 +115,7 @@ class _ColumnWriter:
     def __init__(self, sink: PageSink, index: int, column: LeafColumn, version: str) -> None:
         self._sink = sink
         self._index = index
+        self._slots_per_row = column.slots_per_row
         self._encoder = PageEncoder.of(column, version)
         self._pieces: list[LeafValues] = []
         self._rows_written = 0
@@ -142,7 +143,8 @@ class _ColumnWriter:
                     page.buffers,
                     PAGE_LAYOUT_URL,
                     page.layout.SerializeToString(),
-                    num_rows=page.num_rows,
+                    # Below a fixed-size list of structs the slots are what pylance counts.
+                    num_rows=page.num_rows * self._slots_per_row,
                     priority=self._rows_written,
                 )
                 self._rows_written += page.num_rows

@@ -83,6 +83,9 @@ def _check_part(path: str, part: Field, version: str) -> None:
         what, hint = "blob columns are not written", "remove the blob key from its metadata"
     elif part.is_packed:
         what, hint = "packed structs are not written", "remove the packed key from its metadata"
+    elif part.logical_type.startswith("dict:") and part.logical_type.count(":") > 3:
+        # Lance cannot parse the type of such a dictionary and refuses the whole table.
+        what = f"dictionaries of type {part.logical_type} cannot be stored"
     elif part.is_struct and not part.children and version != "2.0":
         what, hint = "a struct without fields cannot be stored", "drop the column"
     elif part.is_fixed_size_list and part.children and any(

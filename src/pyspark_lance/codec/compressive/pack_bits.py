@@ -45,7 +45,7 @@ def pack_blocks(
     lanes = BLOCK_VALUES // word_bits
     source = blocks.reshape(count, 8, 128 // lanes, lanes)
     target = out.reshape(count, packed_bits, lanes)
-    step = min(count, max(1, _STEP_BYTES // (BLOCK_VALUES * word_type.itemsize)))
+    step = min(max(count, 1), max(1, _STEP_BYTES // (BLOCK_VALUES * word_type.itemsize)))
     rows = np.empty((8, 128 // lanes, step, lanes), word_type)
     packed = np.empty((packed_bits, step, lanes), word_type)
     shifted = np.empty((step, lanes), word_type)

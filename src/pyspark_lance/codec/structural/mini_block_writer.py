@@ -23,6 +23,7 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 _MAX_LEVELS = 65_535
 _MAX_LEVEL_BITS = 131_072
+_MAX_SMALL_CHUNK = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +67,7 @@ def encode_mini_block(
     *,
     large_chunks: bool,
 ) -> EncodedPage | None:
-    """A mini-block page; None if a chunk would have more levels than the format allows.
+    """A mini-block page; None if a chunk would be larger than the format allows.
 
     Args:
         column: The column.
@@ -98,6 +99,8 @@ def encode_mini_block(
         layout.def_compression.CopyFrom(encoding)
         level_buffers.append(buffer)
     chunk_sizes, chunks = _lay_out(num_levels, level_buffers, values.buffers, large_chunks)
+    if not large_chunks and int(chunk_sizes.max()) > _MAX_SMALL_CHUNK:
+        return None
     buffers: list[object] = [_metadata(chunk_sizes, values.log2_values, large_chunks), chunks]
     if dictionary is not None:
         layout.dictionary.CopyFrom(dictionary.encoding)
@@ -122,7 +125,6 @@ def _metadata(sizes: NDArray[np.int64], log2_values: int, large_chunks: bool) ->
     """One word per chunk: its size and the number of its values."""
     words = (sizes // 8 - 1) << 4 | log2_values
     words[-1] &= ~0xF  # the last chunk has what is left
-    assert large_chunks or int(words.max()) < 1 << 16, "a chunk is larger than 32 KiB"
     return words.astype("<u4" if large_chunks else "<u2").view(np.uint8)
 
 
