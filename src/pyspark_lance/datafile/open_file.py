@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.store.byte_range import ByteRange
@@ -23,7 +24,38 @@ class OpenFile:
     store: ObjectStore
     path: str
     metadata: FileMetadata
+    _ahead: _FetchedRanges = field(default_factory=lambda: _FetchedRanges([], []), compare=False)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
         """The bytes of each range, in the order given."""
-        return self.store.get_ranges(self.path, ranges)
+        if not self._ahead.ranges:
+            return self.store.get_ranges(self.path, ranges) if ranges else []
+        known = [self._ahead.find(wanted) for wanted in ranges]
+        missing = [wanted for wanted, found in zip(ranges, known, strict=True) if found is None]
+        fetched = iter(self.store.get_ranges(self.path, missing) if missing else [])
+        return [next(fetched) if found is None else found for found in known]
+
+    def keep(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> None:
+        """Answers later calls of ``fetch`` from these bytes; those kept before are let go."""
+        order = sorted(range(len(ranges)), key=lambda i: ranges[i])
+        self._ahead.ranges[:] = [ranges[i] for i in order]
+        self._ahead.buffers[:] = [buffers[i] for i in order]
+
+
+@dataclass(frozen=True, slots=True)
+class _FetchedRanges:
+    """Bytes that were read before they are asked for, sorted by where they begin."""
+
+    ranges: list[ByteRange]
+    buffers: list[Buffer]
+
+    def find(self, wanted: ByteRange) -> Buffer | None:
+        """The bytes, if one fetched range holds them all."""
+        # An equal start sorts by its end, so that a longer range comes behind.
+        index = bisect.bisect_right(self.ranges, (wanted.start, self._far)) - 1
+        if index < 0 or self.ranges[index].end < wanted.end:
+            return None
+        start = wanted.start - self.ranges[index].start
+        return memoryview(self.buffers[index])[start : start + wanted.num_bytes]
+
+    _far = 1 << 63

@@ -9,6 +9,8 @@ Source: file-format.md sections 3.2, 6.2 (levels), 6.4 and 6.5.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -115,8 +117,7 @@ def decode_inline_chunks(chunks: ChunkBuffers, word_bits: int) -> FixedWidthValu
     if count == 0:
         return FixedWidthValues(0, word_bits, allocate(0))
     size = word_bits // 8
-    full = bool((counts[:-1] == BLOCK_VALUES).all()) and int(counts[-1]) <= BLOCK_VALUES
-    require(full, f"a bit-packed chunk has other than {BLOCK_VALUES} values")
+    require(int(counts.max()) <= BLOCK_VALUES, f"a bit-packed chunk of {counts.max()} values")
     words = as_words(chunks.data, WORD_TYPES[word_bits])
     require(not (starts % size).any(), "a bit-packed chunk is not aligned")
     require(bool((sizes >= size).all()), "a bit-packed chunk is empty")
@@ -126,10 +127,12 @@ def decode_inline_chunks(chunks: ChunkBuffers, word_bits: int) -> FixedWidthValu
     sane = bool((widths >= 0).all() and (widths <= word_bits).all())
     require(sane, f"a bit-packed chunk of {word_bits}-bit values has an impossible width")
     require(bool(((widths * 128 + size) <= sizes).all()), "a bit-packed chunk is too small")
-    # One block more than needed: the last chunk is unpacked whole and cut afterwards.
+    # Every chunk is unpacked whole and cut afterwards.
     out = allocate(count * BLOCK_VALUES * size)
     blocks = out.view(WORD_TYPES[word_bits]).reshape(count, BLOCK_VALUES)
     _unpack_runs(words, first_words + 1, widths, blocks)
+    if not (counts[:-1] == BLOCK_VALUES).all():
+        out = gather(out, np.arange(count) * BLOCK_VALUES * size, counts * size)
     return FixedWidthValues(total, word_bits, out[: total * size])
 
 
@@ -141,10 +144,10 @@ def _unpack_runs(
 ) -> None:
     """Unpacks block i, which begins at word ``starts[i]``, to ``out[i]``."""
     count = len(starts)
-    breaks = np.flatnonzero((np.diff(widths) != 0)) + 1
+    breaks = np.flatnonzero(np.diff(widths) != 0) + 1
     if len(breaks) <= count // 16 + 2:
         borders = [0, *breaks.tolist(), count]
-        for first, end in zip(borders[:-1], borders[1:], strict=True):
+        for first, end in pairwise(borders):
             packed = _blocks_of_width(words, starts[first:end], int(widths[first]))
             unpack_blocks(packed, int(widths[first]), out[first:end])
         return

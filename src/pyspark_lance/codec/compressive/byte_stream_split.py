@@ -5,6 +5,8 @@ Source: file-format.md section 6.4 (4).
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from pyspark_lance.codec.checks import require
@@ -29,7 +31,7 @@ def decode_byte_stream_split_chunks(chunks: ChunkBuffers, value_bits: int) -> Fi
     position = 0
     # Neighbouring chunks of one length are transposed together.
     borders = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
-    for first, end in zip(borders[:-1], borders[1:], strict=True):
+    for first, end in pairwise(borders):
         if first == end:
             continue
         count = int(counts[first])

@@ -36,9 +36,7 @@ def decode_run_length_chunks(
     values = gather(chunks.data, chunks.starts[0], runs * size).view(kind)
     lengths = gather(chunks.data, chunks.starts[1], runs)
     lengths = _fit_to_chunks(lengths, runs, counts)
-    return FixedWidthValues(
-        chunks.total_values, value_bits, as_bytes(np.repeat(values, lengths))
-    )
+    return FixedWidthValues(chunks.total_values, value_bits, as_bytes(np.repeat(values, lengths)))
 
 
 def _fit_to_chunks(
@@ -69,15 +67,42 @@ def decode_run_length_block(
     Raises:
         CorruptFileError: The runs do not make ``num_values``.
     """
+    return decode_run_length_blocks(
+        block,
+        np.zeros(1, np.int64),
+        np.array([len(block)], np.int64),
+        np.array([num_values], np.int64),
+        value_bits=value_bits,
+        length_bits=length_bits,
+    )
+
+
+def decode_run_length_blocks(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    *,
+    value_bits: int,
+    length_bits: int,
+) -> FixedWidthValues:
+    """Many such blocks, one after another: block i is ``sizes[i]`` bytes at ``starts[i]``.
+
+    Raises:
+        CorruptFileError: The runs of a block do not make ``counts[i]`` values.
+    """
     kind = _word_type(value_bits, length_bits)
-    require(len(block) >= 8, "a run-length block has no header")
-    size = int(block[:8].view("<u8")[0])
-    require(size <= len(block) - 8, "a run-length block points outside of itself")
-    values = block[8 : 8 + size // kind.itemsize * kind.itemsize].view(kind)
-    lengths = block[8 + size :]
-    require(len(lengths) == len(values), f"{len(values)} run values, {len(lengths)} run lengths")
-    fitted = _fit_to_chunks(lengths, np.array([len(lengths)]), np.array([num_values]))
-    return FixedWidthValues(num_values, value_bits, as_bytes(np.repeat(values, fitted)))
+    require(bool((sizes >= 8).all()), "a run-length block has no header")
+    headers = gather(data, starts, np.full(len(starts), 8)).view("<i8")
+    inside = bool(((headers >= 0) & (headers <= sizes - 8)).all())
+    require(inside, "a run-length block points outside of itself")
+    runs = sizes - 8 - headers
+    agree = bool((headers == runs * kind.itemsize).all())
+    require(agree, "a run-length block has more run values than run lengths, or fewer")
+    values = gather(data, starts + 8, headers).view(kind)
+    lengths = _fit_to_chunks(gather(data, starts + 8 + headers, runs), runs, counts)
+    repeated = np.repeat(values, lengths)
+    return FixedWidthValues(len(repeated), value_bits, as_bytes(repeated))
 
 
 def _word_type(value_bits: int, length_bits: int) -> np.dtype[np.unsignedinteger]:

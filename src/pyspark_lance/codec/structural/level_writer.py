@@ -16,9 +16,7 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 _BLOCK = 1024
 
 
-def entries_per_chunk(
-    rows: LeafValues, value_ends: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def entries_per_chunk(rows: LeafValues, value_ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """One past the last level entry of each chunk.
 
     Entries without a value go with the value that follows, trailing ones with the last chunk.

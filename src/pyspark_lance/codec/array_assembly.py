@@ -1,0 +1,357 @@
+"""Decoded values and levels, put together as Arrow arrays.
+
+Source: file-format.md section 6.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.levels import Unraveler
+from pyspark_lance.codec.structural.page_decoder import DecodedRows, Selection
+from pyspark_lance.codec.values import (
+    ArrowBuffersValue,
+    DictionaryValues,
+    FixedSizeListValues,
+    FixedWidthValues,
+    NullValues,
+    StructValues,
+    Values,
+    VariableWidthValues,
+)
+
+_MAX_INT32 = 2**31 - 1
+
+
+def assemble_rows(decoded: DecodedRows, data_type: pa.DataType) -> tuple[pa.Array, Unraveler]:
+    """The leaf array of the wanted rows, and their levels with the leaf's layer passed.
+
+    Args:
+        decoded: What a page decoder returned.
+        data_type: Arrow type of the leaf.
+
+    Raises:
+        CorruptFileError: The values do not fit the type.
+    """
+    values = decoded.values
+    everything = Unraveler(
+        decoded.repetition, decoded.definition, decoded.layers, values.num_values
+    )
+    array = assemble_leaf(values, data_type, everything.item_validity())
+    array = _select(array, decoded.slots)
+    unraveler = Unraveler(
+        _select_levels(decoded.repetition, decoded.entries),
+        _select_levels(decoded.definition, decoded.entries),
+        decoded.layers,
+        len(array),
+    )
+    unraveler.skip_item()
+    return array, unraveler
+
+
+def _select(array: pa.Array, slots: Selection) -> pa.Array:
+    if not isinstance(slots, slice):
+        return pc.take(array, pa.array(slots), boundscheck=False)
+    if slots.start == 0 and slots.stop == len(array):
+        return array
+    return array.slice(slots.start, slots.stop - slots.start)
+
+
+def _select_levels(
+    levels: NDArray[np.unsignedinteger] | None, entries: Selection
+) -> NDArray[np.unsignedinteger] | None:
+    return None if levels is None else levels[entries]
+
+
+def assemble_leaf(
+    values: Values, data_type: pa.DataType, valid: NDArray[np.bool_] | None
+) -> pa.Array:
+    """An array of ``data_type``.
+
+    Args:
+        values: One per slot.
+        data_type: The wanted type.
+        valid: Which slots are valid; None for all.
+
+    Raises:
+        CorruptFileError: The values do not fit the type.
+    """
+    if isinstance(values, NullValues) or pa.types.is_null(data_type):
+        return pa.nulls(values.num_values, data_type)
+    if isinstance(values, ArrowBuffersValue):
+        return _repeat_value(values, data_type, valid)
+    if isinstance(values, DictionaryValues):
+        return _assemble_dictionary(values, data_type, valid)
+    if pa.types.is_dictionary(data_type):
+        return (
+            assemble_leaf(values, data_type.value_type, valid).dictionary_encode().cast(data_type)
+        )
+    validity = None if valid is None else pack_validity(valid)
+    return _assemble_plain(values, data_type, validity)
+
+
+def pack_validity(valid: NDArray[np.bool_]) -> pa.Buffer:
+    """A validity bitmap."""
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _assemble_plain(values: Values, data_type: pa.DataType, validity: pa.Buffer | None) -> pa.Array:
+    count = values.num_values
+    if isinstance(values, FixedWidthValues):
+        buffer = _fixed_width_buffer(values, data_type)
+        return pa.Array.from_buffers(data_type, count, [validity, buffer])
+    if isinstance(values, VariableWidthValues):
+        offsets = _offsets_for(values.offsets, data_type)
+        buffers = [validity, pa.py_buffer(offsets), values.data]
+        return pa.Array.from_buffers(data_type, count, buffers)
+    if isinstance(values, FixedSizeListValues):
+        fits = pa.types.is_fixed_size_list(data_type) and data_type.list_size == values.dimension
+        require(fits, f"lists of {values.dimension} items where {data_type} is expected")
+        bitmap = None if values.item_validity is None else pa.py_buffer(values.item_validity)
+        items = _assemble_plain(values.items, data_type.value_type, bitmap)
+        return pa.Array.from_buffers(data_type, count, [validity], children=[items])
+    require(isinstance(values, StructValues), f"values that make no {data_type}")
+    assert isinstance(values, StructValues)
+    return _assemble_packed_struct(values, data_type, validity)
+
+
+def _fixed_width_buffer(values: FixedWidthValues, data_type: pa.DataType) -> pa.Buffer:
+    bits = values.bits_per_value
+    if pa.types.is_boolean(data_type) and bits == 8:
+        # Full-zip pages spend a byte on a boolean.
+        return pa.py_buffer(np.packbits(values.buffer[: values.num_values], bitorder="little"))
+    require(
+        _is_fixed_width(data_type) and data_type.bit_width == bits,
+        f"values of {bits} bits where {data_type} is expected",
+    )
+    return pa.py_buffer(values.buffer)
+
+
+def _is_fixed_width(data_type: pa.DataType) -> bool:
+    return (
+        pa.types.is_primitive(data_type)
+        or pa.types.is_fixed_size_binary(data_type)
+        or (pa.types.is_decimal(data_type) or pa.types.is_boolean(data_type))
+    )
+
+
+def _offsets_for(
+    offsets: NDArray[np.signedinteger], data_type: pa.DataType
+) -> NDArray[np.signedinteger]:
+    """The offsets in the width that the type has.
+
+    Raises:
+        BatchTooLargeError: They do not fit; fewer rows would.
+    """
+    if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
+        if len(offsets) and int(offsets[-1]) > _MAX_INT32:
+            raise BatchTooLargeError
+        return offsets.astype(np.int32, copy=False)
+    large = pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type)
+    require(large, f"strings where {data_type} is expected")
+    return offsets.astype(np.int64, copy=False)
+
+
+class BatchTooLargeError(Exception):
+    """More than 2 GiB of strings in one array; the reader asks for fewer rows."""
+
+
+def _assemble_packed_struct(
+    values: StructValues, data_type: pa.DataType, validity: pa.Buffer | None
+) -> pa.Array:
+    fits = pa.types.is_struct(data_type) and data_type.num_fields == len(values.children)
+    require(fits, f"a packed struct of {len(values.children)} fields is not {data_type}")
+    children = [
+        assemble_leaf(child, field.type, None)
+        for child, field in zip(values.children, data_type, strict=True)
+    ]
+    if values.present is not None:
+        places = np.cumsum(values.present) - 1
+        spread = pa.array(places, mask=~values.present)
+        children = [pc.take(child, spread) for child in children]
+    return pa.Array.from_buffers(data_type, values.num_values, [validity], children=children)
+
+
+def _assemble_dictionary(
+    values: DictionaryValues, data_type: pa.DataType, valid: NDArray[np.bool_] | None
+) -> pa.Array:
+    is_dictionary = pa.types.is_dictionary(data_type)
+    items = assemble_leaf(values.items, data_type.value_type if is_dictionary else data_type, None)
+    if is_dictionary:
+        index_type = data_type.index_type
+        require(
+            index_type.bit_width == values.indices.bits_per_value,
+            f"indices of {values.indices.bits_per_value} bits where {data_type} is expected",
+        )
+        indices = _index_array(values, index_type, valid)
+        return pa.DictionaryArray.from_arrays(indices, items, ordered=data_type.ordered, safe=False)
+    bits = values.indices.bits_per_value
+    signed = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits]
+    # Indices are checked, so that reading them as signed changes nothing; Arrow is faster then.
+    too_many = values.items.num_values > 1 << (bits - 1)
+    unsigned = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[bits]
+    indices = _index_array(values, unsigned if too_many else signed, valid)
+    try:
+        return pc.take(items, indices, boundscheck=False)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise BatchTooLargeError from error
+
+
+def _index_array(
+    values: DictionaryValues, index_type: pa.DataType, valid: NDArray[np.bool_] | None
+) -> pa.Array:
+    validity = None if valid is None else pack_validity(valid)
+    buffer = pa.py_buffer(values.indices.buffer)
+    return pa.Array.from_buffers(index_type, values.num_values, [validity, buffer])
+
+
+def _repeat_value(
+    value: ArrowBuffersValue, data_type: pa.DataType, valid: NDArray[np.bool_] | None
+) -> pa.Array:
+    single = _single_value(value, data_type)
+    places = np.zeros(value.num_values, np.int8)
+    try:
+        indices = pa.array(places, mask=None if valid is None else ~valid)
+        return pc.take(single, indices, boundscheck=False)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise BatchTooLargeError from error
+
+
+def _single_value(value: ArrowBuffersValue, data_type: pa.DataType) -> pa.Array:
+    """The value as an array of length one."""
+    if pa.types.is_dictionary(data_type):
+        return _single_value(value, data_type.value_type).dictionary_encode().cast(data_type)
+    kind, buffers, length = data_type, list(value.buffers), 1
+    children: list[pa.DataType] = []
+    while pa.types.is_fixed_size_list(kind):
+        children.append(kind)
+        length *= kind.list_size
+        kind = kind.value_type
+    if _is_fixed_width(kind):
+        require(len(buffers) == 1, f"a constant {data_type} of {len(buffers)} buffers")
+        size = (kind.bit_width * length + 7) // 8
+        require(len(buffers[0]) >= size, f"a constant {data_type} of {len(buffers[0])} bytes")
+        array = pa.Array.from_buffers(kind, length, [None, pa.py_buffer(buffers[0])])
+    else:
+        array = _single_string(buffers, kind)
+    for list_type in reversed(children):
+        length //= list_type.list_size
+        array = pa.Array.from_buffers(list_type, length, [None], children=[array])
+    return array
+
+
+def _single_string(buffers: Sequence[NDArray[np.uint8]], data_type: pa.DataType) -> pa.Array:
+    large = pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type)
+    small = pa.types.is_string(data_type) or pa.types.is_binary(data_type)
+    require(large or small, f"a constant value of type {data_type}")
+    require(len(buffers) == 2, f"a constant {data_type} of {len(buffers)} buffers")
+    size = 16 if large else 8
+    require(len(buffers[0]) >= size, f"a constant {data_type} without offsets")
+    # The copy aligns them.
+    offsets = buffers[0][:size].copy().view("<i8" if large else "<i4")
+    fits = 0 <= offsets[0] <= offsets[1] <= len(buffers[1])
+    require(bool(fits), f"a constant {data_type} that points outside of its bytes")
+    content = [None, pa.py_buffer(offsets), pa.py_buffer(buffers[1])]
+    return pa.Array.from_buffers(data_type, 1, content)
+
+
+def assemble_list(
+    data_type: pa.DataType, items: pa.Array, unravelers: Sequence[Unraveler]
+) -> pa.Array:
+    """A list, large list or map around ``items``; passes one list layer.
+
+    Args:
+        data_type: The wanted type.
+        items: The items of all pieces, one after another.
+        unravelers: The levels of each piece.
+
+    Raises:
+        CorruptFileError: The levels do not fit the items.
+    """
+    large = pa.types.is_large_list(data_type)
+    parts = [unraveler.list_offsets() for unraveler in unravelers]
+    base = 0
+    shifted = []
+    for offsets, _ in parts:
+        shifted.append(offsets[:-1] + base if base else offsets[:-1])
+        base += int(offsets[-1])
+    require(base == len(items), f"the levels make {base} list items, there are {len(items)}")
+    if not large and base > _MAX_INT32:
+        raise BatchTooLargeError
+    offsets = np.concatenate([*shifted, [base]]).astype(np.int64 if large else np.int32)
+    valid = join_validity([valid for _, valid in parts], [u.num_slots for u in unravelers])
+    validity = None if valid is None else pack_validity(valid)
+    return pa.Array.from_buffers(
+        data_type, len(offsets) - 1, [validity, pa.py_buffer(offsets)], children=[items]
+    )
+
+
+def assemble_items(
+    data_type: pa.DataType, children: Sequence[pa.Array], unravelers: Sequence[Unraveler]
+) -> pa.Array:
+    """A struct, or a fixed-size list of structs, around its children; passes one item layer.
+
+    Args:
+        data_type: The wanted type.
+        children: The children of all pieces.
+        unravelers: The levels of each piece, of any one child.
+
+    Raises:
+        CorruptFileError: The levels do not fit the children.
+    """
+    counts = [unraveler.num_slots for unraveler in unravelers]
+    valid = join_validity([unraveler.item_validity() for unraveler in unravelers], counts)
+    count = sum(counts)
+    size = data_type.list_size if pa.types.is_fixed_size_list(data_type) else 1
+    fits = all(len(child) == count * size for child in children)
+    require(fits, f"the parts of {data_type} are unequally long")
+    require(
+        valid is None or len(valid) == count, f"unequally many levels and values of {data_type}"
+    )
+    validity = None if valid is None else pack_validity(valid)
+    return pa.Array.from_buffers(data_type, count, [validity], children=list(children))
+
+
+def select_fields(array: pa.Array, data_type: pa.DataType, kept: Sequence[int]) -> pa.Array:
+    """The struct ``array`` with only the fields at ``kept``, which make ``data_type``."""
+    if list(kept) == list(range(array.type.num_fields)):
+        return array
+    children = [array.field(index) for index in kept]
+    validity = None
+    if array.null_count:
+        valid = array.is_valid()
+        validity = pc.take(valid, pa.array(np.arange(len(valid)))).buffers()[1]
+    return pa.Array.from_buffers(data_type, len(array), [validity], children=children)
+
+
+def join_validity(
+    parts: Sequence[NDArray[np.bool_] | None], counts: Sequence[int]
+) -> NDArray[np.bool_] | None:
+    """One validity for pieces of which some may be all valid; None if all are."""
+    if all(part is None for part in parts):
+        return None
+    filled = [
+        np.ones(count, bool) if part is None else part
+        for part, count in zip(parts, counts, strict=True)
+    ]
+    return filled[0] if len(filled) == 1 else np.concatenate(filled)
+
+
+def concat_arrays(arrays: Sequence[pa.Array]) -> pa.Array:
+    """One array; strings of more than 2 GiB do not fit into one.
+
+    Raises:
+        BatchTooLargeError: They do not.
+    """
+    if len(arrays) == 1:
+        return arrays[0]
+    try:
+        return pa.concat_arrays(arrays)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise BatchTooLargeError from error

@@ -1,0 +1,310 @@
+"""Repetition and definition levels: which entries start a row or a list, which are null or empty.
+
+Definition 0 is a valid leaf value; higher values belong to the layers of the column, innermost
+first. Repetition 0 continues the innermost list, k starts an element of the k-th list from the
+inside, and the number of lists starts a row (the reverse of Parquet).
+
+Source: file-format.md sections 6.1 and 6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.compressive.bit_packing import (
+    BLOCK_VALUES,
+    block_words,
+    unpack_blocks,
+    unpack_one_bit_blocks,
+)
+from pyspark_lance.codec.gather import gather
+from pyspark_lance.codec.leaf_column import (
+    ALL_VALID_ITEM,
+    DEFINITIONS_OWNED,
+    LIST_LAYERS,
+    NULL_AND_EMPTY_LIST,
+    NULLABLE_LIST,
+)
+
+LEVEL_BITS = 16
+LevelArray = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of a page, innermost first.
+
+    Attributes:
+        kinds: Numbers of enum RepDefLayer.
+    """
+
+    kinds: tuple[int, ...]
+
+    @classmethod
+    def from_message(cls, layers: Sequence[int]) -> Layers:
+        """Checks the numbers.
+
+        Raises:
+            CorruptFileError: One is unknown.
+        """
+        for layer in layers:
+            require(layer in DEFINITIONS_OWNED, f"layer {layer} does not exist")
+        return cls(tuple(layers))
+
+    @property
+    def num_lists(self) -> int:
+        """Lists on the way to the root; the repetition level that starts a row."""
+        return sum(kind in LIST_LAYERS for kind in self.kinds)
+
+    @property
+    def max_definition(self) -> int:
+        """The highest definition level."""
+        return sum(DEFINITIONS_OWNED[kind] for kind in self.kinds)
+
+    @property
+    def max_visible(self) -> int:
+        """The highest definition level of an entry that has a value slot."""
+        if self.num_lists == 0:
+            return self.max_definition
+        inner = takewhile(lambda kind: kind not in LIST_LAYERS, self.kinds)
+        return sum(DEFINITIONS_OWNED[kind] for kind in inner)
+
+    def list_depths(self) -> NDArray[np.uint8]:
+        """For every definition level: how many lists there are up to the layer that owns it."""
+        depths, lists = [0], 0
+        for kind in self.kinds:
+            lists += kind in LIST_LAYERS
+            depths += [lists] * DEFINITIONS_OWNED[kind]
+        return np.array(depths, np.uint8)
+
+
+def check_levels(
+    repetition: LevelArray | None, definition: LevelArray | None, layers: Layers
+) -> None:
+    """Raises unless the levels are possible for the layers.
+
+    Raises:
+        CorruptFileError: They are too high, or there are repetition levels without lists.
+    """
+    if definition is not None and len(definition):
+        highest, allowed = int(definition.max()), layers.max_definition
+        require(highest <= allowed, f"a definition level is {highest}, {allowed} is the highest")
+    if repetition is not None:
+        require(layers.num_lists > 0, "repetition levels without a list")
+        if len(repetition):
+            highest, allowed = int(repetition.max()), layers.num_lists
+            require(highest <= allowed, f"a repetition level is {highest}, there are {allowed}")
+    elif layers.num_lists:
+        require(False, "a list without repetition levels")
+    if repetition is not None and definition is not None:
+        require(len(repetition) == len(definition), "unequally many levels of both kinds")
+
+
+def decode_packed_level_chunks(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    packed_bits: int,
+) -> LevelArray:
+    """OutOfLineBitpacking of 16-bit levels, one block of levels per chunk.
+
+    A block is full packed blocks of 1024 levels and a tail, which is raw exactly if that explains
+    the size.
+
+    Args:
+        data: The bytes of the chunks.
+        starts: Position of each chunk's levels.
+        sizes: Their bytes.
+        counts: Their number.
+        packed_bits: Bits per level.
+
+    Raises:
+        CorruptFileError: A size contradicts the format.
+    """
+    require(0 < packed_bits <= LEVEL_BITS, f"levels packed in {packed_bits} bits")
+    block_bytes = block_words(LEVEL_BITS, packed_bits) * 2
+    full, tails = np.divmod(counts, BLOCK_VALUES)
+    raw = (tails > 0) & (sizes == full * block_bytes + 2 * tails)
+    blocks = full + ((tails > 0) & ~raw)
+    needed = blocks * block_bytes + np.where(raw, 2 * tails, 0)
+    require(bool((sizes >= needed).all()), "a chunk is too small for its levels")
+    packed = gather(data, starts, blocks * block_bytes).view("<u2")
+    packed = packed.reshape(-1, block_words(LEVEL_BITS, packed_bits))
+    levels = _unpack_levels(packed, packed_bits).reshape(-1)
+    lengths = np.full(len(packed), BLOCK_VALUES)
+    last_blocks = np.cumsum(blocks) - 1
+    padded = (tails > 0) & ~raw
+    lengths[last_blocks[padded]] = tails[padded]
+    levels = gather(levels, np.arange(len(lengths)) * BLOCK_VALUES, lengths)
+    if not raw.any():
+        return levels
+    return _insert_raw_tails(levels, data, starts + full * block_bytes, raw, counts, tails)
+
+
+def _unpack_levels(packed: NDArray[np.uint16], packed_bits: int) -> NDArray[np.uint8]:
+    """Levels of many blocks; more than 255 of them do not exist."""
+    if packed_bits == 1:
+        return unpack_one_bit_blocks(packed)
+    unpacked = np.empty((len(packed), BLOCK_VALUES), np.uint16)
+    unpack_blocks(packed, packed_bits, unpacked)
+    if packed_bits > 8:
+        require(not len(unpacked) or int(unpacked.max()) < 256, "a level is higher than 255")
+    return unpacked.astype(np.uint8)
+
+
+def _insert_raw_tails(
+    levels: NDArray[np.uint8],
+    data: NDArray[np.uint8],
+    tail_starts: NDArray[np.int64],
+    raw: NDArray[np.bool_],
+    counts: NDArray[np.int64],
+    tails: NDArray[np.int64],
+) -> NDArray[np.uint8]:
+    """Puts each raw tail behind the packed levels of its chunk."""
+    chosen = np.flatnonzero(raw)
+    raw_levels = gather(data, tail_starts[chosen], 2 * tails[chosen]).view("<u2")
+    require(int(raw_levels.max()) < 256, "a level is higher than 255")
+    packed_ends = np.cumsum(counts - np.where(raw, tails, 0))[chosen]
+    return np.insert(levels, np.repeat(packed_ends, tails[chosen]), raw_levels.astype(np.uint8))
+
+
+class Unraveler:
+    """Turns levels into validity and list offsets, one layer after the other, leaf first.
+
+    Args:
+        repetition: Levels, or None without lists.
+        definition: Levels, or None if all are 0.
+        layers: The layers of the page.
+        num_slots: Value slots of the leaf.
+    """
+
+    def __init__(
+        self,
+        repetition: LevelArray | None,
+        definition: LevelArray | None,
+        layers: Layers,
+        num_slots: int,
+    ) -> None:
+        self._repetition = repetition
+        self._definition = definition
+        self._layers = layers
+        self._num_slots = num_slots
+        self._passed = 0  # layers
+        self._consumed = 0  # definition levels of the layers passed
+        self._depth = 0  # lists passed
+
+    def _next_layer(self, *, is_list: bool) -> int:
+        kinds = self._layers.kinds
+        fits = self._passed < len(kinds) and (kinds[self._passed] in LIST_LAYERS) == is_list
+        require(fits, f"the layers {list(kinds)} of a page do not fit the schema")
+        self._passed += 1
+        return kinds[self._passed - 1]
+
+    def require_done(self) -> None:
+        """Raises if the page has more layers than the schema.
+
+        Raises:
+            CorruptFileError: It has.
+        """
+        kinds = self._layers.kinds
+        require(self._passed == len(kinds), f"the layers {list(kinds)} do not fit the schema")
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the current layer."""
+        return self._num_slots
+
+    def skip_item(self) -> None:
+        """Passes the leaf's item layer without looking at it."""
+        if self._next_layer(is_list=False) != ALL_VALID_ITEM and self._definition is not None:
+            self._consumed += 1
+
+    def item_validity(self) -> NDArray[np.bool_] | None:
+        """Passes an item layer: which of its slots are valid; None for all."""
+        layer = self._next_layer(is_list=False)
+        definition = self._definition
+        if layer == ALL_VALID_ITEM or definition is None:
+            return None
+        limit = self._consumed
+        self._consumed += 1
+        valid = definition <= limit
+        if self._repetition is None or self._layers.num_lists == 0:
+            return valid
+        if self._layers.max_definition <= self._max_slot_definition():
+            return valid
+        visible = definition <= self._max_slot_definition()
+        return valid if visible.all() else valid[visible]
+
+    def _max_slot_definition(self) -> int:
+        """Entries above this have no slot in the current layer: an outer list owns it."""
+        kinds = self._layers.kinds
+        highest = 0
+        depth = 0
+        for kind in kinds:
+            depth += kind in LIST_LAYERS
+            if depth > self._depth:
+                break
+            highest += DEFINITIONS_OWNED[kind]
+        return highest
+
+    def list_offsets(self) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Passes a list layer: where its lists begin in their items, and which are valid.
+
+        Returns:
+            One offset more than there are lists; validity, None for all.
+        """
+        layer = self._next_layer(is_list=True)
+        limit = self._consumed
+        null = limit + 1 if layer in (NULLABLE_LIST, NULL_AND_EMPTY_LIST) else None
+        self._consumed += DEFINITIONS_OWNED[layer]
+        upper = self._consumed
+        self._depth += 1
+        highest = self._max_slot_definition()
+        repetition = self._repetition
+        if repetition is None:
+            raise AssertionError("check_levels lets no list pass without repetition levels")
+        opens = np.flatnonzero(repetition)
+        definition = self._definition
+        self._repetition = repetition[opens] - repetition.dtype.type(1)
+        if definition is None:
+            self._num_slots = len(opens)
+            return np.append(opens, len(repetition)), None
+        opened = definition[opens]
+        self._definition = opened
+        # Only entries that open a list can be without a child item.
+        childless = opened > limit
+        before = np.cumsum(childless)
+        starts = opens - before + childless
+        total = len(repetition) - (int(before[-1]) if len(before) else 0)
+        valid: NDArray[np.bool_] | None = None
+        if null is not None or highest > upper:
+            valid = opened <= upper
+            if null is not None:
+                valid &= opened != null
+        if self._layers.max_definition > highest:
+            visible = opened <= highest
+            if not visible.all():
+                starts = starts[visible]
+                valid = None if valid is None else valid[visible]
+        self._num_slots = len(starts)
+        return np.append(starts, total), valid
+
+    def keep_every(self, dimension: int) -> None:
+        """Passes from the items of fixed-size lists of structs to the lists.
+
+        Raises:
+            UnsupportedFeatureError: There are lists on the way.
+        """
+        if self._repetition is not None:
+            unsupported("fixed-size lists of structs together with lists")
+        require(self._num_slots % dimension == 0, "a fixed-size list is cut short")
+        self._num_slots //= dimension
+        if self._definition is not None:
+            self._definition = self._definition[::dimension]

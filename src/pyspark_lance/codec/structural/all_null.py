@@ -1,0 +1,132 @@
+"""Constant pages: every visible slot is null, or has the same value; only levels are stored.
+
+Source: file-format.md section 6.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.compressive.constant import decode_inline_value, decode_value_block
+from pyspark_lance.codec.encoding_tree import decode_level_block
+from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
+from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.structural.page_decoder import (
+    DecodedRows,
+    PagePlan,
+    select_all,
+    select_ranges,
+    select_rows,
+)
+from pyspark_lance.codec.values import NullValues, Values
+from pyspark_lance.proto import encodings_v2_1_pb2
+
+
+class ConstantPage:
+    """Decoder of one constant page.
+
+    Args:
+        layout: The page's description.
+        num_rows: Rows of the page.
+        slots_per_row: Value slots per row if there are no lists.
+        buffer_sizes: Bytes of each buffer of the page.
+
+    Raises:
+        CorruptFileError: The description contradicts itself.
+    """
+
+    def __init__(
+        self,
+        layout: encodings_v2_1_pb2.ConstantLayout,
+        num_rows: int,
+        slots_per_row: int,
+        buffer_sizes: Sequence[int],
+    ) -> None:
+        self.num_rows = num_rows
+        self._layout = layout
+        self._layers = Layers.from_message(layout.layers)
+        self._slots_per_row = slots_per_row
+        count = len(buffer_sizes)
+        require(count <= 3, f"a constant page has {count} buffers")
+        self._has_block = count in (1, 3)
+        self.state_buffers = tuple(range(count))
+        self._block: NDArray[np.uint8] | None = None
+        self._repetition: LevelArray | None = None
+        self._definition: LevelArray | None = None
+        self._row_starts: NDArray[np.int64] | None = None
+
+    def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
+        """Takes the value and the levels: everything there is."""
+        rest = list(buffers)
+        if self._has_block:
+            self._block = rest.pop(0)
+        layout = self._layout
+        if rest:
+            encoding = layout.rep_compression if layout.HasField("rep_compression") else None
+            self._repetition = _levels(rest[0], encoding, int(layout.num_rep_values))
+            encoding = layout.def_compression if layout.HasField("def_compression") else None
+            self._definition = _levels(rest[1], encoding, int(layout.num_def_values))
+        check_levels(self._repetition, self._definition, self._layers)
+        if self._repetition is not None:
+            starts = np.flatnonzero(self._repetition == self._layers.num_lists)
+            found, expected = len(starts), self.num_rows
+            require(found == expected, f"the levels have {found} rows, the page {expected}")
+            self._row_starts = np.append(starts, len(self._repetition))
+        elif self._definition is not None:
+            found, expected = len(self._definition), self.num_rows * self._slots_per_row
+            require(found == expected, f"{found} levels for {expected} values")
+
+    def plan(self, rows: RowRanges) -> PagePlan:
+        """Nothing more to fetch."""
+        return PagePlan(rows, ())
+
+    def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
+        """Levels of exactly the wanted rows, and one value for each of their slots."""
+        rows = plan.rows
+        visible: NDArray[np.bool_] | None = None
+        if self._row_starts is None:
+            entries = select_ranges(rows.scaled(self._slots_per_row))
+        else:
+            if self._definition is not None:
+                visible = self._definition <= self._layers.max_visible
+            begin, end = self._row_starts[rows.starts], self._row_starts[rows.ends]
+            entries, _ = select_rows(begin, end, None)
+        repetition = None if self._repetition is None else self._repetition[entries]
+        definition = None if self._definition is None else self._definition[entries]
+        if isinstance(entries, slice):
+            num_entries = entries.stop - entries.start
+        else:
+            num_entries = len(entries)
+        num_slots = num_entries if visible is None else int(np.count_nonzero(visible[entries]))
+        return DecodedRows(
+            self._values(num_slots),
+            repetition,
+            definition,
+            self._layers,
+            select_all(num_entries),
+            select_all(num_slots),
+        )
+
+    def _values(self, num_slots: int) -> Values:
+        if self._layout.HasField("inline_value"):
+            return decode_inline_value(self._layout.inline_value, num_slots)
+        if self._block is not None:
+            return decode_value_block(self._block, num_slots)
+        return NullValues(num_slots)
+
+
+def _levels(
+    block: NDArray[np.uint8],
+    encoding: encodings_v2_1_pb2.CompressiveEncoding | None,
+    num_levels: int,
+) -> LevelArray | None:
+    if encoding is not None and num_levels:
+        return decode_level_block(encoding, block, num_levels)
+    if len(block) == 0:
+        return None
+    require(len(block) % 2 == 0, "levels are cut short")
+    return block.view("<u2")

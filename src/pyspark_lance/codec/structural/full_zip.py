@@ -1,0 +1,264 @@
+"""Full-zip pages: large values, each row a byte range of its own.
+
+Source: file-format.md sections 6.3 and 6.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.compressive.fixed_size_list import (
+    ListLayer,
+    decode_list_rows,
+    row_bytes,
+)
+from pyspark_lance.codec.compressive.fixed_width import require_width
+from pyspark_lance.codec.compressive.variable_width import offset_type
+from pyspark_lance.codec.encoding_tree import encoding_kind, flat_bits, list_layers
+from pyspark_lance.codec.gather import gather
+from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
+from pyspark_lance.codec.memory import as_bytes
+from pyspark_lance.codec.row_ranges import RowRanges, expand_ranges
+from pyspark_lance.codec.structural.page_decoder import (
+    BufferRange,
+    DecodedRows,
+    PagePlan,
+    select_all,
+)
+from pyspark_lance.codec.structural.value_columns import ValueDecoder, value_decoder
+from pyspark_lance.codec.structural.zip_walk import Entries, EntryShape, read_words, walk
+from pyspark_lance.codec.values import FixedWidthValues, Values, VariableWidthValues
+from pyspark_lance.proto import encodings_v2_1_pb2
+
+DATA_BUFFER, INDEX_BUFFER = 0, 1
+_INDEX_TYPES = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
+
+
+def control_word_bytes(repetition_bits: int, definition_bits: int) -> int:
+    """Bytes of the control word for so many level bits."""
+    bits = repetition_bits + definition_bits
+    return 0 if bits == 0 else 1 if bits <= 8 else 2 if bits <= 16 else 4
+
+
+class FullZipPage:
+    """Decoder of one full-zip page.
+
+    Args:
+        layout: The page's description.
+        num_rows: Rows of the page.
+        slots_per_row: Value slots per row if there are no lists.
+        buffer_sizes: Bytes of each buffer of the page.
+
+    Raises:
+        CorruptFileError: The description contradicts itself.
+        UnsupportedFeatureError: It names an encoding that no writer uses here.
+    """
+
+    def __init__(
+        self,
+        layout: encodings_v2_1_pb2.FullZipLayout,
+        num_rows: int,
+        slots_per_row: int,
+        buffer_sizes: Sequence[int],
+    ) -> None:
+        self.num_rows = num_rows
+        self._layers = Layers.from_message(layout.layers)
+        self._slots_per_row = slots_per_row
+        self._repetition_bits, self._definition_bits = layout.bits_rep, layout.bits_def
+        require(layout.bits_rep + layout.bits_def <= 32, "control words of more than 32 bits")
+        has_lists = self._layers.num_lists > 0
+        # A page of rows that all have one entry may leave the repetition bits out.
+        require(has_lists or layout.bits_rep == 0, "repetition levels without a list")
+        require(len(buffer_sizes) >= 1, "a full-zip page has no data")
+        self._data_bytes = buffer_sizes[DATA_BUFFER]
+        self._all_visible = layout.num_visible_items == layout.num_items
+        encoding = layout.value_compression
+        details = layout.WhichOneof("details")
+        require(details is not None, "a full-zip page does not say how wide its values are")
+        self._is_fixed = details == "bits_per_value"
+        self._list_layers: tuple[ListLayer, ...] = ()
+        self._item_bits = 0
+        self._decode_variable: ValueDecoder | None = None
+        value_bytes = length_bytes = 0
+        if self._is_fixed:
+            value_bytes = self._prepare_fixed(encoding, int(layout.bits_per_value))
+        else:
+            length_bytes = offset_type(int(layout.bits_per_offset)).itemsize
+            self._decode_variable = value_decoder(encoding)
+        self._shape = EntryShape(
+            control_word_bytes(layout.bits_rep, layout.bits_def),
+            layout.bits_def,
+            self._layers.max_visible,
+            value_bytes,
+            length_bytes,
+        )
+        self._needs_index = has_lists or not self._is_fixed
+        self.state_buffers = (INDEX_BUFFER,) if self._needs_index else ()
+        self._row_starts: NDArray[np.int64] | None = None
+        if self._needs_index:
+            require(len(buffer_sizes) > INDEX_BUFFER, "a full-zip page has no repetition index")
+        else:
+            stride = (value_bytes + self._shape.control_bytes) * slots_per_row
+            fits = num_rows * stride <= self._data_bytes
+            require(fits, f"{num_rows} rows of {stride} bytes in {self._data_bytes} bytes")
+
+    def _prepare_fixed(
+        self, encoding: encodings_v2_1_pb2.CompressiveEncoding, bits_per_value: int
+    ) -> int:
+        """Bytes per value, after comparing both places that say so."""
+        self._list_layers, items = list_layers(encoding)
+        kind = encoding_kind(items)
+        require(kind == "flat", f"full-zip values are {kind or 'not described'}")
+        self._item_bits = flat_bits(items, "full-zip values")
+        require_width(self._item_bits)
+        value_bytes = sum(row_bytes(self._list_layers, self._item_bits))
+        same = value_bytes * 8 == bits_per_value
+        require(same, f"values of {value_bytes * 8} bits, the page says {bits_per_value}")
+        return value_bytes
+
+    def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
+        """Takes the repetition index: where each row begins."""
+        if not self._needs_index:
+            return
+        index = buffers[0]
+        width, rest = divmod(len(index), self.num_rows + 1)
+        require(width in _INDEX_TYPES and rest == 0, "the repetition index does not fit the rows")
+        starts = index.view(_INDEX_TYPES[width])
+        require(int(starts.max()) <= self._data_bytes, "the repetition index leaves the page")
+        positions = starts.astype(np.int64)
+        ascending = bool((positions[1:] >= positions[:-1]).all())
+        require(ascending, "the repetition index does not ascend")
+        self._row_starts = positions
+
+    def plan(self, rows: RowRanges) -> PagePlan:
+        """The bytes of each range of rows."""
+        if self._row_starts is not None:
+            starts, ends = self._row_starts[rows.starts], self._row_starts[rows.ends]
+        else:
+            stride = (self._shape.control_bytes + self._shape.value_bytes) * self._slots_per_row
+            starts, ends = rows.starts * stride, rows.ends * stride
+        ranges = zip(starts.tolist(), ends.tolist(), strict=True)
+        return PagePlan(rows, tuple(BufferRange(DATA_BUFFER, start, end) for start, end in ranges))
+
+    def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
+        """Exactly the planned rows."""
+        data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        if self._row_starts is None:
+            return self._decode_grid(data, plan.rows.num_rows * self._slots_per_row)
+        row_starts, row_ends = self._rows_in_pieces(plan)
+        if self._is_fixed and self._all_visible:
+            entry = self._shape.control_bytes + self._shape.value_bytes
+            whole = entry > 0 and len(data) % entry == 0
+            require(whole, "the rows of a full-zip page end within an entry")
+            return self._decode_grid(data, len(data) // entry)
+        if not self._is_fixed and not self._layers.num_lists and self._slots_per_row == 1:
+            entries = self._one_entry_per_row(data, row_starts, row_ends)
+        else:
+            entries = walk(data, row_starts, row_ends, self._shape)
+        return self._decode_entries(data, entries)
+
+    def _rows_in_pieces(self, plan: PagePlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Begin and end of every planned row within the concatenated pieces."""
+        assert self._row_starts is not None
+        rows = plan.rows
+        begin, end = self._row_starts[rows.starts], self._row_starts[rows.ends]
+        sizes = end - begin
+        shift = np.repeat(np.cumsum(sizes) - sizes - begin, rows.ends - rows.starts)
+        positions = expand_ranges(rows.starts, rows.ends - rows.starts)
+        return self._row_starts[positions] + shift, self._row_starts[positions + 1] + shift
+
+    def _decode_grid(self, data: NDArray[np.uint8], num_entries: int) -> DecodedRows:
+        """Every entry has a value of fixed width: a matrix of bytes."""
+        control_bytes = self._shape.control_bytes
+        width = control_bytes + self._shape.value_bytes
+        require(len(data) >= num_entries * width, "the rows of a full-zip page are cut short")
+        grid = data[: num_entries * width].reshape(num_entries, width)
+        repetition = definition = None
+        if control_bytes:
+            words = np.ascontiguousarray(grid[:, :control_bytes])
+            control = words.view(_INDEX_TYPES[control_bytes]).reshape(-1)
+            repetition, definition = self._split(control)
+        values = self._fixed_values(grid[:, control_bytes:])
+        return self._finish(values, repetition, definition, num_entries)
+
+    def _fixed_values(self, grid: NDArray[np.uint8]) -> Values:
+        if self._list_layers:
+            return decode_list_rows(grid, self._list_layers, self._item_bits)
+        width = 8 if self._item_bits == 1 else self._item_bits
+        content = as_bytes(np.ascontiguousarray(grid).reshape(-1))
+        return FixedWidthValues(len(grid), width, content)
+
+    def _one_entry_per_row(
+        self,
+        data: NDArray[np.uint8],
+        row_starts: NDArray[np.int64],
+        row_ends: NDArray[np.int64],
+    ) -> Entries:
+        """Without lists the index alone says where everything is."""
+        shape = self._shape
+        bare = row_starts + shape.control_bytes
+        require(bool((bare <= row_ends).all()), "a row is too small for its control word")
+        control = np.zeros(len(row_starts), np.uint32)
+        if shape.control_bytes:
+            control = read_words(data, row_starts, shape.control_bytes).astype(np.uint32)
+        valid = shape.definition_of(control) == 0
+        starts = np.where(valid, bare + shape.length_bytes, row_ends)
+        require(bool((starts <= row_ends).all()), "a row is too small for its length")
+        lengths = read_words(data, starts[valid] - shape.length_bytes, shape.length_bytes)
+        sizes = row_ends - starts
+        agree = bool((lengths == sizes[valid].astype(lengths.dtype)).all())
+        require(agree, "a value has another length than its row")
+        return Entries(control, starts, sizes)
+
+    def _decode_entries(self, data: NDArray[np.uint8], entries: Entries) -> DecodedRows:
+        """Entries at irregular places; those without a slot are left out of the values."""
+        num_entries = len(entries.starts)
+        repetition, definition = self._split(entries.control)
+        starts, sizes = entries.starts, entries.sizes
+        valid = np.ones(num_entries, bool) if definition is None else definition == 0
+        if definition is not None and not self._all_visible:
+            visible = definition <= self._layers.max_visible
+            starts, sizes, valid = starts[visible], sizes[visible], valid[visible]
+        if self._is_fixed:
+            content = gather(data, starts, sizes)
+            values = self._fixed_values(content.reshape(len(starts), self._shape.value_bytes))
+        else:
+            content = gather(data, starts, sizes)
+            offsets = np.zeros(len(starts) + 1, np.int64)
+            np.cumsum(sizes, out=offsets[1:])
+            assert self._decode_variable is not None
+            raw = VariableWidthValues(len(starts), offsets, pa.py_buffer(content))
+            values = self._decode_variable(raw, valid)
+        return self._finish(values, repetition, definition, num_entries)
+
+    def _split(
+        self, control: NDArray[np.unsignedinteger]
+    ) -> tuple[LevelArray | None, LevelArray | None]:
+        """Repetition and definition levels of control words."""
+        repetition: LevelArray | None = None
+        if self._repetition_bits:
+            repetition = control >> control.dtype.type(self._definition_bits)
+        definition = self._shape.definition_of(control) if self._definition_bits else None
+        return repetition, definition
+
+    def _finish(
+        self,
+        values: Values,
+        repetition: LevelArray | None,
+        definition: LevelArray | None,
+        num_entries: int,
+    ) -> DecodedRows:
+        check_levels(repetition, definition, self._layers)
+        return DecodedRows(
+            values,
+            repetition,
+            definition,
+            self._layers,
+            select_all(num_entries),
+            select_all(values.num_values),
+        )

@@ -1,0 +1,387 @@
+"""Mini-block pages: small values in chunks of a few KiB, the unit of decoding.
+
+A chunk is found by its row through the metadata words and, if there are lists, the repetition
+index; only the chunks that hold wanted rows are fetched, and all of them are decoded at once.
+
+Source: file-format.md sections 6.2 and 6.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.compressive.dictionary import combine_dictionary
+from pyspark_lance.codec.encoding_tree import chunk_decoder, decode_block, level_decoder
+from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
+from pyspark_lance.codec.row_ranges import RowRanges, expand_ranges
+from pyspark_lance.codec.structural.page_decoder import (
+    BufferRange,
+    DecodedRows,
+    PagePlan,
+    Selection,
+    select_rows,
+)
+from pyspark_lance.codec.values import Values
+from pyspark_lance.proto import encodings_v2_1_pb2
+
+METADATA_BUFFER, CHUNK_BUFFER, DICTIONARY_BUFFER = 0, 1, 2
+MAX_CHUNK_VALUES = 1 << 15
+MAX_VALUE_BUFFERS = 64
+_ALIGNMENT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTable:
+    """Where the chunks of a page are.
+
+    Attributes:
+        starts: Position of each chunk in the chunk buffer and the end of the last one.
+        values_before: Value slots before each chunk, and their total.
+    """
+
+    starts: NDArray[np.int64]
+    values_before: NDArray[np.int64]
+
+    @classmethod
+    def from_words(
+        cls, words: NDArray[np.unsignedinteger], num_values: int, num_bytes: int
+    ) -> ChunkTable:
+        """Parses the metadata words.
+
+        Raises:
+            CorruptFileError: They contradict the sizes.
+        """
+        sizes = ((words >> 4).astype(np.int64) + 1) * _ALIGNMENT
+        counts = np.left_shift(1, (words & 15).astype(np.int64))
+        starts = np.zeros(len(words) + 1, np.int64)
+        np.cumsum(sizes, out=starts[1:])
+        require(
+            int(starts[-1]) <= num_bytes, f"chunks of {starts[-1]} bytes, {num_bytes} are there"
+        )
+        if len(counts):
+            # The last word does not say how many values its chunk has.
+            rest = num_values - int(counts[:-1].sum())
+            require(0 <= rest <= MAX_CHUNK_VALUES, f"the last chunk has {rest} values")
+            counts[-1] = rest
+        else:
+            require(num_values == 0, f"{num_values} values in no chunks")
+        values_before = np.zeros(len(words) + 1, np.int64)
+        np.cumsum(counts, out=values_before[1:])
+        return cls(starts, values_before)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RepetitionIndex:
+    """Which rows are in which chunk.
+
+    Attributes:
+        rows_before: Rows that start before each chunk, and their total.
+        ends_later: Whether the last row of the chunk goes on in the next one.
+        next_end: For each chunk the next chunk, itself included, in which a row ends.
+    """
+
+    rows_before: NDArray[np.int64]
+    ends_later: NDArray[np.bool_]
+    next_end: NDArray[np.int64]
+
+    @classmethod
+    def from_words(
+        cls, words: NDArray[np.uint64], num_chunks: int, num_rows: int
+    ) -> RepetitionIndex:
+        """Parses the index: per chunk the rows that end in it and the levels left over.
+
+        Raises:
+            CorruptFileError: It contradicts the number of rows.
+        """
+        require(len(words) == 2 * num_chunks, "the repetition index does not fit the chunks")
+        pairs = words.reshape(-1, 2)
+        sane = not len(pairs) or bool((pairs[:, 0] <= num_rows).all())
+        require(sane, "the repetition index has too many rows")
+        ends = pairs[:, 0].astype(np.int64)
+        ends_later = pairs[:, 1] > 0
+        goes_on = np.zeros(num_chunks, bool)
+        goes_on[1:] = ends_later[:-1]
+        starts = ends + ends_later - goes_on
+        require(bool((starts >= 0).all()), "the repetition index ends rows that never start")
+        rows_before = np.zeros(num_chunks + 1, np.int64)
+        np.cumsum(starts, out=rows_before[1:])
+        found = int(rows_before[-1])
+        require(found == num_rows, f"the repetition index has {found} rows, the page {num_rows}")
+        ending = np.where(ends > 0, np.arange(num_chunks), num_chunks - 1)
+        next_end = np.minimum.accumulate(ending[::-1])[::-1] if num_chunks else ending
+        return cls(rows_before, ends_later, next_end)
+
+    def chunks_of(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> _ChunkRanges:
+        """First and last chunk of each range of rows."""
+        first = np.searchsorted(self.rows_before[1:], starts, side="right")
+        last = np.searchsorted(self.rows_before[1:], ends - 1, side="right")
+        # The last row may be one that goes on.
+        goes_on = (ends == self.rows_before[last + 1]) & self.ends_later[last]
+        following = np.minimum(last + 1, len(self.next_end) - 1)
+        return _ChunkRanges(first, np.where(goes_on, self.next_end[following], last))
+
+
+@dataclass(frozen=True, slots=True)
+class _ChunkRanges:
+    """First and last chunk of each range of rows."""
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+    def chunks(self) -> NDArray[np.int64]:
+        """Every chunk of any range, ascending, once."""
+        if len(self.first) == 1:
+            return np.arange(int(self.first[0]), int(self.last[0]) + 1)
+        return np.unique(expand_ranges(self.first, self.last - self.first + 1))
+
+
+class MiniBlockPage:
+    """Decoder of one mini-block page.
+
+    Args:
+        layout: The page's description.
+        num_rows: Rows of the page.
+        slots_per_row: Value slots per row if there are no lists.
+        buffer_sizes: Bytes of each buffer of the page.
+
+    Raises:
+        CorruptFileError: The description contradicts itself.
+        UnsupportedFeatureError: It names an encoding that no writer uses here.
+    """
+
+    def __init__(
+        self,
+        layout: encodings_v2_1_pb2.MiniBlockLayout,
+        num_rows: int,
+        slots_per_row: int,
+        buffer_sizes: Sequence[int],
+    ) -> None:
+        self.num_rows = num_rows
+        self._layout = layout
+        self._layers = Layers.from_message(layout.layers)
+        self._slots_per_row = slots_per_row
+        self._chunk_bytes = buffer_sizes[CHUNK_BUFFER] if len(buffer_sizes) > 1 else 0
+        self._decode_values = chunk_decoder(layout.value_compression)
+        has_rep = layout.HasField("rep_compression")
+        has_def = layout.HasField("def_compression")
+        self._decode_repetition = level_decoder(layout.rep_compression) if has_rep else None
+        self._decode_definition = level_decoder(layout.def_compression) if has_def else None
+        self._has_dictionary = layout.HasField("dictionary")
+        self._has_index = layout.repetition_index_depth > 0
+        needed = 2 + self._has_dictionary + self._has_index
+        found = len(buffer_sizes)
+        require(found == needed, f"a mini-block page needs {needed} buffers, it has {found}")
+        require(layout.num_buffers <= MAX_VALUE_BUFFERS, f"{layout.num_buffers} buffers per chunk")
+        require(has_rep == (self._layers.num_lists > 0), "lists and repetition levels disagree")
+        require(not has_rep or self._has_index, "lists without a repetition index")
+        if not has_rep:
+            expected = num_rows * slots_per_row
+            require(layout.num_items == expected, f"{layout.num_items} values, not {expected}")
+        state = [METADATA_BUFFER]
+        state += [DICTIONARY_BUFFER] if self._has_dictionary else []
+        state += [found - 1] if self._has_index else []
+        self.state_buffers = tuple(state)
+        self._table: ChunkTable | None = None
+        self._index: RepetitionIndex | None = None
+        self._items: Values | None = None
+
+    def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
+        """Takes metadata words, dictionary and repetition index."""
+        rest = list(buffers)
+        size = 4 if self._layout.has_large_chunk else 2
+        words = rest.pop(0)
+        require(len(words) % size == 0, "the metadata words are cut short")
+        kind = "<u4" if self._layout.has_large_chunk else "<u2"
+        self._table = ChunkTable.from_words(
+            words.view(kind), int(self._layout.num_items), self._chunk_bytes
+        )
+        if self._has_dictionary:
+            count = int(self._layout.num_dictionary_items)
+            self._items = decode_block(self._layout.dictionary, rest.pop(0), count)
+        if self._has_index and self._decode_repetition is not None:
+            index = rest.pop(0)
+            require(len(index) % 16 == 0, "the repetition index is cut short")
+            self._index = RepetitionIndex.from_words(
+                index.view("<u8"), len(self._table), self.num_rows
+            )
+
+    def plan(self, rows: RowRanges) -> PagePlan:
+        """The chunks that hold the rows, neighbours as one range."""
+        table = self._loaded_table()
+        if self._index is not None:
+            chunks = self._index.chunks_of(rows.starts, rows.ends).chunks()
+        else:
+            slots = rows.scaled(self._slots_per_row)
+            bounds = table.values_before[1:]
+            first = np.searchsorted(bounds, slots.starts, side="right")
+            last = np.searchsorted(bounds, slots.ends - 1, side="right")
+            chunks = _ChunkRanges(first, last).chunks()
+        breaks = np.flatnonzero(np.diff(chunks) != 1) + 1
+        firsts = chunks[np.concatenate(([0], breaks))]
+        lasts = chunks[np.concatenate((breaks, [len(chunks)])) - 1]
+        starts, ends = table.starts[firsts].tolist(), table.starts[lasts + 1].tolist()
+        ranges = [
+            BufferRange(CHUNK_BUFFER, start, end) for start, end in zip(starts, ends, strict=True)
+        ]
+        return PagePlan(rows, tuple(ranges), chunks)
+
+    def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
+        """Decodes the planned chunks together."""
+        table, chunks = self._loaded_table(), plan.chunks
+        assert chunks is not None
+        data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        counts = table.values_before[chunks + 1] - table.values_before[chunks]
+        sizes = table.starts[chunks + 1] - table.starts[chunks]
+        group = self._parse_headers(data, np.cumsum(sizes) - sizes, sizes, counts)
+        repetition, definition = self._decode_levels(group, counts)
+        values = self._decode_values(group.buffers)
+        if self._items is not None:
+            values = combine_dictionary(values, self._items)
+        if repetition is None:
+            entries = slots = self._select_slots(plan.rows, chunks, counts)
+        else:
+            entries, slots = self._select_entries(
+                plan.rows, chunks, group.num_levels, repetition, definition, values.num_values
+            )
+        return DecodedRows(values, repetition, definition, self._layers, entries, slots)
+
+    def _loaded_table(self) -> ChunkTable:
+        assert self._table is not None, "load comes before plan"
+        return self._table
+
+    def _parse_headers(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+    ) -> _ChunkGroup:
+        """Positions and sizes of everything in the chunks; checked to be inside of them."""
+        halves = data.view("<u2")
+        places = starts >> 1
+        has_levels = [self._decode_repetition is not None, self._decode_definition is not None]
+        num_buffers = int(self._layout.num_buffers)
+        width = 2 if self._layout.has_large_chunk else 1
+        header = 1 + sum(has_levels) + num_buffers * width
+        positions = starts + (2 * header + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+        chunk_ends = starts + sizes
+        require(bool((positions <= chunk_ends).all()), "a chunk is too small for its header")
+        num_levels = halves[places].astype(np.int64)
+        word = 1
+        block_sizes = []
+        for present in has_levels:
+            if present:
+                block_sizes.append(halves[places + word].astype(np.int64))
+                word += 1
+        for _ in range(num_buffers):
+            size = halves[places + word].astype(np.int64)
+            if width == 2:
+                size |= halves[places + word + 1].astype(np.int64) << 16
+            block_sizes.append(size)
+            word += width
+        block_starts = []
+        for size in block_sizes:
+            block_starts.append(positions)
+            require(bool((positions + size <= chunk_ends).all()), "a chunk exceeds its size")
+            positions = positions + (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+        levels = sum(has_levels)
+        buffers = ChunkBuffers(
+            data, counts, tuple(block_starts[levels:]), tuple(block_sizes[levels:])
+        )
+        return _ChunkGroup(
+            buffers, num_levels, tuple(block_starts[:levels]), tuple(block_sizes[:levels])
+        )
+
+    def _decode_levels(
+        self, group: _ChunkGroup, counts: NDArray[np.int64]
+    ) -> tuple[LevelArray | None, LevelArray | None]:
+        decoders = (self._decode_repetition, self._decode_definition)
+        found: list[LevelArray | None] = []
+        block = 0
+        for decoder in decoders:
+            if decoder is None:
+                found.append(None)
+                continue
+            found.append(
+                decoder(
+                    group.buffers.data,
+                    group.level_starts[block],
+                    group.level_sizes[block],
+                    group.num_levels,
+                )
+            )
+            block += 1
+        repetition, definition = found
+        if repetition is None and definition is not None:
+            same = bool((group.num_levels == counts).all())
+            require(same, "a chunk without lists has unequally many levels and values")
+        check_levels(repetition, definition, self._layers)
+        return repetition, definition
+
+    def _select_slots(
+        self, rows: RowRanges, chunks: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> Selection:
+        """Without lists: the wanted slots among those of the decoded chunks."""
+        slots = rows.scaled(self._slots_per_row)
+        if slots.is_single:
+            before = int(self._loaded_table().values_before[chunks[0]])
+            return slice(slots.start - before, slots.end - before)
+        positions = slots.to_positions()
+        values_before = self._loaded_table().values_before
+        chunk_of = np.searchsorted(values_before[1:], positions, side="right")
+        place = np.searchsorted(chunks, chunk_of)
+        decoded_before = np.cumsum(counts) - counts
+        return positions - values_before[chunk_of] + decoded_before[place]
+
+    def _select_entries(
+        self,
+        rows: RowRanges,
+        chunks: NDArray[np.int64],
+        num_levels: NDArray[np.int64],
+        repetition: LevelArray,
+        definition: LevelArray | None,
+        num_values: int,
+    ) -> tuple[Selection, Selection]:
+        """With lists: the entries between row starts, and their slots."""
+        index = self._index
+        assert index is not None
+        max_visible = self._layers.max_visible
+        all_visible = definition is None or self._layers.max_definition <= max_visible
+        visible = None if all_visible or definition is None else definition <= max_visible
+        num_entries = len(repetition)
+        num_visible = num_entries if visible is None else int(np.count_nonzero(visible))
+        require(num_visible == num_values, f"{num_visible} levels for {num_values} values")
+        row_starts = np.flatnonzero(repetition == self._layers.num_lists)
+        # How many of the row starts come before each decoded chunk.
+        starting = index.rows_before[chunks + 1] - index.rows_before[chunks]
+        starts_before = np.cumsum(starting) - starting
+        found, expected = len(row_starts), int(starting.sum())
+        require(found == expected, f"{found} rows start where the index says {expected}")
+        ranges = index.chunks_of(rows.starts, rows.ends)
+        first, last = np.searchsorted(chunks, ranges.first), np.searchsorted(chunks, ranges.last)
+        offset = starts_before[first] - index.rows_before[ranges.first]
+        begin = row_starts[rows.starts + offset]
+        # The end of the last chunk, unless another row starts in it.
+        level_ends = np.cumsum(num_levels)
+        following = rows.ends + offset
+        next_start = np.append(row_starts, num_entries)[following]
+        return select_rows(begin, np.minimum(next_start, level_ends[last]), visible)
+
+
+@dataclass(frozen=True, slots=True)
+class _ChunkGroup:
+    """Chunks that are decoded together, as their headers describe them."""
+
+    buffers: ChunkBuffers
+    num_levels: NDArray[np.int64]
+    level_starts: tuple[NDArray[np.int64], ...]
+    level_sizes: tuple[NDArray[np.int64], ...]

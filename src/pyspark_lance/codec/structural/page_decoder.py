@@ -1,0 +1,129 @@
+"""PageDecoder: what every page layout of 2.1 and 2.2 offers, and the values it deals in.
+
+Reading goes in three steps, so that the caller can fetch bytes for many pages at once:
+``state_buffers`` and ``load`` for what a page needs to find rows at all, ``plan`` for which bytes
+hold the wanted rows, ``decode`` for those bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.levels import Layers, LevelArray
+from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.values import Values
+
+Selection: TypeAlias = slice | NDArray[np.int64]
+"""Positions to keep: a slice with start and stop, or ascending positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRange:
+    """Bytes ``start`` to ``end`` of buffer ``buffer`` of a page."""
+
+    buffer: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PagePlan:
+    """What to fetch for some rows of a page.
+
+    Attributes:
+        rows: The wanted rows, counted from the start of the page.
+        ranges: The bytes to fetch; one piece each is given to ``decode``.
+        chunks: For mini-block pages the numbers of the chunks, ascending.
+    """
+
+    rows: RowRanges
+    ranges: tuple[BufferRange, ...]
+    chunks: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """The wanted rows, and perhaps neighbours that were decoded along with them.
+
+    Attributes:
+        values: One value per visible entry.
+        repetition: Level of each entry, or None without lists.
+        definition: Level of each entry, or None if all are 0.
+        layers: The layers of the page.
+        entries: Which entries belong to the wanted rows.
+        slots: Which values belong to the wanted rows.
+    """
+
+    values: Values
+    repetition: LevelArray | None
+    definition: LevelArray | None
+    layers: Layers
+    entries: Selection
+    slots: Selection
+
+
+class PageDecoder(Protocol):
+    """Decodes rows of one page; does no I/O.
+
+    Attributes:
+        num_rows: Rows of the page.
+        state_buffers: Buffers that ``load`` needs before the first ``plan``.
+    """
+
+    num_rows: int
+    state_buffers: tuple[int, ...]
+
+    def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
+        """Takes the contents of ``state_buffers``.
+
+        Raises:
+            CorruptFileError: They contradict the format.
+        """
+
+    def plan(self, rows: RowRanges) -> PagePlan:
+        """Which bytes hold the rows; the ranges must not be empty."""
+
+    def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
+        """The rows of a plan.
+
+        Raises:
+            CorruptFileError: The bytes contradict the format.
+        """
+
+
+def select_all(count: int) -> slice:
+    """A selection that keeps everything."""
+    return slice(0, count)
+
+
+def select_ranges(ranges: RowRanges) -> Selection:
+    """A slice for one range, positions for many."""
+    if ranges.is_single:
+        return slice(ranges.start, ranges.end)
+    return ranges.to_positions()
+
+
+def select_rows(
+    rows_start: NDArray[np.int64], rows_end: NDArray[np.int64], visible: LevelArray | None
+) -> tuple[Selection, Selection]:
+    """Entries and slots of rows.
+
+    Args:
+        rows_start: First entry of each wanted range of rows, ascending.
+        rows_end: One past the last entry of each range.
+        visible: Which entries have a slot, as booleans; None for all.
+    """
+    entries = select_ranges(RowRanges(rows_start, rows_end))
+    if visible is None:
+        return entries, entries
+    if isinstance(entries, slice):
+        before = int(np.count_nonzero(visible[: entries.start]))
+        count = int(np.count_nonzero(visible[entries]))
+        return entries, slice(before, before + count)
+    slot_of_entry = np.cumsum(visible) - 1
+    return entries, slot_of_entry[entries[visible[entries]]]

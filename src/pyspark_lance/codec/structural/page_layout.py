@@ -1,0 +1,61 @@
+"""Which decoder reads a page, by its layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from google.protobuf.message import DecodeError
+
+from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.structural.all_null import ConstantPage
+from pyspark_lance.codec.structural.blob import BlobPage
+from pyspark_lance.codec.structural.full_zip import FullZipPage
+from pyspark_lance.codec.structural.mini_block import MiniBlockPage
+from pyspark_lance.codec.structural.page_decoder import PageDecoder
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.proto import encodings_v2_1_pb2
+
+
+def parse_page_layout(encoding: bytes) -> encodings_v2_1_pb2.PageLayout:
+    """The description of a page.
+
+    Raises:
+        CorruptFileError: The bytes are no such message.
+    """
+    try:
+        return encodings_v2_1_pb2.PageLayout.FromString(encoding)
+    except DecodeError as error:
+        raise CorruptFileError("the description of a page is not readable") from error
+
+
+def make_page_decoder(
+    layout: encodings_v2_1_pb2.PageLayout,
+    *,
+    num_rows: int,
+    slots_per_row: int,
+    buffer_sizes: Sequence[int],
+) -> PageDecoder:
+    """The decoder for a page.
+
+    Args:
+        layout: The page's description.
+        num_rows: Rows of the page.
+        slots_per_row: Value slots per row if there are no lists: more than one below fixed-size
+            lists of structs.
+        buffer_sizes: Bytes of each buffer of the page.
+
+    Raises:
+        CorruptFileError: The description contradicts itself.
+        UnsupportedFeatureError: It names a layout or an encoding that is not implemented.
+    """
+    kind = layout.WhichOneof("layout")
+    if kind == "mini_block_layout":
+        return MiniBlockPage(layout.mini_block_layout, num_rows, slots_per_row, buffer_sizes)
+    if kind == "full_zip_layout":
+        return FullZipPage(layout.full_zip_layout, num_rows, slots_per_row, buffer_sizes)
+    if kind == "constant_layout":
+        return ConstantPage(layout.constant_layout, num_rows, slots_per_row, buffer_sizes)
+    if kind == "blob_layout":
+        return BlobPage(layout.blob_layout, num_rows, slots_per_row, buffer_sizes)
+    require(kind is not None, "the page has no layout, or one of an unknown kind")
+    return unsupported(f"page layout {kind}")

@@ -1,0 +1,377 @@
+"""DataFileReader: rows of one .lance file as Arrow batches.
+
+Columns are decoded in windows of some MiB, which is where numpy and Arrow are at their best; the
+batches handed out are slices of a window. While a window is decoded the bytes of the next one are
+fetched, unless the file is memory mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.array_assembly import BatchTooLargeError, concat_arrays
+from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.datafile.field_reader import FieldReader
+from pyspark_lance.datafile.file_metadata import FileMetadata
+from pyspark_lance.datafile.open_file import OpenFile
+from pyspark_lance.datafile.v2_0_field_reader import make_v2_0_field_reader, v2_0_columns
+from pyspark_lance.datafile.v2_1_field_reader import (
+    V21FieldReader,
+    make_v2_1_field_reader,
+    v2_1_columns,
+)
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.object_store import Buffer, ObjectStore
+
+BATCH_ROWS = 65_536
+BATCH_BYTES = 16 * 1024 * 1024
+MAX_WINDOW_ROWS = 1 << 22
+# Arrays of fewer rows on average are joined: batches are cut where any column's arrays end.
+_MIN_ARRAY_ROWS = 1 << 14
+_Columns: TypeAlias = list[list[pa.Array]]
+
+
+class DataFileReader:
+    """Reads rows of one file.
+
+    A reader keeps what it learned of the file's pages, so one reader should serve many reads. It
+    must not be used by two threads at once.
+
+    Args:
+        file: The open file.
+    """
+
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
+        self._readers: dict[int, tuple[Field, dict[int, int], FieldReader]] = {}
+
+    @classmethod
+    def open(
+        cls, store: ObjectStore, path: str, *, size_bytes: int | None = None
+    ) -> DataFileReader:
+        """Reads the file's metadata, normally with one request.
+
+        Args:
+            store: Where the file is.
+            path: Path of the file in the store.
+            size_bytes: Its length according to the manifest, if that is known; checked.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            CorruptFileError: The bytes contradict the format.
+            UnsupportedFeatureError: The file is not of version 2.0, 2.1 or 2.2.
+        """
+        return cls(OpenFile(store, path, FileMetadata.load(store, path, size_bytes)))
+
+    @property
+    def version(self) -> str:
+        """``2.0``, ``2.1`` or ``2.2``."""
+        return self._file.metadata.version
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the file."""
+        return self._file.metadata.num_rows
+
+    @property
+    def num_columns(self) -> int:
+        """Physical columns of the file."""
+        return self._file.metadata.num_columns
+
+    @property
+    def schema(self) -> LanceSchema:
+        """The embedded schema; stale when the table's schema has changed since."""
+        return self._file.metadata.schema
+
+    def embedded_columns(self) -> dict[int, int]:
+        """Field id -> column of the embedded schema, for a file that no manifest describes."""
+        find_columns = v2_0_columns if self.version == "2.0" else v2_1_columns
+        return find_columns(self._file, self.schema.fields)
+
+    def read_batches(
+        self,
+        fields: Sequence[Field],
+        column_of: Mapping[int, int],
+        *,
+        ranges: Sequence[tuple[int, int]] | None = None,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the ranges, in order, in batches of bounded size.
+
+        Args:
+            fields: Wanted fields or parts of them; all they hold must be stored in this file.
+            column_of: Field id -> column, from the manifest.
+            ranges: Ascending, disjoint ranges of rows; None for all.
+            batch_rows: At most so many rows per batch.
+            batch_bytes: Roughly so many decoded bytes are held at a time.
+
+        Raises:
+            CorruptFileError: The bytes contradict the format.
+            UnsupportedFeatureError: An encoding or a type that is not implemented.
+            InvalidInputError: A range is not inside of the file.
+        """
+        wanted = self._check_ranges([(0, self.num_rows)] if ranges is None else ranges)
+        readers = self._field_readers(fields, column_of)
+        schema = pa.schema([field.to_arrow() for field in fields])
+        windows = _Windows(wanted, self._row_bytes(readers), batch_bytes)
+        for rows, columns in self._read_windows(readers, windows):
+            yield from _make_batches(schema, columns, rows.num_rows, batch_rows)
+
+    def read(
+        self, fields: Sequence[Field], column_of: Mapping[int, int], start: int, end: int
+    ) -> pa.RecordBatch:
+        """The rows ``start`` to ``end`` as one batch.
+
+        Raises:
+            CorruptFileError: The bytes contradict the format.
+            UnsupportedFeatureError: An encoding or a type that is not implemented, or more than
+                2 GiB of strings in a column.
+            InvalidInputError: The range is not inside of the file.
+        """
+        rows = self._check_ranges([(start, end)])
+        return self._read_one(fields, column_of, rows)
+
+    def take(
+        self, fields: Sequence[Field], column_of: Mapping[int, int], offsets: NDArray[np.integer]
+    ) -> pa.RecordBatch:
+        """The rows at ``offsets``, in that order; offsets may repeat.
+
+        Raises:
+            CorruptFileError: The bytes contradict the format.
+            UnsupportedFeatureError: An encoding or a type that is not implemented.
+            InvalidInputError: An offset is not inside of the file.
+        """
+        positions = np.asarray(offsets).astype(np.int64)
+        if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < self.num_rows:
+            raise InvalidInputError(
+                f"offsets {positions.min()} to {positions.max()} of a file of {self.num_rows} rows",
+                where=self._file.path,
+            )
+        ascending = bool((positions[1:] > positions[:-1]).all())
+        if ascending:
+            return self._read_one(fields, column_of, RowRanges.of_offsets(positions))
+        unique, places = np.unique(positions, return_inverse=True)
+        batch = self._read_one(fields, column_of, RowRanges.of_offsets(unique))
+        indices = pa.array(places)
+        columns = [pc.take(column, indices, boundscheck=False) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def average_row_bytes(self, fields: Sequence[Field], column_of: Mapping[int, int]) -> int:
+        """Estimate of the decoded size of one row of ``fields``, at least 1."""
+        return self._row_bytes(self._field_readers(fields, column_of))
+
+    def _row_bytes(self, readers: Sequence[FieldReader]) -> int:
+        return max(1, sum(reader.average_row_bytes() for reader in readers))
+
+    def _check_ranges(self, ranges: Sequence[tuple[int, int]]) -> RowRanges:
+        """The ranges without empty ones; neighbours are joined."""
+        bounds = np.array([r for r in ranges if r[0] != r[1]], np.int64).reshape(-1, 2)
+        starts, ends = bounds[:, 0], bounds[:, 1]
+        inside = not len(bounds) or (starts[0] >= 0 and ends[-1] <= self.num_rows)
+        ascending = bool((starts < ends).all()) and bool((starts[1:] >= ends[:-1]).all())
+        if not (inside and ascending):
+            raise InvalidInputError(
+                f"row ranges must ascend inside of the file's {self.num_rows} rows: "
+                f"{list(ranges)[:5]}",
+                where=self._file.path,
+            )
+        borders = starts[1:] != ends[:-1]
+        return RowRanges(
+            np.concatenate((starts[:1], starts[1:][borders])),
+            np.concatenate((ends[:-1][borders], ends[-1:])),
+        )
+
+    def _field_readers(
+        self, fields: Sequence[Field], column_of: Mapping[int, int]
+    ) -> list[FieldReader]:
+        return [self._field_reader(field, column_of) for field in fields]
+
+    def _field_reader(self, field: Field, column_of: Mapping[int, int]) -> FieldReader:
+        """A reader is kept as long as the same field object is asked for."""
+        columns = {
+            part.id: column_of[part.id] for part in field.walk() if column_of.get(part.id, -1) >= 0
+        }
+        known = self._readers.get(id(field))
+        if known is not None and known[0] is field and known[1] == columns:
+            return known[2]
+        make = make_v2_0_field_reader if self.version == "2.0" else make_v2_1_field_reader
+        reader = make(self._file, field, columns)
+        self._readers[id(field)] = (field, columns, reader)
+        return reader
+
+    def _read_one(
+        self, fields: Sequence[Field], column_of: Mapping[int, int], rows: RowRanges
+    ) -> pa.RecordBatch:
+        """All rows in one batch."""
+        readers = self._field_readers(fields, column_of)
+        schema = pa.schema([field.to_arrow() for field in fields])
+        if not len(rows.starts):
+            return schema.empty_table().to_batches()[0] if fields else _empty_batch(0)
+        if not fields:
+            return _empty_batch(rows.num_rows)
+        self._prefetch(readers, rows)
+        try:
+            columns = [concat_arrays(_read_arrays(reader, rows)) for reader in readers]
+        except BatchTooLargeError as error:
+            raise UnsupportedFeatureError(
+                f"{rows.num_rows} rows hold more than 2 GiB of strings in one column",
+                where=self._file.path,
+                hint="read fewer rows at a time",
+            ) from error
+        finally:
+            self._file.keep([], [])
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _read_windows(
+        self, readers: Sequence[FieldReader], windows: _Windows
+    ) -> Iterator[tuple[RowRanges, _Columns]]:
+        """Window after window; the next one's bytes are fetched while one is decoded."""
+        if isinstance(self._file.store, LocalStore) or not readers:
+            while (rows := windows.next_rows()) is not None:
+                yield from self._decode_window(readers, rows, windows)
+            return
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            current = self._start_fetch(executor, readers, windows.next_rows())
+            try:
+                while current is not None:
+                    following = self._start_fetch(executor, readers, windows.next_rows())
+                    rows, ranges, future = current
+                    self._file.keep(ranges, future.result())
+                    yield from self._decode_window(readers, rows, windows)
+                    current = following
+            finally:
+                self._file.keep([], [])
+
+    def _start_fetch(
+        self,
+        executor: ThreadPoolExecutor,
+        readers: Sequence[FieldReader],
+        rows: RowRanges | None,
+    ) -> tuple[RowRanges, list[ByteRange], Future[list[Buffer]]] | None:
+        if rows is None:
+            return None
+        ranges = self._window_ranges(readers, rows)
+        return rows, ranges, executor.submit(self._file.store.get_ranges, self._file.path, ranges)
+
+    def _prefetch(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:
+        """One bulk request for all columns; a memory-mapped file needs none."""
+        if isinstance(self._file.store, LocalStore) or len(readers) < 2:
+            return
+        ranges = self._window_ranges(readers, rows)
+        self._file.keep(ranges, self._file.store.get_ranges(self._file.path, ranges))
+
+    def _window_ranges(self, readers: Sequence[FieldReader], rows: RowRanges) -> list[ByteRange]:
+        """What all columns need, after one request for what they need to know that."""
+        v2_1 = [reader for reader in readers if isinstance(reader, V21FieldReader)]
+        states = [place for reader in v2_1 for place in reader.state_ranges(rows)]
+        if states:
+            self._file.keep(states, self._file.store.get_ranges(self._file.path, states))
+        ranges: list[ByteRange] = []
+        for reader in readers:
+            if isinstance(reader, V21FieldReader):
+                ranges += reader.row_byte_ranges(rows)
+            else:
+                for start, end in zip(rows.starts.tolist(), rows.ends.tolist(), strict=True):
+                    ranges += reader.byte_ranges(start, end)
+        return ranges
+
+    def _decode_window(
+        self, readers: Sequence[FieldReader], rows: RowRanges, windows: _Windows
+    ) -> Iterator[tuple[RowRanges, _Columns]]:
+        """One window, or its halves if it holds more strings than an array can."""
+        try:
+            columns = [_read_arrays(reader, rows) for reader in readers]
+        except BatchTooLargeError as error:
+            if rows.num_rows == 1:
+                raise UnsupportedFeatureError(
+                    f"row {rows.start} holds more than 2 GiB of strings in one column",
+                    where=self._file.path,
+                ) from error
+            for half in _halves(rows):
+                yield from self._decode_window(readers, half, windows)
+            return
+        windows.observe(rows.num_rows, sum(a.nbytes for column in columns for a in column))
+        yield rows, columns
+
+
+class _Windows:
+    """Cuts the wanted rows into windows of about ``window_bytes``, by what was seen before."""
+
+    def __init__(self, rows: RowRanges, row_bytes: int, window_bytes: int) -> None:
+        self._rows = rows
+        self._done = 0  # rows handed out
+        self._total = rows.num_rows if len(rows.starts) else 0
+        self._before = np.cumsum(rows.ends - rows.starts) - (rows.ends - rows.starts)
+        self._window_bytes = window_bytes
+        # An estimate: the first window is a quarter of what it allows.
+        self._row_bytes = 4.0 * row_bytes
+
+    def next_rows(self) -> RowRanges | None:
+        """The next window, None after the last."""
+        if self._done >= self._total:
+            return None
+        count = int(self._window_bytes / max(self._row_bytes, 0.01))
+        count = min(max(count, 1), MAX_WINDOW_ROWS)
+        begin, end = self._done, min(self._done + count, self._total)
+        self._done = end
+        counts = self._rows.ends - self._rows.starts
+        first = np.clip(begin - self._before, 0, counts)
+        last = np.clip(end - self._before, 0, counts)
+        kept = first < last
+        starts = self._rows.starts[kept]
+        return RowRanges(starts + first[kept], starts + last[kept])
+
+    def observe(self, num_rows: int, num_bytes: int) -> None:
+        """Takes the size of a decoded window as the best guess for the next ones."""
+        self._row_bytes = max(num_bytes / num_rows, 0.01)
+
+
+def _read_arrays(reader: FieldReader, rows: RowRanges) -> list[pa.Array]:
+    """The rows of one field, in a few arrays."""
+    if isinstance(reader, V21FieldReader):
+        arrays = reader.read_arrays(rows)
+    else:
+        borders = zip(rows.starts.tolist(), rows.ends.tolist(), strict=True)
+        arrays = [reader.read(start, end) for start, end in borders]
+    if len(arrays) > 1 and rows.num_rows < len(arrays) * _MIN_ARRAY_ROWS:
+        return [concat_arrays(arrays)]
+    return arrays
+
+
+def _halves(rows: RowRanges) -> tuple[RowRanges, RowRanges]:
+    positions = rows.to_positions()
+    middle = len(positions) // 2
+    return RowRanges.of_offsets(positions[:middle]), RowRanges.of_offsets(positions[middle:])
+
+
+def _make_batches(
+    schema: pa.Schema, columns: _Columns, num_rows: int, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Slices of a window; cut where an array of any column ends, so that nothing is copied."""
+    if not columns:
+        for start in range(0, num_rows, batch_rows):
+            yield _empty_batch(min(batch_rows, num_rows - start))
+        return
+    chunked = [
+        pa.chunked_array(arrays, type=field.type)
+        for arrays, field in zip(columns, schema, strict=True)
+    ]
+    yield from pa.Table.from_arrays(chunked, schema=schema).to_batches(max_chunksize=batch_rows)
+
+
+def _empty_batch(num_rows: int) -> pa.RecordBatch:
+    """Rows without columns."""
+    rows = pa.Array.from_buffers(pa.struct([]), num_rows, [None])
+    return pa.RecordBatch.from_struct_array(rows)
