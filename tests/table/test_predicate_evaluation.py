@@ -1,5 +1,7 @@
 """Answers to conditions on batches: Spark's rules, stored types, errors only where they matter."""
 
+# ruff: noqa: E501 - tables of cases read better with one case per line
+
 import datetime as dt
 import pickle
 from decimal import Decimal
@@ -41,6 +43,11 @@ def answers(text, **columns):
 )
 def test_nan_is_the_greatest_and_minus_zero_is_zero(kind, text, expected):
     assert answers(text, x=pa.array([0.0, -0.0, NAN, 2.0, None]).cast(kind)) == expected
+
+
+def test_the_sign_of_nan_does_not_matter():
+    assert answers("-x IN (double('NaN'), 1)", x=[NAN, 1.0]) == [True, False]
+    assert answers("-x = double('NaN')", x=[NAN, 1.0]) == [True, False]
 
 
 def test_float_is_compared_with_a_double_as_a_double():

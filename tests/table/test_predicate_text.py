@@ -237,8 +237,43 @@ def test_long_chains_and_lists_are_fast():
     st.text(alphabet="idflagNxst.'\"`()=<>!-+*/%, 0159eLBD:\\", max_size=40)
     | st.lists(
         st.sampled_from(
-            "id flag Name x ( ) = < NOT AND OR IN BETWEEN IS NULL LIKE 'a' 1 2.5 , CAST AS int + -"
-            " / TRUE :: || abs DATE '2020-01-01' . day <=>".split()
+            [
+                "id",
+                "flag",
+                "Name",
+                "x",
+                "(",
+                ")",
+                "=",
+                "<",
+                "NOT",
+                "AND",
+                "OR",
+                "IN",
+                "BETWEEN",
+                "IS",
+                "NULL",
+                "LIKE",
+                "'a'",
+                "1",
+                "2.5",
+                ",",
+                "CAST",
+                "AS",
+                "int",
+                "+",
+                "-",
+                "/",
+                "TRUE",
+                "::",
+                "||",
+                "abs",
+                "DATE",
+                "'2020-01-01'",
+                ".",
+                "day",
+                "<=>",
+            ]
         ),
         max_size=12,
     ).map(" ".join)

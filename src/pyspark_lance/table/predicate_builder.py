@@ -111,10 +111,16 @@ def _to_common(
     return cast(left, kind, time_zone), cast(right, kind, time_zone)
 
 
-def membership(value: Expression, items: Sequence[Expression], time_zone: str = "UTC") -> Predicate:
-    """``value IN (items…)``; the items may be expressions."""
+def membership(
+    value: Expression,
+    items: Sequence[Expression],
+    constants: pa.Array | None = None,
+    time_zone: str = "UTC",
+) -> Predicate:
+    """``value IN (items…, constants…)``; the items may be expressions."""
     kind: pa.DataType = value.type
-    for other in dict.fromkeys(item.type for item in items):
+    types = [item.type for item in items] + ([] if constants is None else [constants.type])
+    for other in dict.fromkeys(types):
         wider = common_type(kind, other)
         if wider is None or not is_comparable(wider):
             raise InvalidInputError(
@@ -124,10 +130,13 @@ def membership(value: Expression, items: Sequence[Expression], time_zone: str = 
     if pa.types.is_null(kind) or _is_null_literal(value):
         return UNKNOWN
     value = cast(value, kind, time_zone)
-    constants = [item for item in items if isinstance(item, Literal)]
+    listed = [item for item in items if isinstance(item, Literal)]
+    arrays = [] if constants is None else [cast_array(constants, kind, time_zone)]
+    if listed:
+        arrays.append(_constants(listed, kind, time_zone))
     terms: list[Predicate] = []
-    if constants:
-        values = _constants(constants, kind, time_zone)
+    if arrays:
+        values = pa.concat_arrays(arrays)
         known = values.drop_null()
         terms.append(fold(In(value, known, has_null=len(known) < len(values))))
     terms += [
@@ -155,8 +164,20 @@ _BEYOND_PYTHON = (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa
 
 
 def is_null(value: Expression) -> Predicate:
-    """``value IS NULL``."""
-    return fold(IsNull(value))
+    """``value IS NULL``; decided at once for what is never NULL, as Spark's optimizer does."""
+    return FALSE if _never_null(value) else fold(IsNull(value))
+
+
+def _never_null(value: Expression) -> bool:
+    match value:
+        case IsNull() | IsNaN() | Comparison("<=>"):
+            return True
+        case Not(term):
+            return _never_null(term)
+        case And(terms) | Or(terms):
+            return all(_never_null(term) for term in terms)
+        case _:
+            return False
 
 
 def is_nan(value: Expression) -> Predicate:

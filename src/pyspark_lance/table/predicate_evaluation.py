@@ -218,6 +218,9 @@ def _in(node: In, rows: _Rows) -> _Values:
         zero = pa.scalar(0, wanted.type)
         values, wanted = pc.add(values, zero), pc.add(wanted, zero)
     found = pc.is_in(_on_arrays(values), value_set=wanted, skip_nulls=True)
+    if pa.types.is_floating(wanted.type) and _nan(wanted) is not None:
+        # It also tells NaN from -NaN, which is what -x makes of it.
+        found = pc.or_(found, pc.is_nan(_on_arrays(values)).fill_null(False))
     known = pc.is_valid(_on_arrays(values))
     if node.has_null:
         known = pc.and_(known, found)

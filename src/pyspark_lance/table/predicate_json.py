@@ -74,7 +74,7 @@ class _Reader:
                 case {"op": str(name), "args": [*arguments]}:
                     given = [self.expression(one, depth + 1) for one in arguments]
                     return self._operation(name.upper(), given, node)
-        except (TypeError, ValueError, pa.ArrowException) as error:
+        except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
             if isinstance(error, LanceError):
                 raise
             raise InvalidInputError(
@@ -89,7 +89,7 @@ class _Reader:
         if name in ("+", "-", "*", "/", "%") and len(given) == 2:
             return values.arithmetic(name, given[0], given[1])
         if name == "IN" and given:
-            return build.membership(given[0], given[1:], zone) if given[1:] else FALSE
+            return build.membership(given[0], given[1:], None, zone) if given[1:] else FALSE
         if name in ("LIKE", "ILIKE", "RLIKE") and len(given) == 1:
             return _pattern(name, given[0], node)
         known = _OPERATIONS.get(name)

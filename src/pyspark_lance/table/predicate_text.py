@@ -236,7 +236,7 @@ class _Parser:
                 return value
             self._at += 1
             if word == "IN":
-                result = build.membership(value, self._list(), self._time_zone)
+                result = self._membership(value)
             elif word == "BETWEEN":
                 result = self._between(value)
             else:
@@ -294,26 +294,34 @@ class _Parser:
                 return value
         raise self._error("the pattern must be a string literal")
 
+    def _membership(self, value: Expression) -> Expression:
+        if self._token.kind == "integers":
+            numbers = [int(text) for text in self._next().text.strip()[1:-1].split(",")]
+            return build.membership(value, [], values.integer_array(numbers), self._time_zone)
+        texts = self._list_of_texts()
+        if texts is not None:
+            return build.membership(value, [], pa.array(texts, STRING), self._time_zone)
+        return build.membership(value, self._list(), None, self._time_zone)
+
+    def _list_of_texts(self) -> list[str] | None:
+        """A whole list of plain strings, which may be very long; None for any other."""
+        tokens, at = self._tokens, self._at
+        texts: list[str] = []
+        while tokens[at].text == ("," if texts else "(") and tokens[at + 1].kind == "string":
+            texts.append(tokens[at + 1].text)
+            at += 2
+        if not texts or tokens[at].text != ")":
+            return None
+        self._at = at + 1
+        return [string_value(text) for text in texts]
+
     def _list(self) -> list[Expression]:
         self._expect("(")
-        items = [self._item()]
+        items = [self._disjunction()]
         while self._take(","):
-            items.append(self._item())
+            items.append(self._disjunction())
         self._expect(")")
         return items
-
-    def _item(self) -> Expression:
-        """One value of a list; plain constants by a short cut, for lists of any length."""
-        token, following = self._token, self._tokens[self._at + 1 : self._at + 2]
-        if following and following[0].text in (",", ")"):
-            if token.kind == "number":
-                with self._placed():
-                    self._at += 1
-                    return number_literal(token.text)
-            if token.kind == "string":
-                self._at += 1
-                return values.literal(string_value(token.text), STRING)
-        return self._disjunction()
 
     # Values.
 

@@ -21,7 +21,8 @@ class Token:
     """A piece of the text.
 
     Attributes:
-        kind: ``word``, ``quoted`` (in backquotes), ``string``, ``number``, ``operator``, ``end``.
+        kind: ``word``, ``quoted`` (in backquotes), ``string``, ``number``, ``operator``, ``end``,
+            or ``integers``: a whole list of plain integers behind IN, which may be very long.
         text: As it was written; of a word in a condition without its case (see ``upper``).
         position: Index of its first character.
     """
@@ -37,7 +38,8 @@ class Token:
 
 
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|--[^\n]*|/\*.*?\*/)
+    r"""(?P<integers>(?<=\bin)\s*\(\s*-?\d{1,38}(?:\s*,\s*-?\d{1,38})*+\s*\))
+      | (?P<space>\s+|--[^\n]*|/\*.*?\*/)
       | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
       | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[bB][dD]|[lLsSyYfFdD])?(?!\w))
       | (?P<word>[^\W\d]\w*)
@@ -45,7 +47,7 @@ _TOKEN = re.compile(
       | (?P<operator><=>|<>|!=|<=|>=|==|\|\||::|[-+*/%(),.=<>!])
       | (?P<bad>.)
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 
 

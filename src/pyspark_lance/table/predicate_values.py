@@ -66,6 +66,14 @@ def integer_literal(value: int) -> Literal:
     return decimal_literal(decimal.Decimal(value))
 
 
+def integer_array(numbers: Sequence[int]) -> pa.Array:
+    """Integer constants as one array of the type that holds them all."""
+    low, high = min(numbers), max(numbers)
+    if low >= -(2**63) and high < 2**63:
+        return pa.array(numbers, pa.int32() if low >= -(2**31) and high < 2**31 else pa.int64())
+    return pa.array([decimal.Decimal(number) for number in numbers], pa.decimal128(38, 0))
+
+
 def cast(value: Expression, kind: pa.DataType, time_zone: str = "UTC") -> Expression:
     """``CAST(value AS kind)``, done at once for a constant.
 
