@@ -127,7 +127,7 @@ class _LeafReader:
             with self._pages.errors_of(part.page):
                 wider = self._aligned(part)
                 array = self._pages.ahead(wider).decode(wider.start, wider.end)
-                arrays.append(array[part.start - wider.start :] if wider != part else array)
+                arrays.append(_cut_front(array, part.start - wider.start))
         return concat(arrays, self._data_type)
 
     def average_row_bytes(self) -> int:
@@ -329,6 +329,18 @@ def concat(arrays: list[pa.Array], data_type: pa.DataType) -> pa.Array:
             f"{sum(map(len, arrays))} values of {data_type} do not fit into one array: {error}",
             hint="read fewer rows at a time",
         ) from error
+
+
+def _cut_front(array: pa.Array, count: int) -> pa.Array:
+    """The array without its first values."""
+    if not count:
+        return array
+    data_type = array.type
+    is_vector = pa.types.is_fixed_size_list(data_type)
+    if is_vector and pa.types.is_fixed_size_list(data_type.value_type):
+        # pyarrow 26 takes the wrong rows of nested fixed size lists that have an offset.
+        return pa.concat_arrays([array[count:]])
+    return array[count:]
 
 
 def _stored_field(file: OpenFile, field: Field) -> Field:
