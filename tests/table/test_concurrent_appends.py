@@ -5,29 +5,17 @@ from __future__ import annotations
 import multiprocessing
 
 import lance
-import pyarrow as pa
 import pytest
-
-from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
-from pyspark_lance.table.write_fragments import write_fragments
+from table_access import append
 
 pytestmark = pytest.mark.interop
 
 PROCESSES, APPENDS, ROWS = 8, 25, 3
 
 
-def append(path: str, first: int, rows: int = ROWS, **settings: object) -> int | None:
-    table = pa.table({"id": pa.array(range(first, first + rows), pa.int64())})
-    plan = plan_write(
-        path, {}, table.schema, WriteSettings(**settings), existing=open_existing(path, {})
-    )
-    result = commit_write(plan, write_fragments(plan.request, table.to_batches()))
-    return None if result is None else result.version
-
-
 def append_many(path: str, worker: int) -> None:
     for number in range(APPENDS):
-        append(path, (worker * APPENDS + number) * ROWS, retries=1000, timeout_s=120.0)
+        append(path, (worker * APPENDS + number) * ROWS, ROWS, retries=1000, timeout_s=120.0)
 
 
 def test_eight_processes_appending_25_times_each_make_200_versions(tmp_path):

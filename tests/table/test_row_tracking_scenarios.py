@@ -5,8 +5,7 @@ from __future__ import annotations
 import lance
 import pyarrow as pa
 import pytest
-from test_concurrent_appends import append
-from test_tables_of_pylance import LINEAGE, read_ours
+from table_access import LINEAGE, append, read_ours
 
 from pyspark_lance.table.fragment_pruning import row_id_index
 from pyspark_lance.table.snapshot import Snapshot

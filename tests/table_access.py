@@ -1,0 +1,106 @@
+"""Tables written, changed and read by pylance and by this package, for tests that compare."""
+
+from __future__ import annotations
+
+import lance
+import numpy as np
+import pyarrow as pa
+from random_tables import random_table
+
+from pyspark_lance.table.scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan_task import run
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.table.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
+from pyspark_lance.table.write_fragments import write_fragments
+
+LINEAGE = list(SYSTEM_COLUMNS)
+
+
+def read_ours(path: str, at: VersionSpec = LATEST, **request: object) -> pa.Table:
+    snapshot = Snapshot.open(path, at=at)
+    request.setdefault("system_columns", SYSTEM_COLUMNS)
+    tasks = plan_scan(snapshot, ScanRequest(**request))
+    batches = [batch for task in tasks for batch in run(task)]
+    if batches:
+        return pa.Table.from_batches(batches)
+    fields = [*snapshot.schema.to_arrow(), *(pa.field(n, pa.uint64()) for n in SYSTEM_COLUMNS)]
+    return pa.schema(fields).empty_table()
+
+
+def read_theirs(path: str, version: int | None = None) -> pa.Table:
+    dataset = lance.dataset(path, version=version)
+    names = list(dataset.schema.names)
+    return dataset.scanner(
+        columns=[*names, *LINEAGE], with_row_id=True, with_row_address=True
+    ).to_table()
+
+
+def assert_same_rows(ours: pa.Table, theirs: pa.Table) -> None:
+    """Equal up to the order of rows, by row address; NaN equals NaN."""
+    theirs = theirs.select(ours.column_names)
+    ours, theirs = ours.sort_by("_rowaddr"), theirs.sort_by("_rowaddr")
+    assert ours.num_rows == theirs.num_rows
+    for name in ours.column_names:
+        mine, other = ours[name].combine_chunks(), theirs[name].combine_chunks()
+        assert mine.type == other.type, name
+        if not mine.equals(other):
+            assert repr(mine.to_pylist()) == repr(other.to_pylist()), name
+
+
+def random_history(path: str, seed: int, version: str, *, stable: bool = True) -> None:
+    """Creates a table and changes it in ways that pylance offers."""
+    rng = np.random.default_rng(seed)
+    rows = int(rng.choice([40, 300, 1500]))
+    table = random_table(seed, rows, version)
+    lance.write_dataset(
+        table.slice(0, rows // 2), path, enable_stable_row_ids=stable,
+        data_storage_version=version, max_rows_per_file=int(rng.choice([7, 100, 1000])),
+    )  # fmt: skip
+    lance.write_dataset(table.slice(rows // 2), path, mode="append")
+    for _ in range(int(rng.integers(1, 7))):
+        dataset = lance.dataset(path)
+        some = int(rng.integers(0, rows))
+        match rng.choice(["delete", "update", "merge", "compact", "append", "add", "drop"]):
+            case "delete":
+                dataset.delete(f"id % {int(rng.integers(3, 9))} = 1 AND id < {some}")
+            case "update":
+                dataset.update({"id": "id + 0"}, where=f"id >= {some} AND id < {some + 9}")
+            case "merge":
+                new = dataset.to_table().slice(some // 3, 20)
+                if new.num_rows:
+                    shifted = new.set_column(0, "id", pa.compute.add(new["id"], some % 2 * 10_000))
+                    (
+                        dataset.merge_insert("id")
+                        .when_matched_update_all()
+                        .when_not_matched_insert_all()
+                        .execute(shifted)
+                    )
+            case "compact":
+                dataset.optimize.compact_files(target_rows_per_fragment=int(rng.choice([50, 2000])))
+            case "append":
+                lance.write_dataset(dataset.to_table().slice(0, 11), path, mode="append")
+            case "add":
+                names = [n for n in ("x", "y", "z") if n not in dataset.schema.names]
+                if names:
+                    dataset.add_columns({names[0]: "id * 2"})
+            case "drop":
+                extra = [n for n in ("x", "c4") if n in dataset.schema.names]
+                if extra:
+                    dataset.drop_columns([extra[0]])
+
+
+def write_table(path: str, table: pa.Table, **settings: object):
+    """One write by this package; None when it made no version."""
+    plan = plan_write(
+        path, {}, table.schema, WriteSettings(**settings), existing=open_existing(path, {})
+    )
+    return commit_write(plan, write_fragments(plan.request, table.to_batches()))
+
+
+def append(path: str, first: int, rows: int = 3, **settings: object) -> int | None:
+    """Appends rows with the ids ``first`` and following; returns the version."""
+    table = pa.table({"id": pa.array(range(first, first + rows), pa.int64())})
+    result = write_table(path, table, **settings)
+    return None if result is None else result.version
