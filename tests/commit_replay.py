@@ -15,7 +15,7 @@ from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import indices_from_section
 from pyspark_lance.format.manifest import Manifest
-from pyspark_lance.format.operation import Restore, Rewrite
+from pyspark_lance.format.operation import Overwrite, Restore, Rewrite
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
@@ -55,6 +55,19 @@ def latest_pylance_version(root: str | Path) -> int:
     return max(2**64 - 1 - int(n[:20]) if len(n) == 29 else int(n.split(".")[0]) for n in names)
 
 
+def question(version: PylanceVersion) -> Transaction:
+    """The transaction that pylance committed, as we are to commit it."""
+    operation = version.transaction.operation
+    if isinstance(operation, Rewrite):
+        # Coverage is dropped instead of remapped, so remapped indices are no question for us.
+        operation = replace(operation, rewritten_indices=())
+    if isinstance(operation, Overwrite):
+        # pylance leaves the schema metadata out of its transactions.
+        metadata = version.state.manifest.schema.metadata
+        operation = replace(operation, schema=replace(operation.schema, metadata=metadata))
+    return replace(version.transaction, operation=operation)
+
+
 def replay(root: str | Path, version: int) -> tuple[TableState, TableState]:
     """Ours and theirs of one version: what next_manifest makes of the one before, and what is."""
     theirs = read_pylance_version(root, version)
@@ -63,13 +76,10 @@ def replay(root: str | Path, version: int) -> tuple[TableState, TableState]:
     restored = None
     if isinstance(operation, Restore):
         restored = read_pylance_version(root, operation.version).state
-    if isinstance(operation, Rewrite):
-        # Coverage is dropped instead of remapped, so remapped indices are no question for us.
-        operation = replace(operation, rewritten_indices=())
     manifest = theirs.state.manifest
     ours = next_manifest(
         current,
-        replace(theirs.transaction, operation=operation),
+        question(theirs),
         now_ns=manifest.timestamp_ns,
         restored=restored,
         create=CreateOptions(
@@ -125,8 +135,10 @@ def compared(state: TableState) -> dict[str, object]:
 def check_replay(root: str | Path, version: int) -> TableState:
     """Asserts that ours equals theirs, and that our indices claim nothing theirs do not."""
     ours, theirs = replay(root, version)
-    assert compared(ours) == compared(theirs)
+    mine, expected = compared(ours), compared(theirs)
+    differing = {key: (mine[key], expected[key]) for key in mine if mine[key] != expected[key]}
     operation = read_pylance_version(root, version).transaction.operation
+    assert not differing, (type(operation).__name__, differing)
     by_uuid = {index.uuid: index for index in theirs.indices}
     if not isinstance(operation, Rewrite):
         assert {index.uuid for index in ours.indices} == by_uuid.keys()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -228,13 +228,14 @@ def _merge(draft: Draft, operation: Merge) -> None:
                 fragment = updated_everywhere(fragment, draft.version)
         if fragment != old:
             draft.put(fragment)
-    _set_schema(draft, operation.schema)
+    # Lance writes no schema metadata into a Merge, and means those of the table.
+    _set_schema(draft, operation.schema, operation.schema.metadata or draft.schema.metadata)
     draft.indices = without_changed_values(draft.indices, changed)
 
 
 def _project(draft: Draft, operation: Project) -> None:
     """A schema over the same files; files of which no column is left go."""
-    _set_schema(draft, operation.schema)
+    _set_schema(draft, operation.schema, draft.schema.metadata)
     present = {field.id for field in draft.schema.walk()}
     # Most tables have few distinct field lists, so each is looked at once.
     needed: dict[tuple[int, ...], bool] = {}
@@ -250,8 +251,8 @@ def _project(draft: Draft, operation: Project) -> None:
             draft.put(replace(fragment, files=files))
 
 
-def _set_schema(draft: Draft, schema: LanceSchema) -> None:
-    draft.schema = schema
+def _set_schema(draft: Draft, schema: LanceSchema, metadata: Mapping[str, bytes]) -> None:
+    draft.schema = replace(schema, metadata=metadata)
     draft.indices = without_vanished_fields(draft.indices, (field.id for field in schema.walk()))
 
 
