@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.arrow_extension import BLOB_V2
 from pyspark_lance.format.logical_type import EXTENSION_NAME_KEY, arrow_type_of
 from pyspark_lance.proto import schema_pb2
@@ -73,7 +74,10 @@ class Field:
             metadata[EXTENSION_NAME_KEY] = self.extension_name.encode()
         children = [child.to_arrow() for child in self.children]
         data_type = arrow_type_of(self.logical_type, children)
-        return pa.field(self.name, data_type, self.nullable, metadata or None)
+        try:
+            return pa.field(self.name, data_type, self.nullable, metadata or None)
+        except ValueError as error:  # nulls that must not be null
+            raise CorruptFileError(f"field {self.name!r}: {error}") from error
 
     def walk(self) -> Iterator[Field]:
         """This field and everything below, parents first."""

@@ -1,0 +1,118 @@
+import glob
+import struct
+
+import pytest
+
+from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
+from pyspark_lance.format.feature_flags import (
+    check_consistent,
+    check_readable,
+    check_writable,
+    compute_flags,
+)
+from pyspark_lance.proto import table_pb2
+
+READABLE = {1, 2, 4, 8, 16, 32, 128, 256, 1024, 2048}
+WRITABLE = READABLE - {1024, 2048}
+
+
+def accepts(check, *arguments):
+    try:
+        check(*arguments)
+    except UnsupportedFeatureError:
+        return False
+    return True
+
+
+def test_exactly_the_implemented_reader_flags_are_accepted():
+    assert {1 << bit for bit in range(64) if accepts(check_readable, 1 << bit)} == READABLE
+    check_readable(sum(READABLE))
+
+
+@pytest.mark.parametrize("words", [lambda f: (f, 0), lambda f: (0, f), lambda f: (f, f)])
+def test_a_writer_refuses_what_it_does_not_implement_in_either_word(words):
+    flags = {1 << bit for bit in range(64)}
+    assert {flag for flag in flags if accepts(check_writable, *words(flag))} == WRITABLE
+
+
+def test_refused_flags_are_named():
+    with pytest.raises(UnsupportedFeatureError, match=r"64 \(data overlay files\), 4096"):
+        check_readable(1 | 64 | 4096)
+
+
+@pytest.mark.parametrize("flag", [256, 1024, 16384, 65536])
+def test_a_paired_flag_in_one_word_is_corruption(flag):
+    for words in ((flag, 0), (0, flag)):
+        with pytest.raises(CorruptFileError, match=str(flag)):
+            check_consistent(*words, None)
+    check_consistent(flag, flag, None)
+
+
+def test_non_reusable_field_ids_come_with_the_highest_id():
+    check_consistent(0, 32768, 0)
+    for words in ((32768, 32768, 3), (0, 32768, None), (0, 0, 3)):
+        with pytest.raises(CorruptFileError, match="32768"):
+            check_consistent(*words)
+
+
+def flags(**changes):
+    state = {
+        "has_deletion_files": False,
+        "stable_row_ids": False,
+        "has_config": False,
+        "has_base_paths": False,
+    }
+    return compute_flags(**(state | changes))
+
+
+def test_flags_follow_the_state_of_the_table():
+    assert flags() == (0, 0)
+    assert flags(has_deletion_files=True) == (1, 1)
+    assert flags(stable_row_ids=True) == (2, 2)
+    assert flags(has_config=True) == (0, 8)
+    assert flags(has_base_paths=True) == (16, 16)
+
+
+def test_flags_of_the_last_version_are_forgotten_but_for_what_is_carried_over():
+    assert flags(previous_reader_flags=0xFFFF, previous_writer_flags=0xFFFF) == (384, 384)
+
+
+@pytest.mark.interop
+def test_pylance_refuses_whatever_is_corrupt_or_unreadable_to_us(tmp_path):
+    import lance
+    import pyarrow as pa
+
+    root = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"a": [1]}), root)
+    (path,) = glob.glob(f"{root}/_versions/*.manifest")
+    with open(path, "rb") as file:
+        original = file.read()
+    position = struct.unpack("<q", original[-16:-8])[0]
+
+    def opens_in_pylance(reader, writer):
+        message = table_pb2.Manifest.FromString(original[position + 4 : -16])
+        message.reader_feature_flags, message.writer_feature_flags = reader, writer
+        body = message.SerializeToString()
+        with open(path, "wb") as file:
+            file.write(original[:position] + struct.pack("<I", len(body)) + body)
+            file.write(struct.pack("<q", position) + original[-8:])
+        try:
+            lance.dataset(root, session=lance.Session()).to_table()
+        except Exception:
+            return False
+        return True
+
+    def opens_here(reader, writer):
+        try:
+            check_consistent(reader, writer, None)
+            check_readable(reader)
+        except LanceError:
+            return False
+        return True
+
+    for bit in range(20):
+        if 1 << bit in (2, 16384):  # "no row ids" is not about flags; managed blobs: pylance only
+            continue
+        for words in ((1 << bit, 0), (0, 1 << bit), (1 << bit, 1 << bit)):
+            # Opening alone makes pylance check the pairs of the writer word as well.
+            assert opens_here(*words) == opens_in_pylance(*words), words

@@ -1,0 +1,277 @@
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.arrow_extension import with_extension_types
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.proto import schema_pb2
+
+leaves = st.sampled_from(
+    [
+        pa.int64(),
+        pa.string(),
+        pa.bool_(),
+        pa.timestamp("us", "UTC"),
+        pa.decimal128(20, 3),
+        pa.list_(pa.float32(), 3),
+        pa.null(),
+        pa.dictionary(pa.int8(), pa.string()),
+    ]
+)
+
+
+def field_of(types):
+    return st.builds(
+        lambda name, data_type, nullable, metadata: pa.field(
+            name, data_type, nullable or data_type == pa.null(), metadata
+        ),
+        st.text(st.characters(codec="utf-8", exclude_characters=".\0"), min_size=1, max_size=4),
+        types,
+        st.booleans(),
+        st.none() | st.dictionaries(st.text(max_size=3), st.text(max_size=3), min_size=1),
+    )
+
+
+def struct_of(types):
+    members = st.lists(field_of(types), max_size=3, unique_by=lambda field: field.name)
+    return members.map(pa.struct)
+
+
+types = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        struct_of(inner),
+        field_of(inner).map(pa.list_),
+        field_of(inner).map(pa.large_list),
+        st.tuples(st.sampled_from([pa.string(), pa.int8()]), inner).map(lambda kv: pa.map_(*kv)),
+        field_of(struct_of(inner)).map(lambda item: pa.list_(item, 2)),
+    ),
+    max_leaves=6,
+)
+schemas = st.lists(field_of(types), max_size=4, unique_by=lambda field: field.name).map(pa.schema)
+
+
+@given(schemas)
+def test_arrow_schemas_come_back_the_same(schema):
+    lance_schema = LanceSchema.from_arrow(schema)
+    assert lance_schema.to_arrow().equals(schema, check_metadata=True)
+    ids = [field.id for field in lance_schema.walk()]
+    assert ids == list(range(len(ids)))
+
+
+@given(schemas, st.integers(0, 100))
+def test_schemas_survive_the_way_through_protobuf(schema, first_id):
+    made = LanceSchema.from_arrow(schema.with_metadata({"k": "v"}), first_id)
+    messages = [
+        schema_pb2.Field.FromString(message.SerializeToString()) for message in made.to_protos()
+    ]
+    assert LanceSchema.from_protos(messages, made.metadata) == made
+
+
+NESTED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("f", pa.struct([("c", pa.list_(pa.int32())), ("d", pa.int32())])),
+        pa.field("m", pa.map_(pa.string(), pa.int8())),
+    ]
+)
+
+
+def test_ids_run_depth_first_and_the_top_level_says_so():
+    messages = LanceSchema.from_arrow(NESTED).to_protos()
+    assert [(m.name, m.id, m.parent_id) for m in messages] == [
+        ("id", 0, -1),
+        ("f", 1, -1),
+        ("c", 2, 1),
+        ("item", 3, 2),
+        ("d", 4, 1),
+        ("m", 5, -1),
+        ("entries", 6, 5),
+        ("key", 7, 6),
+        ("value", 8, 6),
+    ]
+    # -1 takes ten bytes and must be there: absent means "child of field 0".
+    assert b"\x20" + b"\xff" * 9 + b"\x01" in messages[0].SerializeToString()
+
+
+def test_new_fields_can_start_at_any_id():
+    schema = LanceSchema.from_arrow(NESTED, first_id=10)
+    assert [field.id for field in schema.fields] == [10, 11, 15]
+    assert schema.max_field_id == 18
+    assert LanceSchema().max_field_id == -1
+
+
+def test_fields_are_found_by_id_and_by_name():
+    schema = LanceSchema.from_arrow(NESTED)
+    assert schema.field_by_id(3).name == "item"
+    assert schema.field("m").is_map
+    assert schema.select(["m", "id"]).names == ("m", "id")
+    with pytest.raises(InvalidInputError):
+        schema.field_by_id(99)
+    with pytest.raises(InvalidInputError, match="did you mean 'id'"):
+        schema.select(["idd"])
+
+
+def test_kinds_of_fields_are_told_apart():
+    schema = LanceSchema.from_arrow(NESTED)
+    record = schema.field("f")
+    assert record.is_struct
+    assert not record.is_packed
+    assert record.children[0].is_list
+    assert not record.children[0].is_large_list
+    assert record.children[1].is_leaf
+    packed = pa.field(
+        "p", pa.struct([("a", pa.int8())]), metadata={"lance-encoding:packed": "true"}
+    )
+    vector = pa.field("v", pa.list_(pa.float32(), 4))
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    made = LanceSchema.from_arrow(pa.schema([packed, vector, blob]))
+    assert made.field("p").is_packed
+    assert made.field("v").is_fixed_size_list
+    assert made.field("v").is_leaf
+    assert made.field("b").is_blob
+    assert not made.field("b").is_blob_v2
+
+
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        (pa.schema([("a", pa.struct([("b", pa.decimal32(3, 1))]))]), "column 'a.b': .*decimal32"),
+        (pa.schema([("a", pa.list_(pa.month_day_nano_interval()))]), "column 'a.item': .*interval"),
+        (pa.schema([("a", pa.list_(pa.list_(pa.int8()), 2))]), "column 'a': fixed size lists of"),
+        (pa.schema([("a", pa.list_view(pa.int8()))]), "column 'a'"),
+    ],
+)
+def test_refused_types_name_the_column(schema, complaint):
+    with pytest.raises(UnsupportedFeatureError, match=complaint):
+        LanceSchema.from_arrow(schema)
+
+
+def test_types_nested_without_end_are_refused():
+    data_type = pa.int8()
+    for _ in range(80):
+        data_type = pa.list_(data_type)
+    with pytest.raises(UnsupportedFeatureError, match="deeper"):
+        LanceSchema.from_arrow(pa.schema([("a", data_type)]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        (pa.schema([("a", pa.int8()), ("a", pa.int8())]), "'a' occurs twice"),
+        (
+            pa.schema([("s", pa.struct([("a", pa.int8()), ("a", pa.int8())]))]),
+            "'a' occurs twice in 's'",
+        ),
+        (pa.schema([("a.b", pa.int8())]), "dot"),
+        (pa.schema([("_rowid", pa.int8())]), "reserved"),
+        (pa.schema([("_row_created_at_version", pa.uint64())]), "reserved"),
+    ],
+)
+def test_names_that_cannot_be_told_apart_are_refused(schema, complaint):
+    with pytest.raises(InvalidInputError, match=complaint):
+        LanceSchema.from_arrow(schema)
+
+
+def message(field_id, parent_id=-1, logical_type="int32", name="x"):
+    return schema_pb2.Field(id=field_id, parent_id=parent_id, logical_type=logical_type, name=name)
+
+
+@pytest.mark.parametrize(
+    ("messages", "complaint"),
+    [
+        ([message(0), message(0)], "the id 0"),
+        ([message(0, parent_id=5)], "no earlier field"),
+        ([message(0, parent_id=1), message(1)], "no earlier field"),
+        ([message(0, parent_id=0)], "no earlier field"),
+        ([message(i, parent_id=i - 1, logical_type="struct") for i in range(100)], "deeper"),
+    ],
+)
+def test_lists_of_fields_that_are_no_tree_are_refused(messages, complaint):
+    with pytest.raises(CorruptFileError, match=complaint):
+        LanceSchema.from_protos(messages)
+
+
+def test_children_need_not_follow_their_parent_at_once():
+    made = LanceSchema.from_protos(
+        [message(0, logical_type="struct"), message(1, name="b"), message(2, 0, name="a")]
+    )
+    assert [field.id for field in made.walk()] == [0, 2, 1]
+
+
+def test_pseudo_fields_of_blob_columns_are_no_columns():
+    blob = message(0, logical_type="struct", name="b")
+    blob.extension_name = "lance.blob.v2"
+    pseudo = [message(-1, -1, kind, kind) for kind in ("uint8", "uint64", "uint64", "string")]
+    made = LanceSchema.from_protos([blob, *pseudo, message(1)])
+    assert made.names == ("b", "x")
+    assert made.field("b").is_blob_v2
+
+
+def test_a_column_of_unknown_type_is_named_when_its_type_is_asked_for():
+    made = LanceSchema.from_protos([message(0, logical_type="quux", name="q")])
+    with pytest.raises(UnsupportedFeatureError, match="column 'q': .*'quux'"):
+        made.to_arrow()
+
+
+def test_a_null_column_that_must_not_be_null_is_corruption():
+    field = message(0, logical_type="null")
+    with pytest.raises(CorruptFileError, match="non-nullable"):
+        LanceSchema.from_protos([field]).to_arrow()
+
+
+def test_keys_are_mirrored_from_the_metadata():
+    def key_of(metadata):
+        field = LanceSchema.from_arrow(
+            pa.schema([pa.field("k", pa.int8(), False, metadata)])
+        ).fields[0]
+        return (
+            field.unenforced_primary_key,
+            field.unenforced_primary_key_position,
+            field.unenforced_clustering_key_position,
+        )
+
+    primary = "lance-schema:unenforced-primary-key"
+    assert key_of({primary: "Yes"}) == (True, 0, 0)
+    assert key_of({primary: "false"}) == (False, 0, 0)
+    assert key_of({primary: "true", f"{primary}:position": "3"}) == (True, 3, 0)
+    assert key_of({f"{primary}:position": "2"}) == (True, 2, 0)
+    assert key_of({f"{primary}:position": "x"}) == (False, 0, 0)
+    assert key_of({"lance-schema:unenforced-clustering-key:position": "2"}) == (False, 0, 2)
+
+
+def test_extension_types_become_storage_and_metadata_and_back():
+    schema = pa.schema(
+        [
+            ("u", pa.uuid()),
+            ("t", pa.fixed_shape_tensor(pa.float32(), [2, 3])),
+            ("o", pa.opaque(pa.int32(), "a", "b")),
+            ("l", pa.list_(pa.field("item", pa.uuid()))),
+            ("j", pa.json_()),
+        ]
+    )
+    made = LanceSchema.from_arrow(schema)
+    assert made.field("u").extension_name == "arrow.uuid"
+    assert made.field("t").metadata["ARROW:extension:metadata"] == b'{"shape":[2,3]}'
+    assert made.field("j").logical_type == "json"
+    storage = made.to_arrow()
+    assert storage.field("u").type == pa.binary(16)
+    assert storage.field("j").type == pa.large_binary()
+    assert with_extension_types(storage).equals(schema)
+    assert LanceSchema.from_arrow(storage) == made
+
+
+def test_a_list_of_extension_structs_is_a_list_of_structs():
+    storage = pa.struct([("a", pa.int8())])
+    item = pa.field("item", storage, metadata={"ARROW:extension:name": "x.y"})
+    made = LanceSchema.from_arrow(pa.schema([("l", pa.list_(item))]))
+    assert made.fields[0].logical_type == "list.struct"
+    assert made.fields[0].children[0].extension_name == "x.y"
+
+
+def test_a_field_says_its_extension_name_even_without_the_metadata_key():
+    field = Field(0, "u", "fixed_size_binary:16", extension_name="arrow.uuid")
+    assert field.to_arrow().metadata[b"ARROW:extension:name"] == b"arrow.uuid"
