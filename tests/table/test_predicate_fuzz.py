@@ -1,5 +1,7 @@
 """Conditions of any shape and type are answered or refused cleanly, whatever the rows."""
 
+# ruff: noqa: E501 - tables of cases read better with one case per line
+
 from decimal import Decimal
 
 import pyarrow as pa
