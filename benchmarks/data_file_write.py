@@ -62,7 +62,7 @@ def columns(rows: int):
         ),
     )
     yield "strings distinct", names
-    yield "strings of 400 bytes", pa.array(["%0400d" % number for number in range(few)])
+    yield "strings of 400 bytes", pa.array([f"{number:0400}" for number in range(few)])
     items = pa.array(random.integers(0, 1000, int(offsets[-1])).astype(np.int32))
     yield "list<int32>", pa.ListArray.from_arrays(pa.array(offsets), items)
 

@@ -6,14 +6,14 @@ equal bytes and nulls cost little after packing.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-WORDS = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4"), 64: np.dtype("<u8")}
+WORDS: Final[dict[int, Any]] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 def is_variable_width(kind: pa.DataType) -> bool:
@@ -59,8 +59,8 @@ def fixed_width_values(
         content = np.frombuffer(array.buffers()[1], np.uint8)
         content = content[array.offset * width : (array.offset + count) * width]
     if bits in WORDS:
-        values = content.view(WORDS[bits])
-        return values if nulls is None else np.where(nulls, WORDS[bits].type(0), values)
+        values: NDArray[np.unsignedinteger[Any]] = content.view(WORDS[bits])
+        return values if nulls is None else np.where(nulls, values.dtype.type(0), values)
     matrix = content.reshape(count, width)
     if nulls is not None:
         matrix = matrix.copy()
@@ -95,7 +95,9 @@ def variable_width_values(
     if nulls is not None and (np.diff(offsets)[nulls] != 0).any():
         # if_else knows no null slots when its inputs have none.
         empty = pa.scalar("" if pa.types.is_unicode(array.type) else b"", array.type)
-        plain = pa.Array.from_buffers(array.type, count, [None, *array.buffers()[1:]], 0, array.offset)
+        plain = pa.Array.from_buffers(
+            array.type, count, [None, *array.buffers()[1:]], 0, array.offset
+        )
         return variable_width_values(pc.if_else(pa.array(nulls), empty, plain), None)
     content = array.buffers()[2]
     return offsets, np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
@@ -110,4 +112,6 @@ def without_null_items(array: pa.DictionaryArray) -> pa.DictionaryArray:
     moved = np.full(len(items), -1, np.int64)
     moved[kept] = np.arange(len(kept))
     position_of = pa.array(moved, mask=moved < 0).cast(array.indices.type)
-    return pa.DictionaryArray.from_arrays(position_of.take(array.indices), items.take(pa.array(kept)))
+    return pa.DictionaryArray.from_arrays(
+        position_of.take(array.indices), items.take(pa.array(kept))
+    )

@@ -106,6 +106,7 @@ class PageEncoder:
         """The rows as one page, or as several if chunks would become too large."""
         if rows.num_rows == 0:
             return
+        rows = rows.with_all_levels(self.column)
         nulls = rows.null_mask()
         if len(rows.values) == 0 or (nulls is not None and nulls.all()):
             yield encode_all_null(self.column, rows)
@@ -137,7 +138,7 @@ class PageEncoder:
         kind = self.column.type
         if pa.types.is_dictionary(kind):
             array = compact(rows.values)
-            indices = self._integer_chunks(index_values(array, nulls), floating=False)
+            indices = smallest_chunks(index_values(array, nulls), floating=False)
             return self._mini_block(rows, indices, dictionary_block(array.dictionary))
         if is_variable_width(kind):
             return self._encode_variable_width(rows, nulls, wide=wide)
@@ -160,10 +161,10 @@ class PageEncoder:
     ) -> EncodedPage | None:
         offsets, content = variable_width_values(rows.values, nulls)
         plain_bytes = int(offsets[-1] - offsets[0]) + offsets.nbytes
-        if not wide and not self.request.plain:
+        if not wide and not self._as_asked:
             encoded = few_items(rows.values, plain_bytes)
             if encoded is not None and saves_enough(least_bytes(encoded), plain_bytes):
-                indices = self._integer_chunks(index_values(encoded, nulls), floating=False)
+                indices = smallest_chunks(index_values(encoded, nulls), floating=False)
                 return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
         if wide or int(np.diff(offsets).max()) >= WIDE_BYTES:
             encoding = variable(offsets.itemsize * 8)
@@ -179,10 +180,10 @@ class PageEncoder:
         if wide or bits >= WIDE_BYTES * 8:
             matrix = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
             return encode_fixed_full_zip(self.column, rows, matrix, flat(bits))
-        if bits > 64 or bits not in (8, 16, 32, 64):
+        if self._as_asked or bits not in (8, 16, 32, 64):
             plain = flat_chunks(values, bits)
         else:
-            plain = self._integer_chunks(values, floating=pa.types.is_floating(kind))
+            plain = smallest_chunks(values, floating=pa.types.is_floating(kind))
         # Older readers know dictionaries of strings and of 128-bit values only.
         if (bits == 128 or (bits == 64 and self.large_chunks)) and not self._as_asked:
             plain_bytes = _chunk_bytes(plain)
@@ -190,34 +191,11 @@ class PageEncoder:
             least = math.inf if plain.encoding.HasField("rle") else plain_bytes
             encoded = few_items(_as_items(values, bits, nulls), least)
             if encoded is not None:
-                indices = self._integer_chunks(index_values(encoded, nulls), floating=False)
+                indices = smallest_chunks(index_values(encoded, nulls), floating=False)
                 index_bytes = _chunk_bytes(indices)
                 if saves_enough(index_bytes + encoded.dictionary.nbytes, plain_bytes):
                     return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
         return self._mini_block(rows, self._compressed(plain))
-
-    def _integer_chunks(
-        self, values: NDArray[np.unsignedinteger[Any]], *, floating: bool
-    ) -> ValueChunks:
-        """Plain, bit-packed or runs, whichever is clearly smallest."""
-        count, size = len(values), values.itemsize
-        if self._as_asked:
-            return flat_chunks(values, size * 8)
-        smallest = float(values.nbytes)
-        packed = None
-        if count >= _MIN_PACKED_VALUES:
-            blocks = blocks_of(values)
-            widths = bit_widths(blocks)
-            packed_bytes = len(blocks) * size + 128 * int(widths.sum())
-            if packed_bytes < smallest * (_FLOAT_PACKING_GAIN if floating else _PACKING_GAIN):
-                smallest, packed = packed_bytes, (blocks, widths)
-        if _may_have_runs(values):
-            runs_bytes = run_length_bytes(count_runs(values), count, size)
-            if runs_bytes < smallest * _RUNS_GAIN:
-                return run_length_chunks(values)
-        if packed is not None:
-            return bit_packed_chunks(*packed, count)
-        return flat_chunks(values, size * 8)
 
     @property
     def _as_asked(self) -> bool:
@@ -235,6 +213,26 @@ class PageEncoder:
         return encode_mini_block(
             self.column, rows, values, dictionary, large_chunks=self.large_chunks
         )
+
+
+def smallest_chunks(values: NDArray[np.unsignedinteger[Any]], *, floating: bool) -> ValueChunks:
+    """Plain, bit-packed or runs, whichever is clearly smallest."""
+    count, size = len(values), values.itemsize
+    smallest = float(values.nbytes)
+    packed = None
+    if count >= _MIN_PACKED_VALUES:
+        blocks = blocks_of(values)
+        widths = bit_widths(blocks)
+        packed_bytes = len(blocks) * size + 128 * int(widths.sum())
+        if packed_bytes < smallest * (_FLOAT_PACKING_GAIN if floating else _PACKING_GAIN):
+            smallest, packed = packed_bytes, (blocks, widths)
+    if _may_have_runs(values):
+        runs_bytes = run_length_bytes(count_runs(values), count, size)
+        if runs_bytes < smallest * _RUNS_GAIN:
+            return run_length_chunks(values)
+    if packed is not None:
+        return bit_packed_chunks(*packed, count)
+    return flat_chunks(values, size * 8)
 
 
 def _may_have_runs(values: NDArray[np.unsignedinteger[Any]]) -> bool:

@@ -7,6 +7,7 @@ once, by positions in one array, so that equal chunks are copied as one matrix.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +34,7 @@ class Segments:
             source = _rows(self.data, self.starts[:regular], size)
             _rows(out, targets[:regular], size)[...] = source
         # A memoryview slice costs a fifth of a numpy one; pieces are a few kilobytes each.
-        source_view, target_view = memoryview(self.data), memoryview(out)
+        source_view, target_view = self.data.data, out.data
         rest = zip(
             self.starts[regular:].tolist(),
             self.sizes[regular:].tolist(),
@@ -94,9 +95,7 @@ def _regular_count(
     return count
 
 
-def _rows(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], size: int
-) -> NDArray[np.uint8]:
+def _rows(data: NDArray[np.uint8], starts: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
     """A matrix view of equally spaced pieces."""
     stride = int(starts[1] - starts[0])
     first = data[int(starts[0]) : int(starts[-1]) + size]

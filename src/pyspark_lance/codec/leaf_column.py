@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 ALL_VALID_ITEM: Final = 1
 ALL_VALID_LIST: Final = 2
@@ -59,6 +61,21 @@ class LeafColumn:
         """The repetition level that starts a row; 0 if there are no lists."""
         return sum(layer in LIST_LAYERS for layer in self.layers)
 
+    @property
+    def wire_layers(self) -> tuple[pb.RepDefLayer, ...]:
+        """The layers as messages want them."""
+        return cast("tuple[pb.RepDefLayer, ...]", self.layers)
+
+    @property
+    def needs_definition(self) -> bool:
+        """Whether even pages without nulls must say so.
+
+        pylance miscounts the nulls of a struct over a list when only some pages of the column
+        have definition levels.
+        """
+        lists = [index for index, layer in enumerate(self.layers) if layer in LIST_LAYERS]
+        return bool(lists) and NULLABLE_ITEM in self.layers[lists[0] :]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafValues:
@@ -87,6 +104,12 @@ class LeafValues:
         visible = self.definition if self.visible is None else self.definition[self.visible]
         mask: NDArray[np.bool_] = visible != 0
         return mask if mask.any() else None
+
+    def with_all_levels(self, column: LeafColumn) -> LeafValues:
+        """The same rows, with definition levels if the column needs them."""
+        if self.definition is not None or not column.needs_definition:
+            return self
+        return replace(self, definition=np.zeros(self.num_entries, np.uint8))
 
     def row_starts(self, column: LeafColumn) -> NDArray[np.int64]:
         """Entry at which each row starts."""

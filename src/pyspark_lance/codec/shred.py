@@ -123,7 +123,7 @@ def _enter_item(array: pa.Array, field: pa.Field, name: str, entries: _Entries) 
     code = np.uint8(entries.codes_given + 1)
     if entries.slots is None:
         marks = own.view(np.uint8) * code
-        return replace(entered, codes=marks if outer is None else entries.codes | marks)
+        return replace(entered, codes=marks if outer is None else outer | marks)
     codes = np.zeros(entries.count, np.uint8) if entries.codes is None else entries.codes.copy()
     codes[entries.slots[own]] = code
     return replace(entered, codes=codes)

@@ -88,8 +88,10 @@ def _check_part(path: str, part: Field, version: str) -> None:
         what = f"dictionaries of type {part.logical_type} cannot be stored"
     elif part.is_struct and not part.children and version != "2.0":
         what, hint = "a struct without fields cannot be stored", "drop the column"
-    elif part.is_fixed_size_list and part.children and any(
-        below.is_list or below.is_map for below in part.walk()
+    elif (
+        part.is_fixed_size_list
+        and part.children
+        and any(below.is_list or below.is_map for below in part.walk())
     ):
         what = "lists inside a fixed-size list of structs cannot be stored"
     elif (part.is_list or part.is_map) and any(

@@ -33,9 +33,7 @@ class DataFileWriter:
         UnsupportedFeatureError: The version cannot hold a column, which is named.
     """
 
-    def __init__(
-        self, store: ObjectStore, path: str, schema: LanceSchema, *, version: str
-    ) -> None:
+    def __init__(self, store: ObjectStore, path: str, schema: LanceSchema, *, version: str) -> None:
         check_writable(schema, version)
         self._path = path
         self._schema = schema
@@ -86,7 +84,9 @@ class DataFileWriter:
         num_columns = self._num_columns()
         size = self._sink.finish(self._schema, self._rows_written, self._version, num_columns)
         self._finished = True
-        columns = {id_: column for writer in self._writers for id_, column in writer.column_of.items()}
+        columns = {
+            id_: column for writer in self._writers for id_, column in writer.column_of.items()
+        }
         major, minor = self._version.split(".")
         return DataFile(
             path=self._path.removeprefix("data/"),
@@ -107,9 +107,7 @@ class DataFileWriter:
         first_column = self._num_columns()
         if self._version == "2.0":
             return make_v2_0_field_writer(field, self._sink, first_column)
-        return V21FieldWriter(
-            self._sink, field, first_column=first_column, version=self._version
-        )
+        return V21FieldWriter(self._sink, field, first_column=first_column, version=self._version)
 
     def _num_columns(self) -> int:
         return sum(writer.num_columns for writer in self._writers)

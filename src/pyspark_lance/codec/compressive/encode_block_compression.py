@@ -33,7 +33,7 @@ def compressed_chunks(values: ValueChunks, scheme: str, level: int | None) -> Va
     first.copy_to(plain, starts)
     codec = pa.Codec("zstd", level) if scheme == "zstd" else pa.Codec("lz4_raw")
     prefix = struct.Struct("<Q" if scheme == "zstd" else "<I")
-    view = memoryview(plain)
+    view = plain.data
     pieces: list[bytes] = []
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
         content = codec.compress(view[start : start + size], asbytes=True)

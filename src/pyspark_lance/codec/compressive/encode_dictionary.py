@@ -45,7 +45,7 @@ def dictionary_block(items: pa.Array) -> DictionaryBlock:
 
 
 def few_items(values: pa.Array, plain_bytes: float) -> pa.DictionaryArray | None:
-    """The values as a dictionary array, if at most every second one is new.
+    """The values as a dictionary array, if at most every second valid one is new.
 
     Counting distinct values that turn out to be many is what costs, so samples are asked first.
 
@@ -54,7 +54,7 @@ def few_items(values: pa.Array, plain_bytes: float) -> pa.DictionaryArray | None
         plain_bytes: If bit-packed indices alone cannot be smaller, the answer is None.
     """
     count = len(values)
-    limit = min(MAX_ITEMS, count // 2)
+    limit = min(MAX_ITEMS, (count - values.null_count) // 2)
     if count < MIN_VALUES:
         return None
     for sample_size in _SAMPLES:

@@ -29,13 +29,17 @@ def flat(bits: int) -> pb.CompressiveEncoding:
 
 def chunk_log2(bytes_per_value: float) -> int:
     """The largest power of two of values that stays within ``CHUNK_BYTES``, at least 1."""
-    return max(1, min(MAX_LOG2_VALUES, int(CHUNK_BYTES / max(bytes_per_value, 0.125)).bit_length() - 1))
+    return max(
+        1, min(MAX_LOG2_VALUES, int(CHUNK_BYTES / max(bytes_per_value, 0.125)).bit_length() - 1)
+    )
 
 
 def flat_chunks(values: NDArray[Any], bits: int) -> ValueChunks:
     """Plain values of whole bytes, shape (n,) or (n, bytes)."""
     log2_values = chunk_log2(bits // 8)
-    buffer = ChunkBuffer((fixed_size_segments(np.ascontiguousarray(values), bits // 8 << log2_values),))
+    buffer = ChunkBuffer(
+        (fixed_size_segments(np.ascontiguousarray(values), bits // 8 << log2_values),)
+    )
     return ValueChunks(flat(bits), log2_values, len(values), (buffer,))
 
 

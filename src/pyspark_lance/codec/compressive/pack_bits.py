@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.compressive.bit_packing import BLOCK_VALUES, ROW_ORDER, WORD_TYPES
+from pyspark_lance.codec.compressive.bit_packing import BLOCK_VALUES, ROW_ORDER
 
 # Blocks per step, so that the scratch arrays stay in the cache while calls into numpy are few.
 _STEP_BYTES = 1 << 21
@@ -107,6 +107,6 @@ def pack_level_blocks(blocks: NDArray[np.uint8], packed_bits: int) -> NDArray[np
     """
     if packed_bits == 1:
         return pack_one_bit_blocks(blocks)
-    out = np.empty((len(blocks), 64 * packed_bits), WORD_TYPES[16])
-    pack_blocks(blocks.astype(WORD_TYPES[16]), packed_bits, out)
+    out = np.empty((len(blocks), 64 * packed_bits), np.uint16)
+    pack_blocks(blocks.astype(np.uint16), packed_bits, out)
     return out.view(np.uint8)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pyspark_lance.codec.choose_encoding import PageEncoder
+from pyspark_lance.codec.leaf_column import leaf_columns
+from pyspark_lance.codec.shred import shred
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.proto import encodings_v2_1_pb2 as pb
+
+
+def layouts(array: pa.Array, version: str = "2.1", **metadata: str) -> list[pb.PageLayout]:
+    keys = {f"lance-encoding:{key.replace('_', '-')}": value for key, value in metadata.items()}
+    field = pa.field("c", array.type, metadata=keys)
+    (column,), (rows,) = list(leaf_columns(field)), shred(array, field)
+    return [page.layout for page in PageEncoder.of(column, version).encode(rows)]
+
+
+def kind(array: pa.Array, version: str = "2.1", **metadata: str) -> str:
+    (layout,) = layouts(array, version, **metadata)
+    if layout.HasField("constant_layout"):
+        return "constant"
+    if layout.HasField("full_zip_layout"):
+        return "full zip"
+    block = layout.mini_block_layout
+    name = block.value_compression.WhichOneof("compression")
+    return f"{name} of a dictionary" if block.HasField("dictionary") else name
+
+
+RNG = np.random.default_rng(0)
+SMALL = pa.array(RNG.integers(0, 100, 5000))
+WORDS = pa.array([f"word {number % 40}" for number in range(5000)])
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (SMALL, "inline_bitpacking"),
+        (SMALL.cast(pa.timestamp("us")), "inline_bitpacking"),
+        (SMALL[:100], "flat"),
+        (pa.array(RNG.integers(-100, 100, 5000)), "flat"),
+        (pa.array(RNG.random(5000)), "flat"),
+        (pa.array(np.repeat(np.arange(100), 50)), "rle"),
+        (pa.array([True, False] * 900), "flat"),
+        (pa.array([f"user {number}" for number in range(5000)]), "variable"),
+        (WORDS, "inline_bitpacking of a dictionary"),
+        (WORDS.cast(pa.large_binary()), "inline_bitpacking of a dictionary"),
+        (WORDS.dictionary_encode(), "inline_bitpacking of a dictionary"),
+        (WORDS[:50], "variable"),
+        (pa.array(["x" * 255, "y"]), "variable"),
+        (pa.array(["x" * 256, "y"]), "full zip"),
+        (pa.array([bytes(255)] * 9, pa.binary(255)), "flat"),
+        (pa.array([bytes(256)] * 9, pa.binary(256)), "full zip"),
+        (pa.array([[1.0] * 31] * 9, pa.list_(pa.float64(), 31)), "fixed_size_list"),
+        (pa.array([[1.0] * 32] * 9, pa.list_(pa.float64(), 32)), "full zip"),
+        (pa.nulls(5), "constant"),
+        (pa.nulls(5, pa.string()), "constant"),
+        (pa.array([[], None, []], pa.list_(pa.int8())), "constant"),
+        (
+            pa.array([decimal.Decimal(number % 9) for number in range(900)], pa.decimal128(9, 1)),
+            "inline_bitpacking of a dictionary",
+        ),
+    ],
+)
+def test_values_get_the_encoding_that_suits_them(array, expected):
+    assert kind(array) == expected
+
+
+def test_only_2_2_files_have_dictionaries_of_64_bit_numbers():
+    values = pa.array(RNG.integers(-100, 100, 5000).astype(float))
+    assert kind(values, "2.1") == "flat"
+    assert kind(values, "2.2") == "inline_bitpacking of a dictionary"
+
+
+def test_equal_zeros_of_different_sign_stay_different():
+    values = pa.array([0.0, -0.0] * 500)
+    (layout,) = layouts(values, "2.2")
+    assert layout.mini_block_layout.num_dictionary_items == 2
+
+
+def test_many_distinct_values_get_no_dictionary():
+    values = pa.array([f"{number:07}" for number in range(50_000)])
+    assert kind(values) == "variable"
+
+
+def test_half_nulls_do_not_look_like_few_values():
+    numbers = pa.array(RNG.random(50_000), mask=RNG.random(50_000) < 0.5)
+    assert kind(numbers, "2.2") == "flat"
+
+
+def test_layers_follow_the_schema_and_not_the_data():
+    with_null = layouts(pa.array([[1, None], None, []], pa.list_(pa.int32())))[0]
+    without = layouts(pa.array([[1], [2]], pa.list_(pa.int32())))[0]
+    assert with_null.mini_block_layout.layers == without.mini_block_layout.layers == [3, 6]
+    assert not without.mini_block_layout.HasField("def_compression")
+
+
+def test_structs_over_lists_always_have_definition_levels():
+    # pylance cannot read such a column when only some pages have them.
+    kind_of_struct = pa.struct([("l", pa.list_(pa.int32()))])
+    (layout,) = layouts(pa.array([{"l": [1]}], kind_of_struct))
+    assert layout.mini_block_layout.HasField("def_compression")
+
+
+def test_sizes_are_wider_in_2_2_files():
+    assert not layouts(SMALL, "2.1")[0].mini_block_layout.has_large_chunk
+    assert layouts(SMALL, "2.2")[0].mini_block_layout.has_large_chunk
+
+
+def test_lists_with_too_many_empty_neighbours_become_several_pages():
+    lists = [[1, 2] if number % 70_000 == 9 else [] for number in range(200_000)]
+    found = layouts(pa.array(lists, pa.list_(pa.int32())))
+    assert len(found) > 1
+
+
+def test_one_row_with_too_many_empty_lists_is_zipped():
+    row = [[]] * 100_000 + [[1]] + [[]] * 100_000
+    assert kind(pa.array([row], pa.list_(pa.list_(pa.int32())))) == "full zip"
+
+
+@pytest.mark.parametrize("scheme", ["zstd", "lz4"])
+@pytest.mark.parametrize("array", [SMALL, WORDS, pa.array(np.arange(500) * 1.5)])
+def test_requested_compression_is_written(scheme, array):
+    assert kind(array, compression=scheme) == "general"
+
+
+def test_compression_that_saves_nothing_is_left_out():
+    noise = pa.array(RNG.integers(-(1 << 62), 1 << 62, 500))
+    assert kind(noise, compression="lz4") == "flat"
+
+
+def test_compression_none_means_plain_values():
+    assert kind(SMALL, compression="none") == "flat"
+    assert kind(WORDS, compression="none") == "variable"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("compression", "fsst"), ("bss", "on"), ("structural_encoding", "other")]
+)
+def test_encodings_that_are_not_written_are_refused_by_name(key, value):
+    with pytest.raises(UnsupportedFeatureError, match=value):
+        kind(SMALL, **{key: value})
