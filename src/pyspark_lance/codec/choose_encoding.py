@@ -59,11 +59,8 @@ from pyspark_lance.codec.structural.full_zip_writer import (
     encode_fixed_full_zip,
     encode_variable_full_zip,
 )
-from pyspark_lance.codec.structural.mini_block_writer import (
-    DictionaryBlock,
-    ValueChunks,
-    encode_mini_block,
-)
+from pyspark_lance.codec.structural.mini_block_writer import encode_mini_block
+from pyspark_lance.codec.value_chunks import DictionaryBlock, ValueChunks
 from pyspark_lance.errors import UnsupportedFeatureError
 
 WIDE_BYTES: Final = 256

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.codec.chunk_segments import ChunkBuffer, Segments
-from pyspark_lance.codec.structural.mini_block_writer import ValueChunks
+from pyspark_lance.codec.value_chunks import ValueChunks
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 SCHEMES: Final = {"lz4": 1, "zstd": 2}

@@ -21,7 +21,7 @@ from pyspark_lance.codec.arrow_values import (
 )
 from pyspark_lance.codec.compressive.encode_fixed_width import flat
 from pyspark_lance.codec.compressive.encode_variable_width import variable, variable_block
-from pyspark_lance.codec.structural.mini_block_writer import DictionaryBlock
+from pyspark_lance.codec.value_chunks import DictionaryBlock
 
 MIN_VALUES = 100
 MAX_ITEMS = 1 << 16

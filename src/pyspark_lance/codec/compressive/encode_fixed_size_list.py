@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.arrow_values import bit_values, bits_per_value, fixed_width_values
 from pyspark_lance.codec.chunk_segments import ChunkBuffer, fixed_size_segments
 from pyspark_lance.codec.compressive.encode_fixed_width import chunk_log2, flat
-from pyspark_lance.codec.structural.mini_block_writer import ValueChunks
+from pyspark_lance.codec.value_chunks import ValueChunks
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 

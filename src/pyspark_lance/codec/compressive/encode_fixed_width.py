@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.chunk_segments import ChunkBuffer, Segments, fixed_size_segments
 from pyspark_lance.codec.compressive.bit_packing import BLOCK_VALUES
 from pyspark_lance.codec.compressive.pack_bits import pack_blocks
-from pyspark_lance.codec.structural.mini_block_writer import ValueChunks
+from pyspark_lance.codec.value_chunks import ValueChunks
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 CHUNK_BYTES = 8192

@@ -18,7 +18,7 @@ from pyspark_lance.codec.compressive.encode_fixed_width import (
     chunk_log2,
     flat,
 )
-from pyspark_lance.codec.structural.mini_block_writer import ValueChunks
+from pyspark_lance.codec.value_chunks import ValueChunks
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 Offsets = NDArray[np.signedinteger[Any]]

@@ -6,7 +6,6 @@ Source: file-format.md section 6.2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,44 +18,12 @@ from pyspark_lance.codec.structural.level_writer import (
     entries_per_chunk,
     repetition_index,
 )
+from pyspark_lance.codec.value_chunks import DictionaryBlock, ValueChunks
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 _MAX_LEVELS = 65_535
 _MAX_LEVEL_BITS = 131_072
 _MAX_SMALL_CHUNK = 1 << 15
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ValueChunks:
-    """The values of a page, encoded and cut into chunks.
-
-    Attributes:
-        encoding: How.
-        log2_values: Every chunk but the last holds two to the power of this many values.
-        num_values: Values of all chunks; more than 0.
-        buffers: The value buffers of the chunks.
-    """
-
-    encoding: pb.CompressiveEncoding
-    log2_values: int
-    num_values: int
-    buffers: tuple[ChunkBuffer, ...]
-
-    def value_ends(self) -> NDArray[np.int64]:
-        """One past the last value of each chunk."""
-        size = 1 << self.log2_values
-        ends = np.arange(size, self.num_values + size, size, dtype=np.int64)
-        ends[-1] = self.num_values
-        return ends
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DictionaryBlock:
-    """The distinct values that the page's values are indices of."""
-
-    encoding: pb.CompressiveEncoding
-    content: bytes
-    num_items: int
 
 
 def encode_mini_block(
