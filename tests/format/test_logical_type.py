@@ -73,9 +73,14 @@ NESTED = [
         [pa.field("item", pa.struct(MEMBERS))],
         1,
     ),
-    (pa.list_(pa.struct(MEMBERS), 2), "fixed_size_list:struct:2", [pa.field("item", pa.struct(MEMBERS))], 1),
+    (
+        pa.list_(pa.struct(MEMBERS), 2),
+        "fixed_size_list:struct:2",
+        [pa.field("item", pa.struct(MEMBERS))],
+        1,
+    ),
     (pa.map_(pa.field("k", pa.string(), False), pa.field("v", pa.int8())), "map", [ENTRIES], 1),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("arrow", "logical", "encoding"), LEAVES, ids=lambda value: str(value))

@@ -213,7 +213,7 @@ def test_pseudo_fields_of_blob_columns_are_no_columns():
 
 def test_a_column_of_unknown_type_is_named_when_its_type_is_asked_for():
     made = LanceSchema.from_protos([message(0, logical_type="quux", name="q")])
-    with pytest.raises(UnsupportedFeatureError, match="column 'q': .*'quux'"):
+    with pytest.raises(UnsupportedFeatureError, match=r"column 'q': .*'quux'"):
         made.to_arrow()
 
 

@@ -58,7 +58,7 @@ def test_malformed_messages_are_refused(data):
 
 
 def test_bytes_of_another_message_are_refused_with_the_place():
-    with pytest.raises(CorruptFileError, match="a/b bytes 3..9"):
+    with pytest.raises(CorruptFileError, match=r"a/b bytes 3\.\.9"):
         parse_message(table_pb2.Manifest, b"\x0a\x05abc", "a/b bytes 3..9")
 
 

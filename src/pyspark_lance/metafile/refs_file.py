@@ -133,7 +133,7 @@ def _read_tag(store: ObjectStore, name: str, path: str) -> Tag:
 def _read_branch(store: ObjectStore, name: str, path: str) -> Branch:
     content = _Json.read(store, path)
     identifier = content.optional("identifier", dict) or {}
-    mapping = identifier.get("version_mapping") or []
+    mapping = identifier.get("version_mapping", [])
     if not isinstance(mapping, list) or not all(_is_fork(pair) for pair in mapping):
         raise CorruptFileError("version_mapping is not a list of version and id", content.where)
     return Branch(
