@@ -260,8 +260,8 @@ class _SliceScan:
 
     def _nothing_else_needed(self) -> bool:
         fields, names = self._filter_columns()
-        return set(self._task.fields) <= set(fields) and set(self._task.system_columns) <= set(
-            names
+        return all(field in fields for field in self._task.fields) and all(
+            name in names for name in self._task.system_columns
         )
 
     def _only_returned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
