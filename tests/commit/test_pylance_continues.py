@@ -174,7 +174,7 @@ def append_many(root, first, times):
 
 def test_processes_that_append_all_land_with_dense_row_ids(root):
     create(root, [0])
-    processes, times = 4, 10
+    processes, times = 3, 8
     context = multiprocessing.get_context("spawn")
     running = [
         context.Process(target=append_many, args=(root, 1 + index * times, times))

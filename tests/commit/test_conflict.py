@@ -1,0 +1,208 @@
+"""The table of conflict rules: complete, and right where pylance offers no way to ask it."""
+
+from __future__ import annotations
+
+import typing
+import uuid
+
+import pytest
+from commit_tables import SCHEMA, new_fragment
+from pyroaring import BitMap
+
+from pyspark_lance.commit.conflict import RULES, Verdict, judge
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.format.operation import (
+    Append,
+    Clone,
+    CreateIndex,
+    DataReplacement,
+    DataReplacementGroup,
+    Delete,
+    Merge,
+    Operation,
+    Overwrite,
+    Project,
+    ReserveFragments,
+    Restore,
+    Rewrite,
+    RewriteGroup,
+    UnknownOperation,
+    Update,
+    UpdateBases,
+    UpdateConfig,
+    UpdateMap,
+    UpdateMemWalState,
+)
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.proto import table_pb2
+
+KINDS = typing.get_args(Operation)
+
+OK, REBASE = Verdict.COMPATIBLE, Verdict.REBASE
+RETRY, STOP = Verdict.RETRY, Verdict.INCOMPATIBLE
+
+
+def index(name, fields, covered):
+    message = table_pb2.IndexMetadata(
+        uuid=table_pb2.Uuid(uuid=uuid.uuid4().bytes), name=name, fields=fields
+    )
+    if covered is not None:
+        message.fragment_bitmap = BitMap(covered).serialize()
+    return IndexMetadata.from_bytes(message.SerializeToString())
+
+
+def replacement(fragment_id, *fields):
+    (file,) = new_fragment(4, fields=fields).files
+    return DataReplacement((DataReplacementGroup(fragment_id, file),))
+
+
+F0, F1 = new_fragment(4), new_fragment(4, id=1)
+SAMPLES = {
+    "append": Append((new_fragment(1),)),
+    "delete f0": Delete((F0,)),
+    "delete f1": Delete((F1,)),
+    "remove f1": Delete((), (1,)),
+    "update f0": Update(updated_fragments=(F0,), new_fragments=(new_fragment(1),)),
+    "update f1": Update(updated_fragments=(F1,), new_fragments=(new_fragment(1),)),
+    "columns f0": Update(updated_fragments=(F0,), fields_modified=(1,), update_mode=1),
+    "overwrite": Overwrite((new_fragment(1),), SCHEMA),
+    "overwrite k": Overwrite((), SCHEMA, {"k": "v"}),
+    "index a": CreateIndex((index("a_idx", [1], [0, 1]),)),
+    "rewrite f0": Rewrite((RewriteGroup((F0,), (new_fragment(4),)),)),
+    "merge": Merge((F0, F1), SCHEMA),
+    "merge pn": Merge((F0, F1), SCHEMA, True),
+    "project": Project(SCHEMA),
+    "project pn": Project(SCHEMA, True),
+    "restore": Restore(1),
+    "config k": UpdateConfig(config_updates=UpdateMap((("k", "v"),))),
+    "schema metadata": UpdateConfig(schema_metadata_updates=UpdateMap((("k", "v"),))),
+    "replace f0": replacement(0, 1),
+    "reserve": ReserveFragments(3),
+    "bases": UpdateBases((BasePath(0, "b", True, "/b"),)),
+    "clone": Clone(True, 1, "/x"),
+    "mem wal": UpdateMemWalState(),
+    "unknown": UnknownOperation(116),
+}
+
+
+def test_every_pair_of_operations_has_a_rule():
+    assert {(ours, theirs) for ours in KINDS for theirs in KINDS} == RULES.keys()
+
+
+def test_a_verdict_other_than_compatible_has_a_reason_with_names_in_it():
+    for ours in SAMPLES.values():
+        for theirs in SAMPLES.values():
+            judgement = judge(ours, theirs)
+            assert bool(judgement.reason) == (judgement.verdict is not OK)
+
+
+@pytest.mark.parametrize("kind", ["clone", "mem wal", "unknown"])
+def test_what_cannot_be_judged_is_refused_on_both_sides(kind):
+    for other in SAMPLES.values():
+        assert judge(SAMPLES[kind], other).verdict is STOP
+        assert judge(other, SAMPLES[kind]).verdict is STOP
+    assert "116" in judge(SAMPLES["append"], SAMPLES["unknown"]).reason
+
+
+def test_reserved_fragments_and_new_bases_disturb_nobody():
+    for name, ours in SAMPLES.items():
+        if name in ("clone", "mem wal", "unknown", "bases"):
+            continue
+        assert judge(ours, SAMPLES["reserve"]).verdict is OK
+        assert judge(ours, SAMPLES["bases"]).verdict is OK
+
+
+def test_reserving_fragments_is_disturbed_by_a_new_table_only():
+    for name, theirs in SAMPLES.items():
+        expected = STOP if name.split()[0] in ("overwrite", "restore") else OK
+        if name not in ("clone", "mem wal", "unknown"):
+            assert judge(SAMPLES["reserve"], theirs).verdict is expected
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ("delete f0", "delete f0", REBASE),
+        ("delete f0", "update f0", REBASE),
+        ("update f0", "delete f0", REBASE),
+        ("update f0", "update f0", REBASE),
+        ("delete f0", "delete f1", OK),
+        ("update f0", "columns f0", RETRY),
+        ("columns f0", "delete f0", RETRY),
+        ("columns f0", "columns f0", RETRY),
+        ("delete f1", "remove f1", RETRY),
+        ("remove f1", "delete f1", RETRY),
+        ("remove f1", "delete f0", OK),
+        ("index a", "columns f0", RETRY),
+        ("index a", "update f0", OK),
+        ("overwrite", "overwrite", RETRY),
+        ("overwrite k", "overwrite k", STOP),
+        ("overwrite k", "overwrite", RETRY),
+        ("overwrite k", "config k", STOP),
+        ("overwrite", "config k", OK),
+        ("config k", "overwrite", OK),
+        ("schema metadata", "overwrite", STOP),
+        ("replace f0", "update f0", RETRY),
+        ("replace f0", "columns f0", RETRY),
+        ("replace f0", "delete f0", OK),
+    ],
+)
+def test_pairs_by_hand(ours, theirs, expected):
+    assert judge(SAMPLES[ours], SAMPLES[theirs]).verdict is expected
+
+
+def test_a_merge_that_promised_unique_keys_redoes_its_work_after_insertions():
+    filtered = Update(new_fragments=(new_fragment(1),), inserted_rows=b"filter")
+    assert judge(filtered, SAMPLES["append"]).verdict is RETRY
+    assert judge(filtered, SAMPLES["update f0"]).verdict is RETRY
+    assert judge(filtered, Append()).verdict is OK
+    assert judge(filtered, SAMPLES["delete f0"]).verdict is OK
+    assert judge(SAMPLES["append"], filtered).verdict is OK
+
+
+def test_an_index_of_unknown_coverage_may_cover_anything():
+    unknown = CreateIndex((index("x", [0], None),))
+    assert judge(unknown, SAMPLES["rewrite f0"]).verdict is RETRY
+    assert judge(SAMPLES["rewrite f0"], unknown).verdict is RETRY
+    elsewhere = CreateIndex((index("x", [0], [1]),))
+    assert judge(elsewhere, SAMPLES["rewrite f0"]).verdict is OK
+
+
+def test_an_index_on_a_column_that_vanished_must_be_made_again():
+    without_a = LanceSchema((Field(0, "id", "int64"),))
+    assert judge(SAMPLES["index a"], Project(without_a)).verdict is RETRY
+    assert judge(SAMPLES["index a"], Merge((F0, F1), without_a)).verdict is RETRY
+    assert judge(SAMPLES["index a"], SAMPLES["project"]).verdict is OK
+
+
+def test_replacing_different_columns_of_one_fragment_is_fine():
+    assert judge(replacement(0, 0), replacement(0, 1)).verdict is OK
+    assert judge(replacement(0, 1), replacement(1, 1)).verdict is OK
+    assert judge(replacement(0, 1), replacement(0, 1)).verdict is RETRY
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        (BasePath(0, "a", True, "/a"), BasePath(0, "b", True, "/b"), OK),
+        (BasePath(3, "a", True, "/a"), BasePath(3, "b", True, "/b"), STOP),
+        (BasePath(3, "a", True, "/a"), BasePath(4, "a", True, "/b"), STOP),
+        (BasePath(3, None, True, "/a"), BasePath(4, None, True, "/b"), OK),
+        (BasePath(0, None, True, "/a"), BasePath(0, None, True, "/a"), STOP),
+    ],
+)
+def test_bases_meet_in_id_name_or_path(ours, theirs, expected):
+    assert judge(UpdateBases((ours,)), UpdateBases((theirs,))).verdict is expected
+
+
+def test_the_older_forms_of_config_updates_count_too():
+    older = UpdateConfig(upsert_values={"k": "v"})
+    assert judge(older, SAMPLES["config k"]).verdict is STOP
+    assert judge(SAMPLES["overwrite k"], older).verdict is STOP
+    deletes = UpdateConfig(delete_keys=("k",))
+    assert judge(deletes, deletes).verdict is OK
+    assert judge(deletes, older).verdict is STOP
+    assert judge(UpdateConfig(schema_metadata={"a": "b"}), SAMPLES["restore"]).verdict is STOP
+    assert judge(SAMPLES["merge"], UpdateConfig(field_metadata={0: {"a": "b"}})).verdict is RETRY

@@ -1,0 +1,457 @@
+"""Building the next manifest: what pylance offers no way to compare with, and what is refused."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import replace
+
+import pytest
+from commit_tables import SCHEMA, new_fragment, transaction
+from pyroaring import BitMap
+
+from pyspark_lance.commit.draft import TableState
+from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.data_file import TOMBSTONE
+from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.format.operation import (
+    Append,
+    Clone,
+    CreateIndex,
+    DataReplacement,
+    DataReplacementGroup,
+    Delete,
+    Merge,
+    Overwrite,
+    Project,
+    ReserveFragments,
+    Restore,
+    Rewrite,
+    RewriteGroup,
+    Update,
+    UpdateBases,
+    UpdateConfig,
+    UpdateMap,
+    UpdateMemWalState,
+)
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.proto import table_pb2
+
+NOW = 1_700_000_000_000_000_000
+
+
+def created(*rows, stable=True, fields=(0, 1), schema=SCHEMA):
+    operation = Overwrite(tuple(new_fragment(count, fields=fields) for count in rows), schema)
+    return next_manifest(
+        None, transaction(operation, 0), now_ns=NOW, create=CreateOptions(stable_row_ids=stable)
+    )
+
+
+def after(state, operation, **arguments):
+    work = transaction(operation, state.manifest.version)
+    return next_manifest(state, work, now_ns=NOW, **arguments)
+
+
+def index(name, fields, covered, state=None):
+    message = table_pb2.IndexMetadata(
+        uuid=table_pb2.Uuid(uuid=uuid.uuid4().bytes), name=name, fields=fields
+    )
+    if covered is not None:
+        message.fragment_bitmap = BitMap(covered).serialize()
+    # A field of a newer format, which has to survive.
+    raw = message.SerializeToString() + b"\xa2\x06\x03abc"
+    return IndexMetadata.from_bytes(raw)
+
+
+def with_indices(state, *indices):
+    return TableState(state.manifest, indices)
+
+
+def coverage(state):
+    return {i.name: i.fragment_bitmap and list(i.fragment_bitmap) for i in state.indices}
+
+
+def with_deletions(fragment, count):
+    file = DeletionFile(DeletionFileType.ARROW_ARRAY, 1, 7, count, None)
+    return replace(fragment, deletion_file=file)
+
+
+def row_ids(fragment):
+    return RowIdSequence.from_bytes(fragment.row_ids).to_array().tolist()
+
+
+# Numbers -----------------------------------------------------------------------------------
+
+
+def test_an_empty_table_has_no_highest_fragment_id():
+    state = created()
+    assert state.manifest.max_fragment_id is None
+    assert after(state, Append((new_fragment(2),))).manifest.fragments[0].id == 0
+
+
+def test_overwrite_goes_on_counting_and_keeps_configuration():
+    state = created(3, 3)
+    config = UpdateConfig(
+        config_updates=UpdateMap((("k", "1"), ("l", "1"))),
+        table_metadata_updates=UpdateMap((("t", "1"),)),
+    )
+    state = with_indices(after(state, config), index("i", [1], [0, 1]))
+    schema = LanceSchema((Field(0, "other", "double"),), {"s": b"1"})
+    overwrite = Overwrite((new_fragment(2, fields=(0,)),), schema, {"l": "2"})
+    manifest = after(state, overwrite).manifest
+    assert [fragment.id for fragment in manifest.fragments] == [2]
+    assert row_ids(manifest.fragments[0]) == [6, 7]
+    assert (manifest.schema, manifest.config) == (schema, {"k": "1", "l": "2"})
+    assert manifest.table_metadata == {"t": "1"}
+    assert after(state, overwrite).indices == ()
+    assert manifest.uses_stable_row_ids
+
+
+def test_overwrite_may_change_the_file_version():
+    state = created(3)
+    other = replace(new_fragment(1), files=(replace(new_fragment(1).files[0], minor_version=2),))
+    with pytest.raises(InvalidInputError, match=r"version 2.2 for a table of version 2.1"):
+        after(state, Overwrite((other,), SCHEMA))
+    manifest = after(state, Overwrite((other,), SCHEMA), data_storage_version="2.2").manifest
+    assert manifest.data_storage_version == "2.2"
+    with pytest.raises(InvalidInputError):
+        after(state, Append((other,)))
+
+
+def test_reserved_ids_are_skipped_and_can_be_used():
+    state = after(created(2), ReserveFragments(2))
+    assert state.manifest.max_fragment_id == 2
+    appended = after(state, Append((new_fragment(1), new_fragment(1, id=2))))
+    assert [fragment.id for fragment in appended.manifest.fragments] == [0, 2, 3]
+    with pytest.raises(InvalidInputError, match="id of an existing one"):
+        after(appended, Append((new_fragment(1, id=3),)))
+
+
+def test_ids_beyond_the_format_are_refused():
+    state = after(created(2), ReserveFragments(2**32 - 1))
+    with pytest.raises(InvalidInputError, match=r"2\^32"):
+        after(state, Append((new_fragment(1),)))
+    state = created(2)
+    full = replace(state.manifest, next_row_id=2**64 - 3)
+    with pytest.raises(InvalidInputError, match=r"2\^64"):
+        after(TableState(full), Append((new_fragment(3),)))
+
+
+def test_row_ids_beyond_32_bits_go_on():
+    state = created(2)
+    state = TableState(replace(state.manifest, next_row_id=2**40))
+    manifest = after(state, Append((new_fragment(2),))).manifest
+    assert row_ids(manifest.fragments[1]) == [2**40, 2**40 + 1]
+    assert manifest.next_row_id == 2**40 + 2
+
+
+def test_a_table_without_stable_ids_gets_no_lineage():
+    state = after(created(2, stable=False), Append((new_fragment(2),)))
+    manifest = state.manifest
+    assert (manifest.reader_flags, manifest.writer_flags, manifest.next_row_id) == (0, 0, 0)
+    for fragment in manifest.fragments:
+        assert (fragment.row_ids, fragment.created_at, fragment.last_updated_at) == (None,) * 3
+
+
+def test_a_restore_keeps_counters_and_takes_the_rest():
+    old = created(3)
+    new = after(old, Overwrite((new_fragment(2), new_fragment(2)), SCHEMA, {"k": "v"}))
+    manifest = after(new, Restore(1), restored=old).manifest
+    assert manifest.fragments == old.manifest.fragments
+    assert (manifest.max_fragment_id, manifest.next_row_id, manifest.version) == (2, 7, 3)
+    assert (manifest.config, manifest.writer_flags) == ({}, 2)
+    assert manifest.timestamp_ns > new.manifest.timestamp_ns
+    with pytest.raises(InvalidInputError):
+        after(new, Restore(1))
+
+
+# Rows --------------------------------------------------------------------------------------
+
+
+def test_moved_rows_keep_created_at_through_several_updates():
+    state = after(created(3), Append((new_fragment(2),)))
+    first = state.manifest.fragments[0]
+    update = Update(
+        updated_fragments=(with_deletions(first, 1),),
+        new_fragments=(new_fragment(3, row_ids=[1]),),
+    )
+    state = after(state, update)
+    moved = state.manifest.fragments[2]
+    assert row_ids(moved) == [1, 5, 6]
+    assert RowDatasetVersionSequence.from_bytes(moved.created_at).to_array().tolist() == [1, 3, 3]
+    state = after(
+        state, Update(removed_fragment_ids=(2,), new_fragments=(new_fragment(2, row_ids=[6, 1]),))
+    )
+    moved = state.manifest.fragments[-1]
+    assert RowDatasetVersionSequence.from_bytes(moved.created_at).to_array().tolist() == [3, 1]
+    assert RowDatasetVersionSequence.from_bytes(moved.last_updated_at).to_array().tolist() == [4, 4]
+
+
+def test_created_at_brought_along_by_the_writer_is_kept():
+    state = created(3)
+    brought = RowDatasetVersionSequence.constant(2, 1).to_bytes()
+    fragment = replace(new_fragment(3, row_ids=[0, 2]), created_at=brought)
+    deleted = with_deletions(state.manifest.fragments[0], 2)
+    state = after(state, Update(updated_fragments=(deleted,), new_fragments=(fragment,)))
+    moved = state.manifest.fragments[1]
+    assert RowDatasetVersionSequence.from_bytes(moved.created_at).to_array().tolist() == [1, 1, 2]
+
+
+def test_a_fragment_that_is_not_there_is_a_conflict():
+    state = created(2)
+    gone = new_fragment(2, id=9)
+    for operation in (
+        Delete((gone,)),
+        Delete((), (9,)),
+        Update(removed_fragment_ids=(9,)),
+        Rewrite((RewriteGroup((gone,), (new_fragment(2),)),)),
+        DataReplacement((DataReplacementGroup(9, gone.files[0]),)),
+    ):
+        with pytest.raises(CommitConflictError, match="fragment 9 is not in version 1"):
+            after(state, operation)
+
+
+def test_a_rewrite_that_loses_or_invents_rows_is_refused():
+    state = created(4)
+    (old,) = state.manifest.fragments
+    shorter = replace(old, id=0, physical_rows=3)
+    with pytest.raises(InvalidInputError, match="4 rows into 3"):
+        after(state, Rewrite((RewriteGroup((old,), (shorter,)),)))
+    with pytest.raises(InvalidInputError, match="without row ids"):
+        after(state, Rewrite((RewriteGroup((old,), (new_fragment(4),)),)))
+    moved = replace(new_fragment(4), row_ids=old.row_ids, created_at=old.created_at)
+    moved = replace(moved, last_updated_at=old.last_updated_at)
+    manifest = after(state, Rewrite((RewriteGroup((old,), (moved,)),))).manifest
+    assert [fragment.id for fragment in manifest.fragments] == [1]
+
+
+def test_more_row_ids_than_rows_are_refused():
+    with pytest.raises(InvalidInputError, match="3 row ids for a fragment of 2 rows"):
+        after(created(4), Update(new_fragments=(new_fragment(2, row_ids=[0, 1, 2]),)))
+
+
+# Columns -----------------------------------------------------------------------------------
+
+
+def test_a_merge_must_list_every_fragment():
+    state = created(2, 2)
+    with pytest.raises(CommitConflictError, match="lists no fragment 1"):
+        after(state, Merge(state.manifest.fragments[:1], SCHEMA))
+    longer = replace(state.manifest.fragments[0], physical_rows=3)
+    with pytest.raises(CommitConflictError, match="2 rows, the Merge says 3"):
+        after(state, Merge((longer, state.manifest.fragments[1]), SCHEMA))
+
+
+def test_files_without_a_live_column_go():
+    state = created(2, 2)
+    first, second = state.manifest.fragments
+    dead = replace(first.files[0], fields=(TOMBSTONE, TOMBSTONE))
+    (new_file,) = new_fragment(2).files
+    merged = replace(first, files=(dead, new_file))
+    manifest = after(state, Merge((merged, second), SCHEMA)).manifest
+    assert manifest.fragments[0].files == (new_file,)
+    assert manifest.fragments[1] is second
+
+
+def test_a_project_drops_files_and_indices_of_vanished_columns():
+    state = created(2, 2)
+    files = (new_fragment(2, fields=(0,)).files[0], new_fragment(2, fields=(1,)).files[0])
+    split = tuple(replace(fragment, files=files) for fragment in state.manifest.fragments)
+    state = after(state, Merge(split, SCHEMA))
+    state = with_indices(state, index("on id", [0], [0]), index("on a", [1], [0]))
+    state = after(state, Project(LanceSchema(SCHEMA.fields[:1])))
+    assert {fragment.files for fragment in state.manifest.fragments} == {files[:1]}
+    assert coverage(state) == {"on id": [0]}
+
+
+def test_a_merge_keeps_schema_metadata_it_does_not_mention():
+    schema = LanceSchema(SCHEMA.fields, {"k": b"v"})
+    state = created(2, schema=schema)
+    assert after(state, Merge(state.manifest.fragments, SCHEMA)).manifest.schema == schema
+    assert after(state, Project(SCHEMA)).manifest.schema == schema
+
+
+def test_key_columns_stay_key_columns():
+    key = {"lance-schema:unenforced-primary-key": b"true"}
+    field = Field(0, "id", "int64", False, metadata=key, unenforced_primary_key=True)
+    state = created(2, schema=LanceSchema((field, SCHEMA.fields[1])))
+    with pytest.raises(InvalidInputError, match="key of column 'id'"):
+        after(state, UpdateConfig(field_metadata_updates={0: UpdateMap((), replace=True)}))
+    other = UpdateConfig(field_metadata_updates={0: UpdateMap((("x", "y"),))})
+    assert after(state, other).manifest.schema.fields[0].metadata == {**key, "x": b"y"}
+    made = UpdateConfig(
+        field_metadata_updates={1: UpdateMap((("lance-schema:unenforced-primary-key", "1"),))}
+    )
+    assert after(state, made).manifest.schema.fields[1].unenforced_primary_key
+    with pytest.raises(InvalidInputError, match="field 5"):
+        after(state, UpdateConfig(field_metadata_updates={5: UpdateMap((("x", "y"),))}))
+
+
+def test_data_replacement_that_replaces_nothing_is_refused():
+    state = created(2)
+    (file,) = state.manifest.fragments[0].files
+    part = replace(file, path="other.lance", fields=(1,), column_indices=(0,))
+    with pytest.raises(InvalidInputError, match="nothing to replace"):
+        after(state, DataReplacement((DataReplacementGroup(0, part),)))
+    two = (DataReplacementGroup(0, part), DataReplacementGroup(0, file))
+    with pytest.raises(InvalidInputError, match="different columns"):
+        after(state, DataReplacement(two))
+
+
+# Indices -----------------------------------------------------------------------------------
+
+
+def test_indices_are_kept_byte_for_byte_or_lose_coverage_only():
+    state = with_indices(
+        created(2, 2, 2),
+        index("on a", [1], [0, 1, 2]),
+        index("on id", [0], [0, 1]),
+        index("unknown", [1], None),
+    )
+    same = after(state, Append((new_fragment(1),)))
+    assert same.indices == state.indices
+    first = state.manifest.fragments[0]
+    new_file = replace(new_fragment(2, fields=(1,)).files[0])
+    in_place = replace(first, files=(replace(first.files[0], fields=(0, TOMBSTONE)), new_file))
+    update = Update(updated_fragments=(in_place,), fields_modified=(1,), update_mode=1)
+    changed = after(state, update)
+    assert coverage(changed) == {"on a": [1, 2], "on id": [0, 1]}
+    assert b"\xa2\x06\x03abc" in changed.indices[0].raw
+    assert changed.indices[1].raw == state.indices[1].raw
+
+
+def test_compaction_drops_coverage_of_the_rewritten_fragments():
+    state = with_indices(created(2, 2, stable=False), index("i", [0], [0, 1]))
+    (old, _) = state.manifest.fragments
+    state = after(state, Rewrite((RewriteGroup((old,), (new_fragment(2),)),)))
+    assert coverage(state) == {"i": [1]}
+
+
+def test_deferred_remapping_is_refused_where_coverage_changes():
+    state = with_indices(
+        created(2, 2, stable=False), index("i", [0], [0]), index("__lance_frag_reuse", [], [1])
+    )
+    assert after(state, Append((new_fragment(1),))).indices == state.indices
+    (old, _) = state.manifest.fragments
+    with pytest.raises(UnsupportedFeatureError, match="__lance_frag_reuse"):
+        after(state, Rewrite((RewriteGroup((old,), (new_fragment(2),)),)))
+
+
+def test_segments_of_one_index_must_not_overlap():
+    state = with_indices(created(2, 2), index("i", [0], [0]))
+    assert len(after(state, CreateIndex((index("i", [0], [1]),))).indices) == 2
+    with pytest.raises(InvalidInputError, match="I10"):
+        after(state, CreateIndex((index("i", [0], [0, 1]),)))
+    with pytest.raises(InvalidInputError, match="I10"):
+        after(state, CreateIndex((index("j", [7], [0]),)))
+    assert after(state, CreateIndex((), state.indices)).indices == ()
+
+
+# Refusals ----------------------------------------------------------------------------------
+
+
+def test_tables_we_would_damage_are_refused():
+    state = created(2)
+    unknown = TableState(replace(state.manifest, has_unknown_fields=True))
+    with pytest.raises(UnsupportedFeatureError, match="newer format"):
+        after(unknown, Append((new_fragment(1),)))
+    with pytest.raises(UnsupportedFeatureError, match="write-ahead log"):
+        after(with_indices(state, index("__lance_mem_wal", [], None)), Append())
+    with pytest.raises(UnsupportedFeatureError, match="newer format"):
+        after(state, Restore(1), restored=unknown)
+
+
+@pytest.mark.parametrize("operation", [Clone(True, 1, "/x"), UpdateMemWalState()])
+def test_operations_that_are_never_committed(operation):
+    with pytest.raises(UnsupportedFeatureError, match=type(operation).__name__):
+        after(created(2), operation)
+
+
+@pytest.mark.parametrize(
+    ("broken", "invariant"),
+    [
+        (lambda f: replace(f, physical_rows=0), "I4"),
+        (lambda f: replace(f, files=f.files * 2), "I3"),
+        (lambda f: replace(f, files=(replace(f.files[0], column_indices=(0,)),)), "I3"),
+        (lambda f: replace(f, files=(replace(f.files[0], base_id=3),)), "I9"),
+        (lambda f: with_deletions(f, f.physical_rows), "I4"),
+        (lambda f: with_deletions(f, 0), "I4"),
+    ],
+)
+def test_a_fragment_that_breaks_an_invariant_is_refused(broken, invariant):
+    with pytest.raises(InvalidInputError, match=invariant):
+        after(created(2), Append((broken(new_fragment(2)),)))
+
+
+def moved_fragment(row_ids, created_at, updated_at):
+    return replace(
+        new_fragment(4),
+        row_ids=RowIdSequence.from_array(row_ids).to_bytes(),
+        created_at=RowDatasetVersionSequence.from_array(created_at).to_bytes(),
+        last_updated_at=RowDatasetVersionSequence.from_array(updated_at).to_bytes(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("row_ids", "created_at", "updated_at", "invariant"),
+    [
+        ([0, 1, 2, 4], [1] * 4, [1] * 4, "I5"),
+        ([0, 1, 2], [1] * 4, [1] * 4, "I5"),
+        ([0, 1, 2, 3], [1] * 3, [1] * 4, "I7"),
+        ([0, 1, 2, 3], [0] * 4, [1] * 4, "I7"),
+        ([0, 1, 2, 3], [1] * 4, [1, 1, 1, 3], "I7"),
+        ([0, 1, 2, 3], [1, 1, 2, 1], [1, 1, 1, 2], "I7"),
+    ],
+)
+def test_lineage_that_breaks_an_invariant_is_refused(row_ids, created_at, updated_at, invariant):
+    state = created(4)
+    moved = moved_fragment(row_ids, created_at, updated_at)
+    with pytest.raises(InvalidInputError, match=invariant):
+        after(state, Rewrite((RewriteGroup(state.manifest.fragments, (moved,)),)))
+
+
+def test_base_paths_are_numbered_and_unique():
+    state = after(
+        created(1), UpdateBases((BasePath(0, None, True, "/a"), BasePath(7, "b", True, "/b")))
+    )
+    state = after(state, UpdateBases((BasePath(0, "c", False, "/c"),)))
+    assert [base.id for base in state.manifest.base_paths] == [1, 7, 8]
+    assert (state.manifest.reader_flags, state.manifest.writer_flags) == (18, 18)
+    for repeated in (
+        BasePath(7, "x", True, "/x"),
+        BasePath(0, "b", True, "/y"),
+        BasePath(0, None, True, "/c"),
+    ):
+        with pytest.raises(InvalidInputError, match="repeats"):
+            after(state, UpdateBases((repeated,)))
+
+
+# Cost --------------------------------------------------------------------------------------
+
+
+def test_an_append_to_100_000_fragments_takes_less_than_a_second():
+    state = created(10)
+    (first,) = state.manifest.fragments
+    many = tuple(
+        Fragment(
+            number, first.files, 10, None, first.row_ids, first.created_at, first.last_updated_at
+        )
+        for number in range(100_000)
+    )
+    large = replace(state.manifest, fragments=many, max_fragment_id=99_999, next_row_id=1_000_000)
+    started = time.perf_counter()
+    manifest = after(TableState(large), Append((new_fragment(5),))).manifest
+    elapsed = time.perf_counter() - started
+    assert manifest.fragments[-1].id == 100_000
+    assert elapsed < 1.0
