@@ -7,10 +7,14 @@ import pytest
 from lance.file import LanceFileWriter
 from v2_0_files import leaf_arrays, nested_arrays, open_fields, same_values, with_nulls
 
+from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.datafile import v2_0_field_reader
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.datafile.open_file import OpenFile
+from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.datafile.v2_0_field_reader import make_v2_0_field_reader, v2_0_columns
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
 
 pytestmark = pytest.mark.interop
@@ -177,5 +181,85 @@ def test_a_small_range_names_few_bytes(tmp_path):
     write_by_pylance(tmp_path, columns)
     _, readers = open_fields(open_store(str(tmp_path)), "x.lance")
     for reader in readers:
-        assert sum(place.num_bytes for place in reader.byte_ranges(500, 510)) < 200
+        assert sum(place.num_bytes for place in reader.byte_ranges(500, 510)) < 500
         assert sum(place.num_bytes for place in reader.byte_ranges(0, 100_000)) >= 800_000
+
+
+def scattered(count: int, share: float, seed: int) -> RowRanges:
+    rng = np.random.default_rng(seed)
+    return RowRanges.of_offsets(np.flatnonzero(rng.random(count) < share))
+
+
+@pytest.mark.parametrize("share", [0.002, 0.05, 0.7, 1])
+@pytest.mark.parametrize("gap_bytes", [0, 64 * 1024])
+def test_scattered_rows_are_read_in_order(tmp_path, monkeypatch, share, gap_bytes):
+    monkeypatch.setattr(v2_0_field_reader, "_MAX_GAP_BYTES", gap_bytes)
+    columns = leaf_arrays(700) | nested_arrays(700)
+    columns = {
+        name: array if pa.types.is_struct(array.type) else with_nulls(array, 0.2)
+        for name, array in columns.items()
+    }
+    write_by_pylance(tmp_path, columns)
+    content = (tmp_path / "x.lance").read_bytes()
+    memory = MemoryStore()
+    memory.put("x.lance", content)
+    rows = scattered(700, share, 11)
+    for store in (open_store(str(tmp_path)), memory):
+        _, readers = open_fields(store, "x.lance")
+        for (name, expected), reader in zip(columns.items(), readers, strict=True):
+            arrays = reader.read_arrays(rows)
+            found = [value for array in arrays for value in array.to_pylist()]
+            assert found == [expected[row].as_py() for row in rows.to_positions().tolist()], name
+
+
+class RecordingStore(MemoryStore):
+    """Remembers the ranges of every request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[list[tuple[int, int]]] = []
+
+    def get_ranges(self, path, ranges):
+        self.requests.append(list(ranges))
+        return [super(RecordingStore, self).get_range(path, *place) for place in ranges]
+
+    def get_range(self, path, start, end):
+        self.requests.append([(start, end)])
+        return super().get_range(path, start, end)
+
+
+def test_a_remote_scan_reads_every_byte_about_once_and_ahead(tmp_path):
+    count = 40_000
+    columns = {name: leaf_arrays(count)[name] for name in ("int64", "string", "vector", "bool")}
+    borders = np.arange(0, 2 * count + 1, 2, dtype=np.int32)
+    columns["lists"] = pa.ListArray.from_arrays(pa.array(borders), pa.array(np.arange(2 * count)))
+    write_by_pylance(tmp_path, columns)
+    store = RecordingStore()
+    store.put("x.lance", (tmp_path / "x.lance").read_bytes())
+    reader = DataFileReader.open(store, "x.lance")
+    fields = reader.schema.fields
+    store.requests.clear()
+    batches = list(reader.read_batches(fields, reader.embedded_columns(), batch_bytes=1 << 20))
+    assert pa.Table.from_batches(batches).to_pydict() == pa.table(columns).to_pydict()
+    windows = len(batches)
+    # One for the borders of strings and lists, one for everything else.
+    assert 3 < len(store.requests) <= 2 * windows + 2
+    num_bytes = sum(end - start for request in store.requests for start, end in request)
+    assert num_bytes < 1.05 * store.size("x.lance")
+
+
+def test_values_that_are_not_aligned_are_copied(tmp_path):
+    write_by_pylance(tmp_path, {"v": pa.array([1, 2, 3]), "s": pa.array(["x", "yy", "z"])})
+    content = (tmp_path / "x.lance").read_bytes()
+
+    class ShiftedStore(MemoryStore):
+        def get_ranges(self, path, ranges):
+            return [memoryview(b"\0" + bytes(self.get_range(path, *place)))[1:] for place in ranges]
+
+    store = ShiftedStore()
+    store.put("x.lance", content)
+    _, (numbers, texts) = open_fields(store, "x.lance")
+    found = numbers.read(0, 3)
+    assert found.buffers()[1].address % 8 == 0
+    assert found.to_pylist() == [1, 2, 3]
+    assert texts.read(1, 3).to_pylist() == ["yy", "z"]

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.store.byte_range import ByteRange
 
 
@@ -22,6 +23,21 @@ class FieldReader(Protocol):
         """The top-level rows ``start`` to ``end``, in the field's Arrow type.
 
         Raises:
+            CorruptFileError: The bytes contradict the format.
+            UnsupportedFeatureError: An encoding that is not implemented.
+        """
+
+    def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
+        """What ``row_byte_ranges`` itself needs to read, for one bulk request before it."""
+
+    def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
+        """What ``read_arrays`` will fetch."""
+
+    def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
+        """The rows of all ranges, in order, in one array or several.
+
+        Raises:
+            BatchTooLargeError: They hold more than one array can; fewer rows would do.
             CorruptFileError: The bytes contradict the format.
             UnsupportedFeatureError: An encoding that is not implemented.
         """

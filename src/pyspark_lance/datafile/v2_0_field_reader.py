@@ -1,49 +1,97 @@
 """Reads fields of 2.0 files: every node of the schema has a column, and any row range is cheap.
 
-Lists name ranges of their items, which are values of the next column; so a range of rows becomes
-ranges further down, and columns may have unrelated page borders.
-
-Source: file-format.md sections 2.3, 5.1 and 5.2.
+Source: file-format.md sections 2.3 and 5.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
-from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder, bit_width_of
-from pyspark_lance.codec.v2_0.array_encoding import make_decoder, make_list_decoder
-from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
-from pyspark_lance.codec.v2_0.size_estimate import estimate_value_bytes
-from pyspark_lance.codec.v2_0.variable_width import Ends, variable_array
-from pyspark_lance.datafile.field_reader import FieldReader
+from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
 from pyspark_lance.datafile.open_file import OpenFile
-from pyspark_lance.datafile.v2_0_pages import ColumnPages, FileBuffers, PageRange
-from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
+from pyspark_lance.datafile.read_plan import PageBorders
+from pyspark_lance.datafile.v2_0_nodes import LeafReader, NodeReader, is_packed_column, make_node
 from pyspark_lance.format.field import Field
-from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.local_store import LocalStore
 
-_INT32_MAX = (1 << 31) - 1
-_SAMPLED_PAGES = 8
-_BLOB_DESCRIPTION = pa.struct([("position", pa.uint64()), ("size", pa.uint64())])
-_BITS_PER_BYTE = 8
+# What lies between two wanted ranges is read with them if it takes fewer bytes.
+_MAX_GAP_BYTES: Final = 64 * 1024
 
 
-class _NodeReader(FieldReader, Protocol):
-    """A reader of any node; ``start`` and ``end`` count its own values."""
+class V20FieldReader:
+    """Reads one field of a 2.0 file.
 
-    num_values: int
+    Args:
+        node: Reads the field.
+        vector_pages: Borders of the pages, if their values are views of memory; so scattered rows
+            are taken out of a whole page.
+    """
+
+    def __init__(self, node: NodeReader, vector_pages: PageBorders | None) -> None:
+        self._node, self._vector_pages = node, vector_pages
+        self._row_bytes = node.average_row_bytes()
+        self._max_gap = max(_MAX_GAP_BYTES // self._row_bytes, 1)
+
+    def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
+        """What ``row_byte_ranges`` reads itself: where strings and lists start and end."""
+        return self._of_ranges(self._node.state_ranges, rows)
+
+    def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
+        """What ``read(start, end)`` reads."""
+        return self._node.byte_ranges(start, end)
+
+    def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
+        """What ``read_arrays`` reads."""
+        return self._of_ranges(self._node.byte_ranges, rows)
+
+    def read(self, start: int, end: int) -> pa.Array:
+        """The rows ``start`` to ``end`` as one array."""
+        return self._node.read(start, end)
+
+    def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
+        """The rows of all ranges, in order, in one array or several."""
+        if rows.is_single or not len(rows.starts):
+            return [self._node.read(start, end) for start, end in _pairs(rows)]
+        if self._vector_pages is None:
+            return [self._read_near(near) for near in _split_at_gaps(rows, self._max_gap)]
+        borders = self._vector_pages
+        return [
+            self._read_near(_shifted(near, int(borders.starts[page])))
+            for page, near in borders.split(rows)
+        ]
+
+    def average_row_bytes(self) -> int:
+        """Estimate of the decoded size of one row, at least 1."""
+        return self._row_bytes
+
+    def _read_near(self, rows: RowRanges) -> pa.Array:
+        """Ranges close to each other: reading what is between them costs less than many reads."""
+        array = self._node.read(rows.start, rows.end)
+        if rows.is_single:
+            return array
+        return pc.take(array, pa.array(rows.to_positions() - rows.start), boundscheck=False)
+
+    def _of_ranges(
+        self, find: Callable[[int, int], list[ByteRange]], rows: RowRanges
+    ) -> list[ByteRange]:
+        return [
+            place
+            for near in _split_at_gaps(rows, self._max_gap)
+            for place in find(near.start, near.end)
+        ]
 
 
 def make_v2_0_field_reader(
     file: OpenFile, field: Field, column_of: Mapping[int, int]
-) -> FieldReader:
+) -> V20FieldReader:
     """A reader for a field and everything below.
 
     Args:
@@ -55,7 +103,13 @@ def make_v2_0_field_reader(
         CorruptFileError: A field has no column.
         UnsupportedFeatureError: A type that 2.0 files cannot hold.
     """
-    return _make_node(file, field, column_of)
+    node = make_node(file, field, column_of)
+    vector_pages = None
+    if isinstance(node, LeafReader) and bit_width_of(field.to_arrow().type):
+        pages = file.metadata.column(column_of[field.id]).pages
+        if isinstance(file.store, LocalStore):
+            vector_pages = PageBorders.of_lengths([page.num_rows for page in pages])
+    return V20FieldReader(node, vector_pages)
 
 
 def v2_0_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
@@ -67,7 +121,7 @@ def v2_0_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
 
     def assign(field: Field) -> None:
         column = columns[field.id] = len(columns)
-        if not _is_packed_column(file, column):
+        if not is_packed_column(file, column):
             for child in field.children:
                 assign(child)
 
@@ -76,304 +130,18 @@ def v2_0_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
     return columns
 
 
-def _make_node(file: OpenFile, field: Field, column_of: Mapping[int, int]) -> _NodeReader:
-    column = column_of.get(field.id, -1)
-    if column < 0:
-        raise CorruptFileError(
-            f"field {field.name!r} (id {field.id}) has no column in this file", where=file.path
-        )
-    if field.is_map or (field.is_fixed_size_list and field.children):
-        raise UnsupportedFeatureError(
-            f"column {field.name!r} of type {field.logical_type} cannot be in a 2.0 file",
-            where=file.path,
-        )
-    if _is_blob_column(file, column):
-        return _BlobReader(file, field, column)
-    if field.is_list:
-        return _ListReader(file, field, column, _make_node(file, field.children[0], column_of))
-    if not field.is_struct:
-        return _LeafReader(file, field.to_arrow().type, column)
-    stored_apart = all(child.id in column_of for child in field.children)
-    if _is_packed_column(file, column) or not stored_apart:
-        return _PackedReader(file, field, column)
-    children = [_make_node(file, child, column_of) for child in field.children]
-    return _StructReader(file, field, column, children)
+def _pairs(rows: RowRanges) -> Iterator[tuple[int, int]]:
+    return zip(rows.starts.tolist(), rows.ends.tolist(), strict=True)
 
 
-class _LeafReader:
-    """A column of values."""
-
-    def __init__(self, file: OpenFile, data_type: pa.DataType, column: int) -> None:
-        self._data_type = data_type
-
-        def make(encoding: pb.ArrayEncoding, count: int, buffers: FileBuffers) -> ArrayDecoder:
-            return make_decoder(encoding, data_type, count, buffers)
-
-        self._pages = ColumnPages(file, column, make)
-        self.num_values = self._pages.num_values
-
-    def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """The wanted slices of the pages."""
-        ranges: list[ByteRange] = []
-        for part in self._pages.locate(start, end):
-            with self._pages.errors_of(part.page):
-                ranges += self._pages.byte_ranges(self._aligned(part))
-        return ranges
-
-    def read(self, start: int, end: int) -> pa.Array:
-        """The values, page by page."""
-        arrays = []
-        for part in self._pages.locate(start, end):
-            with self._pages.errors_of(part.page):
-                wider = self._aligned(part)
-                array = self._pages.ahead(wider).decode(wider.start, wider.end)
-                arrays.append(_cut_front(array, part.start - wider.start))
-        return concat(arrays, self._data_type)
-
-    def average_row_bytes(self) -> int:
-        """By type, or by the descriptions of some pages and the stored bytes of all."""
-        bits = bit_width_of(self._data_type)
-        if bits:
-            return max(bits // _BITS_PER_BYTE, 1)
-        pages = self._pages.pages
-        stored = max((page.num_bytes // max(page.num_rows, 1) for page in pages), default=1)
-        estimate = 0.0
-        for number, page in enumerate(pages[:_SAMPLED_PAGES]):
-            with self._pages.errors_of(number):
-                encoding = self._pages.encoding(number)
-            estimate = max(estimate, estimate_value_bytes(encoding, self._data_type, page.num_rows))
-        return max(stored, int(estimate), 1)
-
-    def _aligned(self, part: PageRange) -> PageRange:
-        """The range itself, or from the last whole byte of bits on."""
-        if self._pages.decoder(part.page).has_bits:
-            return part._replace(start=part.start - part.start % _BITS_PER_BYTE)
-        return part
+def _shifted(rows: RowRanges, distance: int) -> RowRanges:
+    return RowRanges(rows.starts + distance, rows.ends + distance)
 
 
-class _PackedReader:
-    """A struct stored as records in one column; children that are not wanted are dropped."""
-
-    def __init__(self, file: OpenFile, field: Field, column: int) -> None:
-        stored = _stored_field(file, field)
-        names = [child.id for child in stored.children]
-        self._wanted = [names.index(child.id) for child in field.children]
-        self._type = field.to_arrow().type
-        self._records = _LeafReader(file, stored.to_arrow().type, column)
-        self.num_values = self._records.num_values
-
-    def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """Whole records."""
-        return self._records.byte_ranges(start, end)
-
-    def read(self, start: int, end: int) -> pa.Array:
-        """The wanted children of the records."""
-        records = self._records.read(start, end)
-        children = [records.field(index) for index in self._wanted]
-        return pa.Array.from_buffers(self._type, end - start, [None], children=children)
-
-    def average_row_bytes(self) -> int:
-        """Bytes of a whole record."""
-        return self._records.average_row_bytes()
-
-
-class _StructReader:
-    """A struct whose children have columns; its own says nothing but how many rows there are."""
-
-    def __init__(
-        self, file: OpenFile, field: Field, column: int, children: list[_NodeReader]
-    ) -> None:
-        self._type, self._children = field.to_arrow().type, children
-        self.num_values = file.metadata.column(column).num_rows
-
-    def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """Those of the children."""
-        return [place for child in self._children for place in child.byte_ranges(start, end)]
-
-    def read(self, start: int, end: int) -> pa.Array:
-        """The children, side by side; there are no null structs."""
-        children = [child.read(start, end) for child in self._children]
-        return pa.Array.from_buffers(self._type, end - start, [None], children=children)
-
-    def average_row_bytes(self) -> int:
-        """The sum over the children."""
-        return max(sum(child.average_row_bytes() for child in self._children), 1)
-
-
-class _ListReader:
-    """Lists: end positions in one column, items in the next ones."""
-
-    def __init__(self, file: OpenFile, field: Field, column: int, items: _NodeReader) -> None:
-        self._type, self._items = field.to_arrow().type, items
-        self._is_large = field.is_large_list
-
-        def make(
-            encoding: pb.ArrayEncoding, count: int, buffers: FileBuffers
-        ) -> ListOffsetsDecoder:
-            return make_list_decoder(encoding, count, buffers)
-
-        self._pages: ColumnPages[ListOffsetsDecoder] = ColumnPages(file, column, make)
-        self.num_values = self._pages.num_values
-        self._bases: NDArray[np.int64] | None = None
-
-    def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """The offsets, and the items of the pages that are wanted for the most part."""
-        ranges: list[ByteRange] = []
-        for part in self._pages.locate(start, end):
-            with self._pages.errors_of(part.page):
-                ranges += self._pages.byte_ranges(part)
-            base, limit = self._item_range(part.page)
-            if 2 * (part.end - part.start) >= self._pages.pages[part.page].num_rows:
-                ranges += self._items.byte_ranges(base, limit)
-        return ranges
-
-    def read(self, start: int, end: int) -> pa.Array:
-        """Lists over exactly their items."""
-        arrays = []
-        for part in self._pages.locate(start, end):
-            with self._pages.errors_of(part.page):
-                ends = self._pages.ahead(part).decode(part.start, part.end)
-            base, _ = self._item_range(part.page)
-            first, last = int(ends.borders[0]), int(ends.borders[-1])
-            items = self._items.read(base + first, base + last)
-            arrays.append(self._lists(ends, items))
-        return concat(arrays, self._type)
-
-    def average_row_bytes(self) -> int:
-        """Offsets, and as many items as a list has on average."""
-        per_list = self._items.num_values / max(self.num_values, 1)
-        return int(8 + per_list * self._items.average_row_bytes())
-
-    def _lists(self, ends: Ends, items: pa.Array) -> pa.Array:
-        borders = ends.borders - ends.borders[0]
-        if not self._is_large:
-            if int(borders[-1]) > _INT32_MAX:
-                raise UnsupportedFeatureError(
-                    f"{len(borders) - 1} lists have {borders[-1]} items",
-                    hint="read fewer rows at a time",
-                )
-            borders = borders.astype(np.int32)
-        bitmap = None
-        if ends.validity is not None:
-            bitmap = pa.py_buffer(np.packbits(ends.validity, bitorder="little"))
-        return pa.Array.from_buffers(
-            self._type, len(borders) - 1, [bitmap, pa.py_buffer(borders)], children=[items]
-        )
-
-    def _item_range(self, page: int) -> tuple[int, int]:
-        """The values of the item column that belong to a page."""
-        if self._bases is None:
-            counts = []
-            for number in range(len(self._pages.pages)):
-                with self._pages.errors_of(number):
-                    counts.append(self._pages.encoding(number).list.num_items)
-            if sum(counts) > self._items.num_values:
-                with self._pages.errors_of(page):
-                    raise CorruptFileError(
-                        f"the lists have {sum(counts)} items, {self._items.num_values} are stored"
-                    )
-            self._bases = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        return int(self._bases[page]), int(self._bases[page + 1])
-
-
-class _BlobReader:
-    """A column of (position, size) pairs that point to the values elsewhere in the file."""
-
-    def __init__(self, file: OpenFile, field: Field, column: int) -> None:
-        self._file, self._type = file, field.to_arrow().type
-        self._places = _LeafReader(file, _BLOB_DESCRIPTION, column)
-        self.num_values = self._places.num_values
-
-    def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
-        """The pairs; the values are known only after reading them."""
-        return self._places.byte_ranges(start, end)
-
-    def read(self, start: int, end: int) -> pa.Array:
-        """The values themselves."""
-        places = self._places.read(start, end)
-        positions, sizes = (np.asarray(places.field(index)) for index in (0, 1))
-        # A null is (1, 0), an empty value (0, 0).
-        is_null = (sizes == 0) & (positions != 0)
-        self._check(positions, sizes)
-        borders = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        stored = np.flatnonzero(sizes)
-        ends = positions[stored] + sizes[stored]
-        wanted = map(ByteRange, positions[stored].tolist(), ends.tolist())
-        data = pa.py_buffer(b"".join(self._file.fetch(list(wanted))))
-        return variable_array(self._type, Ends(borders, ~is_null if is_null.any() else None), data)
-
-    def average_row_bytes(self) -> int:
-        """The values may take the whole file."""
-        return max(self._file.metadata.file_size // max(self.num_values, 1), 16)
-
-    def _check(self, positions: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> None:
-        """All values lie in the file, and are not more than the file."""
-        limit = np.uint64(self._file.metadata.file_size)
-        inside = (sizes <= limit) & (positions <= limit - np.minimum(sizes, limit))
-        if not inside.all() or float(sizes.sum(dtype=np.float64)) > float(limit):
-            raise CorruptFileError(
-                f"blob values lie outside of the file's {limit} bytes", where=self._file.path
-            )
-
-
-def concat(arrays: list[pa.Array], data_type: pa.DataType) -> pa.Array:
-    """One array; nothing is copied if there is only one."""
-    if len(arrays) == 1:
-        return arrays[0]
-    if not arrays:
-        return pa.nulls(0, data_type)
-    try:
-        return pa.concat_arrays(arrays)
-    except pa.ArrowInvalid as error:
-        raise UnsupportedFeatureError(
-            f"{sum(map(len, arrays))} values of {data_type} do not fit into one array: {error}",
-            hint="read fewer rows at a time",
-        ) from error
-
-
-def _cut_front(array: pa.Array, count: int) -> pa.Array:
-    """The array without its first values."""
-    if not count:
-        return array
-    data_type = array.type
-    is_vector = pa.types.is_fixed_size_list(data_type)
-    if is_vector and pa.types.is_fixed_size_list(data_type.value_type):
-        # pyarrow 26 takes the wrong rows of nested fixed size lists that have an offset.
-        return pa.concat_arrays([array[count:]])
-    return array[count:]
-
-
-def _stored_field(file: OpenFile, field: Field) -> Field:
-    """The packed struct as it is stored: with all its children."""
-    try:
-        stored = file.metadata.schema.field_by_id(field.id)
-    except LanceError:
-        return field
-    ids = {child.id for child in stored.children}
-    return stored if all(child.id in ids for child in field.children) else field
-
-
-def _is_blob_column(file: OpenFile, column: int) -> bool:
-    info = file.metadata.column(column)
-    try:
-        encoding = pb.ColumnEncoding.FromString(info.encoding_bytes)
-    except DecodeError as error:
-        raise CorruptFileError(
-            f"the encoding of column {column} is not a readable message", where=file.path
-        ) from error
-    if encoding.WhichOneof("column_encoding") == "zone_index":
-        encoding = encoding.zone_index.inner
-    return bool(encoding.HasField("blob"))
-
-
-def _is_packed_column(file: OpenFile, column: int) -> bool:
-    pages = file.metadata.column(column).pages
-    if not pages or _is_blob_column(file, column):
-        return False
-    try:
-        encoding = pb.ArrayEncoding.FromString(pages[0].encoding_bytes)
-    except DecodeError as error:
-        raise CorruptFileError(
-            f"the page encoding of column {column} is not a readable message", where=file.path
-        ) from error
-    return bool(encoding.HasField("packed_struct"))
+def _split_at_gaps(rows: RowRanges, max_gap: int) -> Iterator[RowRanges]:
+    """Groups of ranges with at most ``max_gap`` rows between neighbours."""
+    cuts = np.flatnonzero(rows.starts[1:] - rows.ends[:-1] > max_gap) + 1
+    borders = [0, *cuts.tolist(), len(rows.starts)]
+    for first, last in pairwise(borders):
+        if first < last:
+            yield RowRanges(rows.starts[first:last], rows.ends[first:last])

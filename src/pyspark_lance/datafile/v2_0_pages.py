@@ -144,10 +144,10 @@ class ColumnPages(Generic[_D]):
         buffers.fetch_ahead(decoder.slices(part.start, part.end))
         return decoder
 
-    def byte_ranges(self, part: PageRange) -> list[ByteRange]:
-        """What decoding a range reads, as places in the file."""
-        decoder, buffers = self._open(part.page)
-        return [buffers.place(piece) for piece in decoder.slices(part.start, part.end)]
+    def places(self, page: int, pieces: Sequence[BufferSlice]) -> list[ByteRange]:
+        """Slices of a page as places in the file."""
+        buffers = self._open(page)[1]
+        return [buffers.place(piece) for piece in pieces]
 
     def encoding(self, page: int) -> pb.ArrayEncoding:
         """The encoding tree of a page."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.array_assembly import BatchTooLargeError
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder
 from pyspark_lance.codec.v2_0.page_buffers import BufferSlice, validity_of
@@ -86,10 +87,7 @@ class PlainDictionaryDecoder:
                 return self._values[1:].take(pa.array(stored - stored.dtype.type(1)))
             return self._values.take(indices)
         except pa.ArrowInvalid as error:
-            raise UnsupportedFeatureError(
-                f"{end - start} values of {self.data_type} hold more than 2 GiB",
-                hint="read fewer rows at a time",
-            ) from error
+            raise BatchTooLargeError from error
 
 
 class _Dictionary:

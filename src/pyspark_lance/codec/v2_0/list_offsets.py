@@ -40,6 +40,14 @@ class ListOffsetsDecoder:
         """The offsets, and the one before."""
         return self._ends.slices(start, end)
 
+    def border_slices(self, start: int, end: int) -> list[BufferSlice]:
+        """What ``span(start, end)`` reads."""
+        return self._ends.border_slices(start, end)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """The items of the lists ``start`` to ``end``, counted from the first one of the page."""
+        return self._ends.span(start, end, self.num_items)
+
     def decode(self, start: int, end: int) -> Ends:
         """Borders of the lists ``start`` to ``end``, counted from the first item of the page."""
         return self._ends.decode(start, end, self.num_items)

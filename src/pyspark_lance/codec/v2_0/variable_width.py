@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.array_assembly import BatchTooLargeError
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
 from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder
@@ -24,7 +25,6 @@ from pyspark_lance.codec.v2_0.page_buffers import (
     validity_of,
 )
 from pyspark_lance.codec.values import VariableWidthValues
-from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 
 _INT32_MAX = (1 << 31) - 1
@@ -56,6 +56,33 @@ class EndPositions:
     def slices(self, start: int, end: int) -> list[BufferSlice]:
         """The positions, and the one before, which is where the first value starts."""
         return self._positions.slices(max(start - 1, 0), end)
+
+    def border_slices(self, start: int, end: int) -> list[BufferSlice]:
+        """The two positions that tell where the values ``start`` to ``end`` lie."""
+        wanted = [start - 1, end - 1] if start < end else []
+        return [
+            piece
+            for index in wanted
+            if index >= 0
+            for piece in self._positions.slices(index, index + 1)
+        ]
+
+    def span(self, start: int, end: int, limit: int) -> tuple[int, int]:
+        """Where the values ``start`` to ``end`` lie, of which at least one is wanted.
+
+        Raises:
+            CorruptFileError: They lie behind the limit or end before they start.
+        """
+        first = self._border(start - 1) if start else 0
+        last = self._border(end - 1)
+        require(first <= last <= limit, f"values lie in {first}..{last} of {limit}")
+        return first, last
+
+    def _border(self, index: int) -> int:
+        stored = np.frombuffer(self._positions.decode_buffer(index, index + 1), "<u8")
+        position = int(stored[0])
+        is_null = self._adjustment and position >= self._adjustment
+        return position - self._adjustment if is_null else position
 
     def decode(self, start: int, end: int, limit: int | None) -> Ends:
         """Borders of the values ``start`` to ``end``.
@@ -107,11 +134,20 @@ class BinaryDecoder:
         self._ends, self._data = ends, data
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
-        """The end positions, and all bytes if most of the page is wanted."""
-        slices = self._ends.slices(start, end)
-        if 2 * (end - start) >= self.num_values:
-            slices += self._data.slices(0, self._data.stored_size)
-        return slices
+        """The end positions; which bytes are needed is known after reading them."""
+        return self._ends.slices(start, end)
+
+    def border_slices(self, start: int, end: int) -> list[BufferSlice]:
+        """What ``all_slices(start, end)`` reads."""
+        return self._ends.border_slices(start, end)
+
+    def all_slices(self, start: int, end: int) -> list[BufferSlice]:
+        """All that decoding reads; finding it out reads two end positions."""
+        size = self._data.known_size
+        if start == end:
+            return []
+        span = (0, 0) if size is None else self._ends.span(start, end, size)
+        return self._ends.slices(start, end) + self._data.slices(*span)
 
     def decode(self, start: int, end: int) -> pa.Array:
         """Offsets made of the end positions, over the stored bytes."""
@@ -136,6 +172,14 @@ class FsstDecoder:
     def slices(self, start: int, end: int) -> list[BufferSlice]:
         """Those of the codes."""
         return self._codes.slices(start, end)
+
+    def border_slices(self, start: int, end: int) -> list[BufferSlice]:
+        """Those of the codes."""
+        return self._codes.border_slices(start, end)
+
+    def all_slices(self, start: int, end: int) -> list[BufferSlice]:
+        """Those of the codes."""
+        return self._codes.all_slices(start, end)
 
     def decode(self, start: int, end: int) -> pa.Array:
         """The text of the codes."""
@@ -170,17 +214,18 @@ class FixedSizeBinaryDecoder:
 
 
 def variable_array(data_type: pa.DataType, ends: Ends, data: pa.Buffer) -> pa.Array:
-    """A string or binary array; ``data`` starts at the first border."""
+    """A string or binary array; ``data`` starts at the first border.
+
+    Raises:
+        BatchTooLargeError: The offsets of the type do not suffice.
+    """
     borders = ends.borders
     count = len(borders) - 1
     if is_large(data_type):
         offsets = borders - borders[0] if borders[0] else borders
     else:
         if int(borders[-1] - borders[0]) > _INT32_MAX:
-            raise UnsupportedFeatureError(
-                f"{count} values of {data_type} hold more than 2 GiB",
-                hint="read fewer rows at a time",
-            )
+            raise BatchTooLargeError
         offsets = np.empty(count + 1, np.int32)
         np.subtract(borders, borders[0], out=offsets, casting="unsafe")
     bitmap = None
