@@ -73,4 +73,13 @@ def test_no_blocks_are_packed_to_nothing(packed_bits):
 def test_widths_are_those_of_the_largest_values(largest):
     blocks = np.zeros((len(largest), 1024), np.uint64)
     blocks[:, 77] = largest
-    assert bit_widths(blocks).tolist() == [value.bit_length() for value in largest]
+    expected = [value.bit_length() for value in largest]
+    assert bit_widths(blocks.reshape(-1)).tolist() == expected
+    assert bit_widths(blocks.reshape(-1)[:-900]).tolist() == expected
+
+
+@pytest.mark.parametrize("word_bits", [8, 16, 32, 64])
+def test_widths_next_to_powers_of_two_are_exact(word_bits):
+    for bits in range(1, word_bits + 1):
+        for value in ((1 << bits) - 1, 1 << (bits - 1)):
+            assert bit_widths(np.array([0, value], WORD_TYPES[word_bits])).tolist() == [bits]

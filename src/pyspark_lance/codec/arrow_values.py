@@ -74,6 +74,13 @@ def boolean_values(array: pa.Array, nulls: NDArray[np.bool_] | None) -> NDArray[
     return values if nulls is None else values & ~nulls
 
 
+def boolean_bits(array: pa.Array, nulls: NDArray[np.bool_] | None) -> NDArray[np.uint8]:
+    """The values as bits; what fills up the last byte is 0."""
+    if nulls is not None or array.offset % 8 or len(array) % 8:
+        return np.packbits(boolean_values(array, nulls), bitorder="little")
+    return np.frombuffer(array.buffers()[1], np.uint8)[array.offset // 8 :][: len(array) // 8]
+
+
 def bit_values(bitmap: pa.Buffer, offset: int, count: int) -> NDArray[np.uint8]:
     """Bits ``offset`` to ``offset + count`` of a bitmap, one byte each."""
     if count == 0:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.arrow_values import (
     bits_per_value,
+    boolean_bits,
     boolean_values,
     fixed_width_values,
     is_variable_width,
@@ -41,7 +42,6 @@ from pyspark_lance.codec.compressive.encode_fixed_size_list import (
 )
 from pyspark_lance.codec.compressive.encode_fixed_width import (
     bit_packed_chunks,
-    blocks_of,
     boolean_chunks,
     count_runs,
     flat,
@@ -147,10 +147,11 @@ class PageEncoder:
                 return encode_fixed_full_zip(self.column, rows, list_rows(lists), lists.encoding)
             return self._mini_block(rows, self._compressed(list_chunks(lists)))
         if pa.types.is_boolean(kind):
-            flags = boolean_values(rows.values, nulls)
             if wide:
-                return encode_fixed_full_zip(self.column, rows, flags.reshape(-1, 1), flat(8))
-            return self._mini_block(rows, self._compressed(boolean_chunks(flags)))
+                flags = boolean_values(rows.values, nulls).reshape(-1, 1)
+                return encode_fixed_full_zip(self.column, rows, flags, flat(8))
+            chunks = boolean_chunks(boolean_bits(rows.values, nulls), len(rows.values))
+            return self._mini_block(rows, self._compressed(chunks))
         return self._encode_fixed_width(rows, nulls, wide=wide)
 
     def _encode_variable_width(
@@ -218,17 +219,16 @@ def smallest_chunks(values: NDArray[np.unsignedinteger[Any]], *, floating: bool)
     smallest = float(values.nbytes)
     packed = None
     if count >= _MIN_PACKED_VALUES:
-        blocks = blocks_of(values)
-        widths = bit_widths(blocks)
-        packed_bytes = len(blocks) * size + 128 * int(widths.sum())
+        widths = bit_widths(values)
+        packed_bytes = len(widths) * size + 128 * int(widths.sum())
         if packed_bytes < smallest * (_FLOAT_PACKING_GAIN if floating else _PACKING_GAIN):
-            smallest, packed = packed_bytes, (blocks, widths)
+            smallest, packed = packed_bytes, widths
     if _may_have_runs(values):
         runs_bytes = run_length_bytes(count_runs(values), count, size)
         if runs_bytes < smallest * _RUNS_GAIN:
             return run_length_chunks(values)
     if packed is not None:
-        return bit_packed_chunks(*packed, count)
+        return bit_packed_chunks(values, packed)
     return flat_chunks(values, size * 8)
 
 

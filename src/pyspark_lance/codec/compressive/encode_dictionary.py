@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.arrow_values import (
     bits_per_value,
-    boolean_values,
+    boolean_bits,
     fixed_width_values,
     is_variable_width,
     variable_width_values,
@@ -38,7 +38,7 @@ def dictionary_block(items: pa.Array) -> DictionaryBlock:
         encoding = variable(offsets.itemsize * 8)
         return DictionaryBlock(encoding, variable_block(offsets, content), len(items))
     if pa.types.is_boolean(kind):
-        bits = np.packbits(boolean_values(items, None), bitorder="little")
+        bits = boolean_bits(items, None)
         return DictionaryBlock(flat(1), bits.tobytes(), len(items))
     values = fixed_width_values(items, None)
     return DictionaryBlock(flat(bits_per_value(kind)), values.tobytes(), len(items))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.chunk_segments import ChunkBuffer, Segments, fixed_size_segments
 from pyspark_lance.codec.compressive.bit_packing import BLOCK_VALUES
 from pyspark_lance.codec.compressive.pack_bits import pack_blocks
+from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.value_chunks import ValueChunks
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
@@ -43,50 +44,57 @@ def flat_chunks(values: NDArray[Any], bits: int) -> ValueChunks:
     return ValueChunks(flat(bits), log2_values, len(values), (buffer,))
 
 
-def boolean_chunks(values: NDArray[np.uint8]) -> ValueChunks:
-    """Zeros and ones, as bits."""
-    bits = np.packbits(values, bitorder="little")
+def boolean_chunks(bits: NDArray[np.uint8], num_values: int) -> ValueChunks:
+    """Booleans, as bits."""
     buffer = ChunkBuffer((fixed_size_segments(bits, (1 << MAX_LOG2_VALUES) // 8),))
-    return ValueChunks(flat(1), MAX_LOG2_VALUES, len(values), (buffer,))
-
-
-def blocks_of(values: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.unsignedinteger[Any]]:
-    """The values as blocks of 1024, shape (blocks, 1024), filled up with zeros."""
-    missing = -len(values) % BLOCK_VALUES
-    if missing:
-        values = np.concatenate((values, np.zeros(missing, values.dtype)))
-    return values.reshape(-1, BLOCK_VALUES)
+    return ValueChunks(flat(1), MAX_LOG2_VALUES, num_values, (buffer,))
 
 
 def bit_packed_chunks(
-    blocks: NDArray[np.unsignedinteger[Any]], widths: NDArray[np.int64], num_values: int
+    values: NDArray[np.unsignedinteger[Any]], widths: NDArray[np.int64]
 ) -> ValueChunks:
     """InlineBitpacking: every chunk is its width and one packed block.
 
     Args:
-        blocks: From ``blocks_of``.
-        widths: Bits each block needs.
-        num_values: Values in the blocks, without the filling.
+        values: At least one.
+        widths: Bits each block of 1024 needs, from ``bit_widths``.
     """
-    word_bytes = blocks.itemsize
+    word_bytes, num_full = values.itemsize, len(values) // BLOCK_VALUES
     sizes = word_bytes + 128 * widths
     starts = np.cumsum(sizes) - sizes
-    out = np.empty(int(sizes.sum()) // word_bytes, blocks.dtype)
-    out[starts // word_bytes] = widths
-    for width in np.unique(widths).tolist():
-        if width == 0:
-            continue
-        chosen = np.flatnonzero(widths == width)
-        words = 128 * width // word_bytes
-        if len(chosen) == len(widths):
-            pack_blocks(blocks, width, out.reshape(-1, 1 + words)[:, 1:])
-            continue
-        packed = np.empty((len(chosen), words), blocks.dtype)
-        pack_blocks(blocks[chosen], width, packed)
-        out[(starts[chosen] // word_bytes + 1)[:, None] + np.arange(words)] = packed
+    out = allocate(int(sizes.sum())).view(values.dtype)
+    firsts = starts // word_bytes
+    out[firsts] = widths
+    full = values[: num_full * BLOCK_VALUES].reshape(num_full, BLOCK_VALUES)
+    _pack_by_width(full, widths[:num_full], firsts[:num_full] + 1, out)
+    if num_full < len(widths):
+        last = np.zeros((1, BLOCK_VALUES), values.dtype)
+        last[0, : len(values) - num_full * BLOCK_VALUES] = values[num_full * BLOCK_VALUES :]
+        _pack_by_width(last, widths[num_full:], firsts[num_full:] + 1, out)
     bits = pb.InlineBitpacking(uncompressed_bits_per_value=word_bytes * 8)
     buffer = ChunkBuffer((Segments(out.view(np.uint8), starts, sizes),))
-    return ValueChunks(pb.CompressiveEncoding(inline_bitpacking=bits), 10, num_values, (buffer,))
+    return ValueChunks(pb.CompressiveEncoding(inline_bitpacking=bits), 10, len(values), (buffer,))
+
+
+def _pack_by_width(
+    blocks: NDArray[np.unsignedinteger[Any]],
+    widths: NDArray[np.int64],
+    firsts: NDArray[np.int64],
+    out: NDArray[np.unsignedinteger[Any]],
+) -> None:
+    """Packs block i to ``widths[i]`` bits and puts it to ``out[firsts[i]:]``."""
+    for width in np.flatnonzero(np.bincount(widths)).tolist():
+        if width == 0:
+            continue
+        words = 128 * width // out.itemsize
+        chosen = np.flatnonzero(widths == width)
+        if len(chosen) == len(widths):
+            rows = out[int(firsts[0]) - 1 : int(firsts[-1]) + words].reshape(-1, 1 + words)
+            pack_blocks(blocks, width, rows[:, 1:])
+            return
+        packed = np.empty((len(chosen), words), out.dtype)
+        pack_blocks(blocks[chosen], width, packed)
+        out[firsts[chosen][:, None] + np.arange(words)] = packed
 
 
 def count_runs(values: NDArray[np.unsignedinteger[Any]]) -> int:

@@ -19,13 +19,17 @@ from pyspark_lance.codec.compressive.bit_packing import BLOCK_VALUES, ROW_ORDER
 _STEP_BYTES = 1 << 21
 
 
-def bit_widths(blocks: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.int64]:
-    """Bits that the largest value of each block needs; ``blocks`` has shape (blocks, 1024)."""
-    largest = blocks.max(axis=1)
-    widths = np.zeros(len(blocks), np.int64)
-    for value in np.unique(largest).tolist():
-        widths[largest == value] = value.bit_length()
-    return widths
+def bit_widths(values: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.int64]:
+    """Bits that the largest value of each block of 1024 needs; the last block may be shorter."""
+    full = len(values) // BLOCK_VALUES
+    largest = np.zeros(-(-len(values) // BLOCK_VALUES), values.dtype)
+    largest[:full] = values[: full * BLOCK_VALUES].reshape(full, BLOCK_VALUES).max(axis=1)
+    if len(largest) > full:
+        largest[full] = values[full * BLOCK_VALUES :].max()
+    widths = np.frexp(largest.astype(np.float64))[1].astype(np.int64)
+    # Large numbers may have been rounded up to the next power of two.
+    rounded_up = (largest >> np.maximum(widths - 1, 0).astype(largest.dtype)) == 0
+    return widths - (rounded_up & (widths > 0))
 
 
 def pack_blocks(

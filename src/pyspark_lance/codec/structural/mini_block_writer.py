@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.chunk_segments import ChunkBuffer, round_up
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
+from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.structural.encoded_page import EncodedPage
 from pyspark_lance.codec.structural.level_writer import (
     encode_levels,
@@ -110,9 +111,13 @@ def _lay_out(
         offsets.append(offsets[-1] + round_up(sizes, 8))
     chunk_sizes = offsets[-1]
     starts = np.cumsum(chunk_sizes) - chunk_sizes
-    out = np.zeros(int(chunk_sizes.sum()), np.uint8)
+    out = allocate(int(chunk_sizes.sum()))
+    words = out.view("<u8")
     header_words = header.view("<u8")
-    out.view("<u8")[(starts // 8)[:, None] + np.arange(header_words.shape[1])] = header_words
+    # Each buffer may end within its last word; an empty one has none, so the header comes later.
+    for offset in offsets[1:]:
+        words[(starts + offset) // 8 - 1] = 0
+    words[(starts // 8)[:, None] + np.arange(header_words.shape[1])] = header_words
     for buffer, offset in zip([*level_buffers, *value_buffers], offsets, strict=False):
         buffer.copy_to(out, starts + offset)
     return chunk_sizes, out
