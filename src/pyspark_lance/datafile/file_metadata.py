@@ -82,6 +82,52 @@ class ColumnInfo:
         return sum(page.num_rows for page in self.pages)
 
 
+@dataclass(frozen=True, slots=True)
+class FileTail:
+    """The end of a file, read before it is known which format it has.
+
+    Attributes:
+        store: Where the file is.
+        path: Path of the file in the store.
+        file_size: Length of the whole file in bytes.
+        content: Its last bytes.
+    """
+
+    store: ObjectStore
+    path: str
+    file_size: int
+    content: Buffer
+
+    def read(self, start: int, end: int) -> Buffer:
+        """The bytes of a range that is inside of the file."""
+        tail_start = self.file_size - len(self.content)
+        if start >= tail_start:
+            return memoryview(self.content)[start - tail_start : end - tail_start]
+        return self.store.get_range(self.path, start, end)
+
+
+def read_tail(store: ObjectStore, path: str, size_bytes: int | None = None) -> FileTail:
+    """One request for what is normally all the metadata of a file.
+
+    Args:
+        store: Where the file is.
+        path: Path of the file in the store.
+        size_bytes: Its length according to the manifest, if that is known; checked.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        CorruptFileError: It has another length.
+    """
+    content, file_size = store.get_tail(path, TAIL_BYTES)
+    if size_bytes and size_bytes != file_size:
+        raise CorruptFileError(
+            f"the manifest says the file has {size_bytes} bytes, it has {file_size}",
+            where=path,
+            hint="the file was cut short or replaced",
+        )
+    return FileTail(store, path, file_size, content)
+
+
 class FileMetadata:
     """Everything a 2.x file says about itself; columns are parsed on demand.
 
@@ -136,22 +182,18 @@ class FileMetadata:
             CorruptFileError: The bytes contradict the format.
             UnsupportedFeatureError: The file is not of version 2.0, 2.1 or 2.2.
         """
-        tail, file_size = store.get_tail(path, TAIL_BYTES)
-        if size_bytes and size_bytes != file_size:
-            raise CorruptFileError(
-                f"the manifest says the file has {size_bytes} bytes, it has {file_size}",
-                where=path,
-                hint="the file was cut short or replaced",
-            )
-        tail_start = file_size - len(tail)
-        view = memoryview(tail)
+        return cls.of_tail(read_tail(store, path, size_bytes))
 
-        def read(start: int, end: int) -> Buffer:
-            if start >= tail_start:
-                return view[start - tail_start : end - tail_start]
-            return store.get_range(path, start, end)
+    @classmethod
+    def of_tail(cls, tail: FileTail) -> FileMetadata:
+        """The metadata of a file of which the end was read.
 
-        return cls(path, file_size, Footer.from_bytes(tail, file_size, path), read)
+        Raises:
+            CorruptFileError: The bytes contradict the format.
+            UnsupportedFeatureError: The file is not of version 2.0, 2.1 or 2.2.
+        """
+        footer = Footer.from_bytes(tail.content, tail.file_size, tail.path)
+        return cls(tail.path, tail.file_size, footer, tail.read)
 
     @property
     def version(self) -> str:

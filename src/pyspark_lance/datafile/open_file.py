@@ -12,19 +12,19 @@ from pyspark_lance.store.object_store import Buffer, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
-class OpenFile:
-    """A file with its metadata and a way to its bytes.
+class FileBytes:
+    """A way to the bytes of a file.
 
     Attributes:
         store: Where the file is.
         path: Path of the file in the store.
-        metadata: What the file says of itself.
     """
 
     store: ObjectStore
     path: str
-    metadata: FileMetadata
-    _ahead: _FetchedRanges = field(default_factory=lambda: _FetchedRanges([], []), compare=False)
+    _ahead: _FetchedRanges = field(
+        default_factory=lambda: _FetchedRanges([], []), init=False, compare=False
+    )
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
         """The bytes of each range, in the order given."""
@@ -40,6 +40,17 @@ class OpenFile:
         order = sorted(range(len(ranges)), key=lambda i: ranges[i])
         self._ahead.ranges[:] = [ranges[i] for i in order]
         self._ahead.buffers[:] = [buffers[i] for i in order]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile(FileBytes):
+    """A 2.x file with its metadata and a way to its bytes.
+
+    Attributes:
+        metadata: What the file says of itself.
+    """
+
+    metadata: FileMetadata
 
 
 @dataclass(frozen=True, slots=True)

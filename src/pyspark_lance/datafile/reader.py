@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.array_assembly import BatchTooLargeError, concat_arrays
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.datafile.field_reader import FieldReader
-from pyspark_lance.datafile.file_metadata import FileMetadata
+from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
+from pyspark_lance.datafile.footer import file_version_of
+from pyspark_lance.datafile.legacy_field_reader import LegacyFieldReader
+from pyspark_lance.datafile.legacy_metadata import LegacyFile, LegacyMetadata
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.v2_0_field_reader import make_v2_0_field_reader, v2_0_columns
 from pyspark_lance.datafile.v2_1_field_reader import (
-    V21FieldReader,
     make_v2_1_field_reader,
     v2_1_columns,
 )
@@ -52,7 +54,7 @@ class DataFileReader:
         file: The open file.
     """
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: OpenFile | LegacyFile) -> None:
         self._file = file
         self._readers: dict[int, tuple[Field, dict[int, int], FieldReader]] = {}
 
@@ -70,13 +72,16 @@ class DataFileReader:
         Raises:
             FileNotFoundError: There is no such file.
             CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: The file is not of version 2.0, 2.1 or 2.2.
+            UnsupportedFeatureError: The file is of no version that is known.
         """
-        return cls(OpenFile(store, path, FileMetadata.load(store, path, size_bytes)))
+        tail = read_tail(store, path, size_bytes)
+        if file_version_of(tail.content, path) == "0.1":
+            return cls(LegacyFile(store, path, LegacyMetadata(tail)))
+        return cls(OpenFile(store, path, FileMetadata.of_tail(tail)))
 
     @property
     def version(self) -> str:
-        """``2.0``, ``2.1`` or ``2.2``."""
+        """``0.1``, ``2.0``, ``2.1`` or ``2.2``."""
         return self._file.metadata.version
 
     @property
@@ -86,7 +91,7 @@ class DataFileReader:
 
     @property
     def num_columns(self) -> int:
-        """Physical columns of the file."""
+        """Physical columns of the file; none in 0.1 files, where fields are found by id."""
         return self._file.metadata.num_columns
 
     @property
@@ -96,6 +101,8 @@ class DataFileReader:
 
     def embedded_columns(self) -> dict[int, int]:
         """Field id -> column of the embedded schema, for a file that no manifest describes."""
+        if isinstance(self._file, LegacyFile):
+            return {}
         find_columns = v2_0_columns if self.version == "2.0" else v2_1_columns
         return find_columns(self._file, self.schema.fields)
 
@@ -206,8 +213,12 @@ class DataFileReader:
         known = self._readers.get(id(field))
         if known is not None and known[0] is field and known[1] == columns:
             return known[2]
-        make = make_v2_0_field_reader if self.version == "2.0" else make_v2_1_field_reader
-        reader = make(self._file, field, columns)
+        reader: FieldReader
+        if isinstance(self._file, LegacyFile):
+            reader = LegacyFieldReader(self._file, field)
+        else:
+            make = make_v2_0_field_reader if self.version == "2.0" else make_v2_1_field_reader
+            reader = make(self._file, field, columns)
         self._readers[id(field)] = (field, columns, reader)
         return reader
 
@@ -218,7 +229,8 @@ class DataFileReader:
         readers = self._field_readers(fields, column_of)
         schema = pa.schema([field.to_arrow() for field in fields])
         if not len(rows.starts):
-            return schema.empty_table().to_batches()[0] if fields else _empty_batch(0)
+            nothing = [pa.nulls(0, field.type) for field in schema]
+            return pa.RecordBatch.from_arrays(nothing, schema=schema) if fields else _empty_batch(0)
         if not fields:
             return _empty_batch(rows.num_rows)
         self._prefetch(readers, rows)
@@ -274,18 +286,10 @@ class DataFileReader:
 
     def _window_ranges(self, readers: Sequence[FieldReader], rows: RowRanges) -> list[ByteRange]:
         """What all columns need, after one request for what they need to know that."""
-        v2_1 = [reader for reader in readers if isinstance(reader, V21FieldReader)]
-        states = [place for reader in v2_1 for place in reader.state_ranges(rows)]
+        states = [place for reader in readers for place in reader.state_ranges(rows)]
         if states:
             self._file.keep(states, self._file.store.get_ranges(self._file.path, states))
-        ranges: list[ByteRange] = []
-        for reader in readers:
-            if isinstance(reader, V21FieldReader):
-                ranges += reader.row_byte_ranges(rows)
-            else:
-                for start, end in zip(rows.starts.tolist(), rows.ends.tolist(), strict=True):
-                    ranges += reader.byte_ranges(start, end)
-        return ranges
+        return [place for reader in readers for place in reader.row_byte_ranges(rows)]
 
     def _decode_window(
         self, readers: Sequence[FieldReader], rows: RowRanges, windows: _Windows
@@ -340,11 +344,7 @@ class _Windows:
 
 def _read_arrays(reader: FieldReader, rows: RowRanges) -> list[pa.Array]:
     """The rows of one field, in a few arrays."""
-    if isinstance(reader, V21FieldReader):
-        arrays = reader.read_arrays(rows)
-    else:
-        borders = zip(rows.starts.tolist(), rows.ends.tolist(), strict=True)
-        arrays = [reader.read(start, end) for start, end in borders]
+    arrays = reader.read_arrays(rows)
     if len(arrays) > 1 and rows.num_rows < len(arrays) * _MIN_ARRAY_ROWS:
         return [concat_arrays(arrays)]
     return arrays
