@@ -273,14 +273,9 @@ def _in_order(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
 
 
 def _check_rows(manifest: Manifest) -> None:
-    """Refuses fragments whose rows or row ids would have to be guessed."""
+    """Refuses fragments whose row ids would have to be guessed."""
     stable = manifest.uses_stable_row_ids
     for fragment in manifest.fragments:
-        if not fragment.physical_rows and fragment.files:
-            raise UnsupportedFeatureError(
-                f"fragment {fragment.id} does not record its number of rows",
-                hint="the table was written by very old software; rewrite it with Lance",
-            )
         if stable and fragment.row_ids is None:
             raise CorruptFileError(
                 f"fragment {fragment.id} has no row ids in a table with stable row ids"

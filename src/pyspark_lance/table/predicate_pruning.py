@@ -266,8 +266,9 @@ def _at_most(values: NDArray[np.uint64], limit: int) -> NDArray[np.bool_]:
 def _against_constant(
     operator: str, value: Expression, bound: Literal, intervals: Intervals
 ) -> _Outcomes | None:
-    name, exact = _lineage_column(value), _exact(bound)
-    if name is None or name not in intervals or exact is None:
+    name = _lineage_column(value)
+    exact = _exact(bound) if name in intervals else None
+    if name is None or exact is None:
         return None
     low, high = intervals[name]
     match operator:

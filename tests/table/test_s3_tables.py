@@ -1,0 +1,78 @@
+"""Tables on S3: read, append, overwrite, and two committers of one version."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+from s3_server import s3_server, s3_table_root  # noqa: F401
+
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan_task import run
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
+from pyspark_lance.table.write_fragments import write_fragments
+
+pytestmark = pytest.mark.s3
+
+
+def write(uri, options, start, rows, **settings):
+    table = pa.table({"id": pa.array(range(start, start + rows)), "s": ["x"] * rows})
+    plan = plan_write(
+        uri, options, table.schema, WriteSettings(**settings), existing=open_existing(uri, options)
+    )
+    return commit_write(plan, write_fragments(plan.request, table.to_batches()))
+
+
+def read(uri, options):
+    tasks = plan_scan(Snapshot.open(uri, options), ScanRequest(system_columns=("_rowid",)))
+    return sorted(
+        (row["_rowid"], row["id"]) for task in tasks for b in run(task) for row in b.to_pylist()
+    )
+
+
+def test_a_table_on_s3_is_written_appended_overwritten_and_read(s3_table_root, s3_server):  # noqa: F811
+    uri, options = f"{s3_table_root}/t", s3_server.options
+    assert write(uri, options, 0, 10).version == 1
+    assert write(uri, options, 10, 5).version == 2
+    assert read(uri, options) == [(i, i) for i in range(15)]
+    assert write(uri, options, 100, 2, overwrite=True).version == 3
+    assert read(uri, options) == [(15, 100), (16, 101)]
+
+
+def test_of_two_committers_of_one_version_exactly_one_wins(s3_table_root, s3_server):  # noqa: F811
+    uri, options = f"{s3_table_root}/t", s3_server.options
+    write(uri, options, 0, 1)
+    results, barrier = [], threading.Barrier(2)
+
+    def put(content: bytes) -> None:
+        store = open_store(uri, options)
+        barrier.wait()
+        results.append(store.put_if_absent("_versions/contested.manifest", content))
+
+    threads = [threading.Thread(target=put, args=(bytes([i]),)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [False, True]
+
+
+def test_concurrent_appends_on_s3_all_land(s3_table_root, s3_server):  # noqa: F811
+    uri, options = f"{s3_table_root}/t", s3_server.options
+    write(uri, options, 0, 1)
+    threads = [
+        threading.Thread(
+            target=write, args=(uri, options, 10 * i, 3), kwargs={"retries": 50, "timeout_s": 120.0}
+        )
+        for i in range(1, 5)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = read(uri, options)
+    assert [row_id for row_id, _ in rows] == list(range(13))
+    assert Snapshot.open(uri, options).version == 5
