@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark_lance.spark.data_source import LanceDataSource as DefaultSource
 
 if TYPE_CHECKING:
+    from pyspark_lance.spark.companion import companion_jar
     from pyspark_lance.spark.lance_table import LanceTable
 
-__all__ = ["DefaultSource", "LanceTable"]
+__all__ = ["DefaultSource", "LanceTable", "companion_jar"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +23,8 @@ def __getattr__(name: str) -> Any:
         from pyspark_lance.spark.lance_table import LanceTable
 
         return LanceTable
+    if name == "companion_jar":
+        from pyspark_lance.spark.companion import companion_jar
+
+        return companion_jar
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,10 +12,12 @@ from pyspark.sql.types import StructType
 from pyspark_lance.spark.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.messages import ScanPartition
 from pyspark_lance.spark.options import ReadOptions
+from pyspark_lance.spark.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.read_plan import open_pinned, scan_request_of
 from pyspark_lance.spark.spark_types import arrow_schema_of
 from pyspark_lance.table.plain_types import to_plain
 from pyspark_lance.table.scan import plan_scan
+from pyspark_lance.table.scan_facts import enough_tasks
 from pyspark_lance.table.scan_task import run
 
 
@@ -29,21 +31,31 @@ class LanceBatchReader(DataSourceReader):
         options: The options of the read.
         pinned: Root and version.
         schema: The columns that Spark wants, lineage columns among them.
+        pushed: What the JVM companion pushed down.
     """
 
-    def __init__(self, options: ReadOptions, pinned: tuple[str, int], schema: StructType) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        pinned: tuple[str, int],
+        schema: StructType,
+        pushed: PushedDown = NOTHING_PUSHED,
+    ) -> None:
         self._options = options
+        self._limit = pushed.limit
         self._pinned = pinned
         self._schema = schema
         # Planning errors belong to the analysis, not to the first task.
         snapshot = open_pinned(options, pinned)
-        self._request = scan_request_of(options, schema, snapshot)
+        self._request = scan_request_of(options, schema, snapshot, pushed)
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
         """One partition for each task of the scan."""
         snapshot = open_pinned(self._options, self._pinned)
         tasks = plan_scan(snapshot, self._request)
+        if self._limit is not None:
+            tasks = enough_tasks(tasks, self._limit)
         return [ScanPartition(task) for task in tasks]
 
     @clean_iterator
@@ -52,15 +64,26 @@ class LanceBatchReader(DataSourceReader):
         # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
         # that are loaded; frozen objects are left out of it.
         gc.freeze()
-        assert isinstance(partition, ScanPartition)
+        if not isinstance(partition, ScanPartition):
+            return  # a plan without partitions still runs one task, on a placeholder
         target = arrow_schema_of(self._schema)
+        wanted = self._limit
         for batch in run(partition.task):
+            if wanted is not None:
+                batch = batch.slice(0, wanted)
+                wanted -= batch.num_rows
             yield to_spark_batch(batch, target)
+            if wanted == 0:
+                return
 
 
 def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """The columns of ``batch``, matched by name, in the types of ``target``."""
     names = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    if not len(target):
+        # Arrow counts rows by columns; only a struct keeps its length without any.
+        rows = pa.StructArray.from_buffers(pa.struct([]), batch.num_rows, [None])
+        return pa.RecordBatch.from_struct_array(rows)
     columns = []
     for field in target:
         column = batch.column(names[field.name.lower()])

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_lance.errors import StorageError
+from pyspark_lance.errors import StorageError, TableAlreadyExistsError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.spark.clean_errors import clean_errors
 from pyspark_lance.spark.messages import FragmentsWritten
@@ -36,6 +36,8 @@ class LanceBatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         existing = open_existing(options.path, options.storage)
+        if options.must_create and existing is not None:
+            raise TableAlreadyExistsError("another writer created the table", where=existing.uri)
         self._plan = plan_write(
             options.path,
             options.storage,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.batch_writer import LanceBatchWriter
     from pyspark_lance.spark.options import ReadOptions
 
+# As in pushed_down.py, which costs more to import.
+_CALL = "_lance.call"
+
 
 class LanceDataSource(DataSource):
     """``spark.read.format("lance")`` and ``df.write.format("lance")``.
@@ -34,8 +37,9 @@ class LanceDataSource(DataSource):
         self._pinned: tuple[str, int] | None = None
         # A write may be about to create the table, and a read reports the error when it needs
         # the table; so a failure here says nothing yet.
-        with contextlib.suppress(LanceError, OSError):
-            self._pin()
+        if _CALL not in options:
+            with contextlib.suppress(LanceError, OSError):
+                self._pin()
 
     @classmethod
     def name(cls) -> str:
@@ -44,7 +48,14 @@ class LanceDataSource(DataSource):
 
     @clean_errors
     def schema(self) -> StructType:
-        """Columns of the version that is read, as the options narrow them."""
+        """Columns of the version that is read, as the options narrow them.
+
+        The JVM companion asks its questions by way of this method, too.
+        """
+        if _CALL in self.options:
+            from pyspark_lance.spark.companion_calls import answer
+
+            return answer(self.options)
         from pyspark_lance.spark.read_plan import spark_schema_of
 
         return spark_schema_of(self._read_options(), self._pin())
@@ -53,8 +64,10 @@ class LanceDataSource(DataSource):
     def reader(self, schema: StructType) -> LanceBatchReader:
         """Plans a scan of the pinned version."""
         from pyspark_lance.spark.batch_reader import LanceBatchReader
+        from pyspark_lance.spark.pushed_down import PushedDown
 
-        return LanceBatchReader(self._read_options(), self._pin(), schema)
+        pushed = PushedDown.parse(self.options)
+        return LanceBatchReader(self._read_options(), self._pin(), schema, pushed)
 
     @clean_errors
     def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter:
@@ -71,6 +84,10 @@ class LanceDataSource(DataSource):
 
     def _pin(self) -> tuple[str, int]:
         """Root (of the table or branch) and version that this query reads, decided once."""
+        if self._pinned is None:
+            from pyspark_lance.spark.pushed_down import pinned_version
+
+            self._pinned = pinned_version(self.options)
         if self._pinned is None:
             from pyspark_lance.table.snapshot import Snapshot
 

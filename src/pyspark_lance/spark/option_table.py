@@ -12,6 +12,13 @@ from dataclasses import dataclass
 from pyspark_lance.errors import InvalidInputError
 
 STORAGE_PREFIX = "storage."
+# Set by the JVM companion, never by users; see pushed_down.py.
+INTERNAL_PREFIX = "_lance."
+# <column>.<type>: types that Spark lacks.
+COLUMN_TYPES = (
+    "fixed_size_list", "float16", "uint8", "uint16", "uint32", "uint64", "large_string",
+    "large_binary",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +116,15 @@ def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, st
         if lower.startswith(STORAGE_PREFIX):
             storage[word[len(STORAGE_PREFIX) :]] = value
             continue
-        if lower in _SPARK_OWN or lower.startswith(("option.", "spark.")):
+        if lower in _SPARK_OWN or lower.startswith(("option.", "spark.", INTERNAL_PREFIX)):
             continue
         option = _BY_WORD.get(lower)
         if option is None:
-            if side == "write" and "." in word:
-                found[word] = value  # a column's physical type; checked against the schema
+            if lower.rpartition(".")[2] in COLUMN_TYPES and "." in word:
+                # A column's physical type; checked against the schema when it is written. A
+                # catalog table has one set of options for both sides.
+                if side == "write":
+                    found[word] = value
                 continue
             raise _unknown(word)
         if option.side not in (side, "both"):

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.option_table import canonical_options
+from pyspark_lance.spark.option_table import INTERNAL_PREFIX, canonical_options
 from pyspark_lance.table.time_travel import VersionSpec
 
 _T = TypeVar("_T")
+# Set by the JVM companion for modes that never touch an existing table.
+CREATE = f"{INTERNAL_PREFIX}create"
 FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
 
 
@@ -69,6 +71,7 @@ class WriteOptions:
     commit_retries: int
     commit_timeout_s: float
     column_types: Mapping[str, str]
+    must_create: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -96,6 +99,7 @@ class WriteOptions:
             commit_retries=_parsed(found, "commitRetries", parse_count) or 10,
             commit_timeout_s=_parsed(found, "commitTimeout", parse_seconds) or 30.0,
             column_types={word: value for word, value in found.items() if "." in word},
+            must_create=CREATE in options,
         )
 
 

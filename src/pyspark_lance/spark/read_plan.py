@@ -6,7 +6,9 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options import ReadOptions
+from pyspark_lance.spark.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.spark_types import narrow, spark_schema
+from pyspark_lance.table.predicate import conjunction
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.scan import (
     DEFAULT_BATCH_ROWS,
@@ -49,22 +51,28 @@ def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType
     return result
 
 
-def scan_request_of(options: ReadOptions, schema: StructType, snapshot: Snapshot) -> ScanRequest:
+def scan_request_of(
+    options: ReadOptions,
+    schema: StructType,
+    snapshot: Snapshot,
+    pushed: PushedDown = NOTHING_PUSHED,
+) -> ScanRequest:
     """The scan that gives the rows of ``schema``, which Spark or the user narrowed.
 
     Raises:
         InvalidInputError: The schema or the filter names what the table does not have.
     """
     columns, lineage = narrow(snapshot.schema, schema)
-    predicate = (
-        parse_predicate(options.filter, predicate_schema(snapshot.schema))
-        if options.filter is not None
-        else None
-    )
+    every = predicate_schema(snapshot.schema)
+    own = parse_predicate(options.filter, every) if options.filter is not None else None
+    conditions = [one for one in (own, pushed.predicate(every)) if one is not None]
+    batch_rows = options.batch_rows or DEFAULT_BATCH_ROWS
+    if pushed.limit is not None and not conditions:
+        batch_rows = min(batch_rows, max(1, pushed.limit))
     return ScanRequest(
         schema=columns,
         system_columns=tuple(name for name in SYSTEM_COLUMNS if name in lineage),
-        predicate=predicate,
+        predicate=conjunction(conditions),
         fragments_per_task=options.fragments_per_partition,
-        batch_rows=options.batch_rows or DEFAULT_BATCH_ROWS,
+        batch_rows=batch_rows,
     )

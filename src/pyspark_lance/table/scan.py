@@ -155,7 +155,7 @@ def _only_needed(one: ScanSlice, lineage: tuple[str, ...], *, stable: bool) -> S
     return replace(one, fragment=kept)
 
 
-def _width(field: Field) -> float:
+def column_width(field: Field) -> float:
     """Bytes of one value, roughly."""
     arrow_type = field.to_arrow().type
     try:
@@ -166,14 +166,14 @@ def _width(field: Field) -> float:
         return arrow_type.list_size * 4.0
     if field.children:
         many = 8 if field.is_list or field.is_map else 1
-        return many * sum(_width(child) for child in field.children)
+        return many * sum(column_width(child) for child in field.children)
     return _VARIABLE_WIDTH
 
 
 def _read_share(table: Sequence[Field], read: Sequence[Field]) -> float:
     """The share of a file's bytes that a projection reads."""
-    whole = sum(_width(field) for field in table)
-    return min(1.0, sum(_width(field) for field in read) / whole) if whole else 1.0
+    whole = sum(column_width(field) for field in table)
+    return min(1.0, sum(column_width(field) for field in read) / whole) if whole else 1.0
 
 
 def _pack_by_count(slices: list[ScanSlice], count: int) -> list[list[ScanSlice]]:

@@ -1,0 +1,170 @@
+package org.pysparklance;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.ServiceConfigurationError;
+import java.util.ServiceLoader;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.SaveMode;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.CreatableRelationProvider;
+import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.slf4j.LoggerFactory;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * {@code format("lance")} on the JVM. It plans, and the Python source of the same name does all
+ * the work; it knows nothing of the table format. A Java source wins over a Python one.
+ */
+public class LanceSource implements TableProvider, DataSourceRegister, CreatableRelationProvider {
+  private static final AtomicBoolean LOOKED_FOR_OTHERS = new AtomicBoolean();
+  private static final String SAVE = "_lance.save";
+
+  private Description described;
+  private boolean asked;
+
+  @Override
+  public String shortName() {
+    if (LOOKED_FOR_OTHERS.compareAndSet(false, true)) {
+      warnOfOthers();
+    }
+    return "lance";
+  }
+
+  /** Spark refuses to choose between two Java sources of one name; say so before it does. */
+  private static void warnOfOthers() {
+    try {
+      ClassLoader loader = Thread.currentThread().getContextClassLoader();
+      for (DataSourceRegister other : ServiceLoader.load(DataSourceRegister.class, loader)) {
+        Class<?> found = other.getClass();
+        if (!found.getName().equals(LanceSource.class.getName())
+            && other.shortName().equalsIgnoreCase("lance")) {
+          LoggerFactory.getLogger(LanceSource.class).warn(
+              "Two data sources answer to 'lance': {} of {} and the one of pyspark-lance. Remove "
+                  + "one of the jars, or use format(\"{}\") for the one of pyspark-lance.",
+              found.getName(), found.getProtectionDomain().getCodeSource(),
+              LanceSource.class.getName());
+        }
+      }
+    } catch (ServiceConfigurationError | LinkageError error) {
+      LoggerFactory.getLogger(LanceSource.class).debug("a data source cannot be loaded", error);
+    }
+  }
+
+  @Override
+  public boolean supportsExternalMetadata() {
+    return true;
+  }
+
+  @Override
+  public StructType inferSchema(CaseInsensitiveStringMap options) {
+    asked = true;
+    described = Python.describe(Options.ofTable(options));
+    return described.schema();
+  }
+
+  @Override
+  public Transform[] inferPartitioning(CaseInsensitiveStringMap options) {
+    asked = true;
+    return new Transform[0];
+  }
+
+  @Override
+  public Table getTable(StructType schema, Transform[] parts, Map<String, String> properties) {
+    if (parts.length > 0) {
+      throw new UnsupportedOperationException(
+          "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions; leave out partitionBy, "
+              + "PARTITIONED BY, bucketBy and clusterBy");
+    }
+    boolean inCatalog = properties.containsKey(TableCatalog.PROP_PROVIDER);
+    CaseInsensitiveStringMap options = Options.ofTable(new CaseInsensitiveStringMap(properties));
+    if (described != null) {
+      return new LanceTable(options, described.schema(), described, false);
+    }
+    if (inCatalog) {
+      return catalogTable(schema, options);
+    }
+    if (asked) {
+      return new LanceTable(options, schema, Python.describe(options), false);
+    }
+    // Only DataFrameWriter.save() asks for a table without asking for its schema or partitioning.
+    // Spark knows just append and overwrite for such tables; one that cannot be written sends it
+    // to createRelation below, which has all four modes.
+    return options.containsKey(SAVE)
+        ? new LanceTable(Options.without(options, SAVE), schema, null, false)
+        : new UnwritableTable(schema);
+  }
+
+  private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
+    Description found = options.containsKey("path") ? Python.find(options) : null;
+    if (!asked) {
+      return new LanceTable(options, found == null ? schema : found.schema(), found, true);
+    }
+    if (found != null && isCreatedFromQuery()) {
+      Python.call("absent", options);
+    }
+    // Spark compares this schema with the one in the CREATE TABLE statement.
+    return new LanceTable(options, found == null ? schema : found.schema(), found, true);
+  }
+
+  private static boolean isCreatedFromQuery() {
+    return StackWalker.getInstance().walk(
+        frames -> frames.anyMatch(frame -> frame.getClassName().contains("TableAsSelect")));
+  }
+
+  /** {@code df.write.format("lance").save(…)} in every mode. */
+  @Override
+  public BaseRelation createRelation(SQLContext context, SaveMode mode,
+      scala.collection.immutable.Map<String, String> parameters, Dataset<Row> data) {
+    Map<String, String> options = new HashMap<>(CollectionConverters.asJava(parameters));
+    if (options.keySet().stream().anyMatch(key -> key.startsWith("__"))) {
+      throw new UnsupportedOperationException(
+          "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions; leave out partitionBy and "
+              + "clusterBy");
+    }
+    boolean creates = mode == SaveMode.ErrorIfExists || mode == SaveMode.Ignore;
+    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
+    if (mode == SaveMode.ErrorIfExists) {
+      Python.call("absent", given);
+    }
+    if (mode != SaveMode.Ignore || !Python.call("exists", given).getBoolean("exists")) {
+      options.put(SAVE, "true");
+      if (creates) {
+        options.put("_lance.create", "true");
+      }
+      data.write().format(LanceSource.class.getName())
+          .mode(creates ? SaveMode.Append : mode).options(options).save();
+    }
+    return new SavedRelation(context, data.schema());
+  }
+
+  /** What Spark wants back after a save; nobody reads it. */
+  private static final class SavedRelation extends BaseRelation {
+    private final SQLContext context;
+    private final StructType schema;
+
+    SavedRelation(SQLContext context, StructType schema) {
+      this.context = context;
+      this.schema = schema;
+    }
+
+    @Override
+    public SQLContext sqlContext() {
+      return context;
+    }
+
+    @Override
+    public StructType schema() {
+      return schema;
+    }
+  }
+}

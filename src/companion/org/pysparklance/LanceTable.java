@@ -1,0 +1,149 @@
+package org.pysparklance;
+
+import java.util.Arrays;
+import java.util.EnumSet;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
+import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.filter.AlwaysTrue;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * A table as a query, a view or a catalog holds it. All scans read the version that was found when
+ * the query was analysed, until a command goes through this very object.
+ */
+final class LanceTable
+    implements SupportsRead, SupportsWrite, SupportsMetadataColumns, SupportsDeleteV2 {
+  private static final String[] LINEAGE = {
+    "_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"
+  };
+
+  private final CaseInsensitiveStringMap options;
+  private final StructType schema;
+  private final boolean mayBeMissing;
+  private Description described;
+
+  /**
+   * @param described the version to read; null to find out when it is needed
+   * @param mayBeMissing whether there may be no table yet, which reads as one without rows
+   */
+  LanceTable(CaseInsensitiveStringMap options, StructType schema, Description described,
+      boolean mayBeMissing) {
+    this.options = options;
+    this.schema = schema;
+    this.described = described;
+    this.mayBeMissing = mayBeMissing;
+  }
+
+  private synchronized Description described() {
+    if (described == null) {
+      described = mayBeMissing ? Python.find(options) : Python.describe(options);
+    }
+    return described;
+  }
+
+  /** Makes the next scan see the newest version. */
+  synchronized void forgetVersion() {
+    described = null;
+  }
+
+  @Override
+  public String name() {
+    return "lance.`" + options.getOrDefault("path", "") + "`";
+  }
+
+  @Override
+  public StructType schema() {
+    return schema;
+  }
+
+  @Override
+  public Map<String, String> properties() {
+    return Map.of();
+  }
+
+  @Override
+  public Set<TableCapability> capabilities() {
+    return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE,
+        TableCapability.MICRO_BATCH_READ, TableCapability.STREAMING_WRITE,
+        TableCapability.TRUNCATE);
+  }
+
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
+    CaseInsensitiveStringMap all = Options.merge(options, more);
+    Description found = all.equals(options) ? described() : Python.describe(all);
+    if (found == null) {
+      return () -> new LanceScanBuilder.LocalRows(schema, new InternalRow[0], "lance, no rows yet");
+    }
+    return new LanceScanBuilder(found, schema, all);
+  }
+
+  @Override
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return new LanceWriteBuilder(this, Options.merge(options, info.options()), info);
+  }
+
+  @Override
+  public MetadataColumn[] metadataColumns() {
+    Description found = described();
+    if (found == null || !found.canPushDown()) {
+      return new MetadataColumn[0];
+    }
+    return Arrays.stream(LINEAGE).filter(found::hasLineage).map(LineageColumn::new)
+        .toArray(MetadataColumn[]::new);
+  }
+
+  @Override
+  public boolean canRenameConflictingMetadataColumns() {
+    return true;
+  }
+
+  @Override
+  public boolean canDeleteWhere(Predicate[] predicates) {
+    Description found = described();
+    return found == null || new PredicateJson(schema, found).all(predicates) != null;
+  }
+
+  @Override
+  public void deleteWhere(Predicate[] predicates) {
+    Description found = described();
+    if (found != null) {
+      Predicate[] all = predicates.length == 0 ? new Predicate[] {new AlwaysTrue()} : predicates;
+      Python.call("delete", options, "_lance.filter", new PredicateJson(schema, found).all(all));
+      forgetVersion();
+    }
+  }
+
+  /** A hidden column that {@code SELECT *} leaves out. */
+  record LineageColumn(String name) implements MetadataColumn {
+    @Override
+    public DataType dataType() {
+      return DataTypes.LongType;
+    }
+
+    @Override
+    public boolean isNullable() {
+      return false;
+    }
+
+    /** Tells a writer that a column of this name came from a reader of ours. */
+    @Override
+    public String metadataInJSON() {
+      return "{\"lance.system_column\":\"" + name + "\"}";
+    }
+  }
+}

@@ -1,0 +1,135 @@
+"""Switches the JVM companion on: a small jar that lets Spark plan scans of Lance tables.
+
+``python -m pyspark_lance.spark.companion install`` does it for a whole installation of pyspark,
+``enable(spark)`` for a running session, ``spark.jars`` for one that is about to start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAR_NAME = "pyspark-lance-companion.jar"
+_SOURCE = "org.pysparklance.LanceSource"
+_CATALOG = "org.pysparklance.LanceCatalog"
+_CATALOG_KEY = "spark.sql.catalog.lance"
+
+
+def companion_jar() -> str:
+    """Path of the jar that came with this package, for ``spark.jars``.
+
+    Raises:
+        UnsupportedFeatureError: The package was built on a machine without a JDK.
+    """
+    jar = Path(__file__).parent.parent / "jars" / JAR_NAME
+    if not jar.exists():
+        raise UnsupportedFeatureError(
+            "this installation of pyspark-lance has no JVM companion; all else works without it",
+            hint="install the wheel, or with a JDK: python src/companion/build.py",
+        )
+    return str(jar)
+
+
+def enable(spark: SparkSession) -> None:
+    """Switches the companion on in a running session, classic or Connect.
+
+    In a classic session it holds for the calling Python thread and sessions made from it; name the
+    jar in ``spark.jars`` for all threads.
+
+    Raises:
+        UnsupportedFeatureError: There is no jar in this installation.
+        InvalidInputError: Another jar answers to ``lance``.
+    """
+    jar = companion_jar()
+    if hasattr(spark, "_jsparkSession"):
+        if answering_class(spark) != _SOURCE:
+            spark.sql(f"ADD JAR '{jar}'").collect()
+        answering = answering_class(spark)
+        if answering != _SOURCE:
+            raise InvalidInputError(
+                f"'lance' is answered by {answering}, which is not part of pyspark-lance",
+                hint="take the other Lance jar off the class path (spark.jars, spark.jars.packages "
+                "or the jars folder of Spark)",
+            )
+    else:
+        spark.addArtifacts(jar)
+    if spark.conf.get(_CATALOG_KEY, None) is None:
+        spark.conf.set(_CATALOG_KEY, _CATALOG)
+
+
+def answering_class(spark: SparkSession) -> str:
+    """The Java class that answers to ``format("lance")`` in a classic session.
+
+    ``org.pysparklance.LanceSource`` is the companion, a class name with ``Python`` is this package
+    without it, any other one belongs to another jar.
+    """
+    lookup = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource  # type: ignore[union-attr]
+    try:
+        found = lookup.lookupDataSource("lance", spark._jsparkSession.sessionState().conf())
+    except Exception as error:  # noqa: BLE001  (py4j raises what Java threw)
+        return f"none or more than one class ({str(error).strip().splitlines()[-1]})"
+    return str(found.getName())
+
+
+def install(pyspark: Path | None = None) -> Path:
+    """Copies the jar among Spark's own, so that every session has it without any setting.
+
+    Args:
+        pyspark: Folder of the installation; None for the pyspark of this Python.
+    """
+    target = _jars_of(pyspark) / JAR_NAME
+    shutil.copyfile(companion_jar(), target)
+    return target
+
+
+def uninstall(pyspark: Path | None = None) -> bool:
+    """Undoes ``install``; returns whether there was something to remove."""
+    target = _jars_of(pyspark) / JAR_NAME
+    found = target.exists()
+    target.unlink(missing_ok=True)
+    return found
+
+
+def _jars_of(pyspark: Path | None) -> Path:
+    if pyspark is None:
+        spec = find_spec("pyspark")
+        assert spec is not None and spec.origin is not None
+        pyspark = Path(spec.origin).parent
+    jars = pyspark / "jars"
+    if not jars.is_dir():
+        raise InvalidInputError(
+            f"{pyspark} has no folder named jars",
+            hint="a pyspark-client installation has none; install on the Connect server",
+        )
+    return jars
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line: install, uninstall or path."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pyspark_lance.spark.companion", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("command", choices=("install", "uninstall", "path"))
+    parser.add_argument("--pyspark", type=Path, help="another installation's pyspark folder")
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "install":
+        line = f"installed {install(chosen.pyspark)}"
+    elif chosen.command == "uninstall":
+        line = "uninstalled" if uninstall(chosen.pyspark) else "it was not installed"
+    else:
+        line = companion_jar()
+    sys.stdout.write(line + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Answers what the JVM companion asks while it plans a query.
+
+A question comes as hidden options of ``DataSource.schema()``; the answer goes back as metadata of
+the first column, which the companion takes off again.  Numbers are integers, sets are objects
+whose keys are the members: Spark's metadata cannot hold empty lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StructField, StructType
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.field import Field
+from pyspark_lance.spark.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options import ReadOptions, WriteOptions
+from pyspark_lance.spark.pushed_down import CALL, PushedDown, pinned_version
+from pyspark_lance.spark.read_plan import open_pinned, spark_schema_of
+from pyspark_lance.spark.spark_types import arrow_schema_of, spark_field
+from pyspark_lance.table.predicate_types import is_comparable, spark_type_of
+from pyspark_lance.table.scan import column_width, predicate_schema
+from pyspark_lance.table.scan_facts import counted_rows, lineage_bounds, rows_left
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.table.write import open_existing
+
+_REPLY = "_lance"
+Facts = dict[str, Any]
+
+
+def answer(options: Mapping[str, str]) -> StructType:
+    """The answer to the question in ``options``."""
+    question = options[CALL]
+    if question not in _QUESTIONS:
+        raise InvalidInputError(
+            f"the JVM companion asks {question!r}, which this version does not know",
+            hint="use the jar of this very version: pyspark_lance.companion_jar()",
+        )
+    return _QUESTIONS[question](options)
+
+
+def _with_facts(schema: StructType, facts: Facts) -> StructType:
+    first, *others = schema.fields
+    metadata = {**(first.metadata or {}), _REPLY: facts}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def _only_facts(facts: Facts) -> StructType:
+    return _with_facts(StructType([StructField("answer", LongType())]), facts)
+
+
+def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
+    read = ReadOptions.parse(options)
+    pinned = pinned_version(options)
+    if pinned is not None:
+        return read, open_pinned(read, pinned)
+    return read, Snapshot.open(read.path, read.storage, at=read.at)
+
+
+def _describe(options: Mapping[str, str]) -> StructType:
+    read, snapshot = _open(options)
+    schema = spark_schema_of(read, (snapshot.uri, snapshot.version))
+    stable = snapshot.uses_stable_row_ids
+    rows = counted_rows(snapshot)
+    facts = {
+        "root": snapshot.uri,
+        "version": snapshot.version,
+        # With a filter of the user's own, the number of rows takes a scan.
+        "rows": -1 if rows is None or read.filter is not None else rows,
+        "fragments": len(snapshot.manifest.fragments),
+        "pushdown": True,
+        "lineage": dict.fromkeys(SYSTEM_COLUMNS if stable else (ROW_ID, ROW_ADDRESS), True),
+        "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
+        "filterable": {field.name: True for field in snapshot.schema.fields if _filterable(field)},
+    }
+    return _with_facts(schema, facts)
+
+
+def _filterable(field: Field) -> bool:
+    """Whether conditions see the column in the type in which Spark sees it."""
+    seen = spark_type_of(field.to_arrow().type)
+    if not (is_comparable(seen) or pa.types.is_struct(seen)):
+        return False
+    shown = arrow_schema_of(StructType([spark_field(field)])).field(0).type
+    return bool(seen == shown) or (
+        pa.types.is_struct(seen) and all(_filterable(child) for child in field.children)
+    )
+
+
+def _find(options: Mapping[str, str]) -> StructType:
+    """As ``_describe``; that there is no table is an answer too."""
+    try:
+        return _describe(options)
+    except VersionNotFoundError:
+        raise
+    except TableNotFoundError:
+        return _only_facts({"missing": True})
+
+
+def _existing(options: Mapping[str, str]) -> Snapshot | None:
+    write = WriteOptions.parse(options)
+    return open_existing(write.path, write.storage)
+
+
+def _exists(options: Mapping[str, str]) -> StructType:
+    return _only_facts({"exists": _existing(options) is not None})
+
+
+def _absent(options: Mapping[str, str]) -> StructType:
+    """Refuses to go on where there is a table."""
+    existing = _existing(options)
+    if existing is not None:
+        raise TableAlreadyExistsError(
+            "there is already a table here",
+            where=existing.uri,
+            hint='use mode("append"), mode("overwrite") or mode("ignore"), or in SQL register the '
+            "table with CREATE TABLE … USING lance LOCATION '…' and INSERT into it",
+        )
+    return _only_facts({})
+
+
+def _plan(options: Mapping[str, str]) -> StructType:
+    _, snapshot = _open(options)
+    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
+    fragments, rows = rows_left(snapshot, predicate)
+    return _only_facts({"fragments": fragments, "rows": rows})
+
+
+def _bounds(options: Mapping[str, str]) -> StructType:
+    _, snapshot = _open(options)
+    known, bounds = lineage_bounds(snapshot, options[f"{INTERNAL_PREFIX}column"])
+    if not known:
+        return _only_facts({"unknown": True})
+    return _only_facts({} if bounds is None else {"min": bounds[0], "max": bounds[1]})
+
+
+_QUESTIONS: dict[str, Callable[[Mapping[str, str]], StructType]] = {
+    "describe": _describe,
+    "find": _find,
+    "exists": _exists,
+    "absent": _absent,
+    "plan": _plan,
+    "bounds": _bounds,
+}
