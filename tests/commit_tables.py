@@ -23,7 +23,7 @@ from pyspark_lance.metafile.manifest_file import find_version, latest_version, r
 SCHEMA = LanceSchema((Field(0, "id", "int64"), Field(1, "a", "string")))
 
 
-def new_fragment(rows, *, fields=(0, 1), id=0, row_ids=None):
+def new_fragment(rows, *, fields=(0, 1), id=0, row_ids=None):  # noqa: A002
     """A fragment as an executor describes it."""
     file = DataFile(
         new_data_file_name(uuid.uuid4().bytes), fields, tuple(range(len(fields))), 2, 1, 1000

@@ -484,7 +484,7 @@ def test_the_time_is_bounded(store):
 
 def test_threads_that_append_all_land_with_dense_row_ids(store):
     create_table(store, 1)
-    committers, times = 8, 10
+    committers, times = 6, 6
 
     def run():
         for _ in range(times):

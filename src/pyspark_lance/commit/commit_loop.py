@@ -76,6 +76,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_RETRIES = 10
 DEFAULT_TIMEOUT_S = 30.0
 
+# Waiting is spread over ever more slots, each as long as an attempt, so that few others share one.
+_MAX_SLOTS = 64
 _MAX_WAIT_S = 3.0
 
 
@@ -158,7 +160,7 @@ def commit(
     try:
         for attempt in range(attempts):
             if attempt:
-                slots = 4 * 2 ** (attempt - 1)
+                slots = min(4 * 2 ** (attempt - 1), _MAX_SLOTS)
                 wait = min(environment.chance.uniform(0, slots * unit), _MAX_WAIT_S)
                 if environment.monotonic() + wait - started > timeout_s:
                     attempts = attempt
