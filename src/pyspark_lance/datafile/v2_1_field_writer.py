@@ -83,8 +83,7 @@ class V21FieldWriter:
         Raises:
             SchemaMismatchError: A null where the schema allows none.
         """
-        for piece in _pieces(array):
-            num_bytes = _data_bytes(piece)
+        for piece, num_bytes in self._pieces(array):
             if num_bytes > MAX_PAGE_BYTES:
                 self._distribute()  # 32-bit offsets may not reach over such a row and others
             self._arrays.append(piece)
@@ -97,6 +96,17 @@ class V21FieldWriter:
         self._distribute()
         for column in self._columns:
             column.flush()
+
+    def _pieces(self, array: pa.Array) -> Iterator[tuple[pa.Array, int]]:
+        """Slices of the array, in order, small enough for a page or of one row; their bytes."""
+        num_bytes = _data_bytes(array) if self._has_dictionaries else int(array.nbytes)
+        if len(array) <= 1 or num_bytes <= MAX_PAGE_BYTES:
+            if len(array):
+                yield array, num_bytes
+            return
+        half = len(array) // 2
+        yield from self._pieces(array.slice(0, half))
+        yield from self._pieces(array.slice(half))
 
     def _distribute(self) -> None:
         """Takes the collected arrays apart."""
@@ -162,17 +172,6 @@ def _joinable(pieces: list[LeafValues]) -> Iterator[list[LeafValues]]:
         yield from ([piece] for piece in pieces)
         return
     yield [with_values(piece, chunk) for piece, chunk in zip(pieces, unified.chunks, strict=True)]
-
-
-def _pieces(array: pa.Array) -> Iterator[pa.Array]:
-    """Slices of the array, in order, small enough for a page; larger ones have one row."""
-    if len(array) <= 1 or _data_bytes(array) <= MAX_PAGE_BYTES:
-        if len(array):
-            yield array
-        return
-    half = len(array) // 2
-    yield from _pieces(array.slice(0, half))
-    yield from _pieces(array.slice(half))
 
 
 def _has_dictionaries(kind: pa.DataType) -> bool:

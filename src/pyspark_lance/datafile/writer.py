@@ -44,9 +44,12 @@ class DataFileWriter:
         self._output = store.open_output(path)
         self._sink = PageSink(self._output)
         self._writers: list[FieldWriter] = []
+        self._num_columns = 0
         try:
             for field in schema.fields:
-                self._writers.append(self._make_writer(field))
+                writer = self._make_writer(field)
+                self._writers.append(writer)
+                self._num_columns += writer.num_columns
         except BaseException:
             self._sink.abort()
             raise
@@ -81,8 +84,7 @@ class DataFileWriter:
             raise InvalidInputError(f"the data file {self._path} is finished")
         for writer in self._writers:
             writer.flush()
-        num_columns = self._num_columns()
-        size = self._sink.finish(self._schema, self._rows_written, self._version, num_columns)
+        size = self._sink.finish(self._schema, self._rows_written, self._version, self._num_columns)
         self._finished = True
         columns = {
             id_: column for writer in self._writers for id_, column in writer.column_of.items()
@@ -104,13 +106,10 @@ class DataFileWriter:
             self._sink.abort()
 
     def _make_writer(self, field: Field) -> FieldWriter:
-        first_column = self._num_columns()
+        first = self._num_columns
         if self._version == "2.0":
-            return make_v2_0_field_writer(field, self._sink, first_column)
-        return V21FieldWriter(self._sink, field, first_column=first_column, version=self._version)
-
-    def _num_columns(self) -> int:
-        return sum(writer.num_columns for writer in self._writers)
+            return make_v2_0_field_writer(field, self._sink, first)
+        return V21FieldWriter(self._sink, field, first_column=first, version=self._version)
 
     def _check_columns(self, batch: pa.RecordBatch) -> None:
         expected, found = list(self._schema.names), batch.schema.names
