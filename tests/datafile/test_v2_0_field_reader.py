@@ -8,7 +8,7 @@ from lance.file import LanceFileWriter
 from v2_0_files import leaf_arrays, nested_arrays, open_fields, same_values, with_nulls
 
 from pyspark_lance.codec.row_ranges import RowRanges
-from pyspark_lance.datafile import v2_0_field_reader
+from pyspark_lance.datafile import v2_0_scattered_rows
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.reader import DataFileReader
@@ -131,6 +131,10 @@ def test_a_column_of_many_pages_is_read_across_their_borders(tmp_path):
         expected = table.column(name).chunk(0)
         for start, end in [(0, len(expected)), *np.sort(rng.integers(0, 36_000, (10, 2))).tolist()]:
             assert reader.read(start, end).equals(expected[start:end]), (name, start, end)
+        for share in (0.0005, 0.1):
+            rows = scattered(len(expected), share, 2)
+            found = pa.concat_arrays(reader.read_arrays(rows))
+            assert found.equals(expected.take(pa.array(rows.to_positions()))), (name, share)
 
 
 def test_flat_values_are_views_of_the_mapped_file(tmp_path):
@@ -193,7 +197,7 @@ def scattered(count: int, share: float, seed: int) -> RowRanges:
 @pytest.mark.parametrize("share", [0.002, 0.05, 0.7, 1])
 @pytest.mark.parametrize("gap_bytes", [0, 64 * 1024])
 def test_scattered_rows_are_read_in_order(tmp_path, monkeypatch, share, gap_bytes):
-    monkeypatch.setattr(v2_0_field_reader, "_MAX_GAP_BYTES", gap_bytes)
+    monkeypatch.setattr(v2_0_scattered_rows, "_MAX_GAP_BYTES", gap_bytes)
     columns = leaf_arrays(700) | nested_arrays(700)
     columns = {
         name: array if pa.types.is_struct(array.type) else with_nulls(array, 0.2)

@@ -17,8 +17,10 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import BatchTooLargeError, concat_arrays
+from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder, bit_width_of
 from pyspark_lance.codec.v2_0.array_encoding import make_decoder, make_list_decoder
+from pyspark_lance.codec.v2_0.dictionary import PlainDictionaryDecoder
 from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
 from pyspark_lance.codec.v2_0.size_estimate import estimate_value_bytes
 from pyspark_lance.codec.v2_0.variable_width import (
@@ -28,11 +30,14 @@ from pyspark_lance.codec.v2_0.variable_width import (
     variable_array,
 )
 from pyspark_lance.datafile.open_file import OpenFile
+from pyspark_lance.datafile.read_plan import PageBorders
 from pyspark_lance.datafile.v2_0_pages import ColumnPages, FileBuffers, PageRange
+from pyspark_lance.datafile.v2_0_scattered_rows import read_near_rows, take_rows
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.local_store import LocalStore
 
 _INT32_MAX = (1 << 31) - 1
 _SAMPLED_PAGES = 8
@@ -53,6 +58,9 @@ class NodeReader(Protocol):
 
     def read(self, start: int, end: int) -> pa.Array:
         """The values."""
+
+    def read_rows(self, rows: RowRanges) -> pa.Array:
+        """The values of all ranges, of which there is at least one."""
 
     def average_row_bytes(self) -> int:
         """Estimate of the decoded size of one value, at least 1."""
@@ -99,6 +107,9 @@ class LeafReader:
 
         self._pages = ColumnPages(file, column, make)
         self.num_values = self._pages.num_values
+        self._row_bytes: int | None = None
+        self._is_local = isinstance(file.store, LocalStore)
+        self._borders = PageBorders.of_lengths([page.num_rows for page in self._pages.pages])
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
         """Where the first and the last string of every page are."""
@@ -135,8 +146,37 @@ class LeafReader:
                 arrays.append(_cut_front(array, part.start - wider.start))
         return _concat(arrays, self._data_type)
 
+    def read_rows(self, rows: RowRanges) -> pa.Array:
+        """Near rows together; in a mapped file, what is a view or an index costs nothing."""
+        if not self._is_local:
+            return read_near_rows(self.read, rows, self.average_row_bytes())
+        self._pages.locate(rows.start, rows.end)
+        return concat_arrays(
+            [self._read_in_page(page, within) for page, within in self._borders.split(rows)]
+        )
+
+    def _read_in_page(self, page: int, rows: RowRanges) -> pa.Array:
+        with self._pages.errors_of(page):
+            decoder = self._pages.decoder(page)
+            start = self._aligned(PageRange(page, rows.start, rows.end)).start
+            if isinstance(decoder, PlainDictionaryDecoder):
+                return decoder.decode_rows(start, rows.end, rows.to_positions() - start)
+            if bit_width_of(self._data_type) and not pa.types.is_struct(self._data_type):
+                return take_rows(decoder.decode(start, rows.end), rows, start)
+        first = int(self._borders.starts[page])
+
+        def read(start: int, end: int) -> pa.Array:
+            return self.read(first + start, first + end)
+
+        return read_near_rows(read, rows, self.average_row_bytes())
+
     def average_row_bytes(self) -> int:
         """By type, or by the descriptions of some pages and the stored bytes of all."""
+        if self._row_bytes is None:
+            self._row_bytes = self._estimate_row_bytes()
+        return self._row_bytes
+
+    def _estimate_row_bytes(self) -> int:
         bits = bit_width_of(self._data_type)
         if bits:
             return max(bits // _BITS_PER_BYTE, 1)
@@ -181,6 +221,10 @@ class _PackedReader:
         children = [records.field(index) for index in self._wanted]
         return pa.Array.from_buffers(self._type, end - start, [None], children=children)
 
+    def read_rows(self, rows: RowRanges) -> pa.Array:
+        """Near rows together."""
+        return read_near_rows(self.read, rows, self.average_row_bytes())
+
     def average_row_bytes(self) -> int:
         """Bytes of a whole record."""
         return self._records.average_row_bytes()
@@ -207,6 +251,11 @@ class _StructReader:
         """The children, side by side; there are no null structs."""
         children = [child.read(start, end) for child in self._children]
         return pa.Array.from_buffers(self._type, end - start, [None], children=children)
+
+    def read_rows(self, rows: RowRanges) -> pa.Array:
+        """The children, each in the way that suits it."""
+        children = [child.read_rows(rows) for child in self._children]
+        return pa.Array.from_buffers(self._type, rows.num_rows, [None], children=children)
 
     def average_row_bytes(self) -> int:
         """The sum over the children."""
@@ -261,6 +310,10 @@ class _ListReader:
             items = self._items.read(base + first, base + last)
             arrays.append(self._lists(ends, items))
         return _concat(arrays, self._type)
+
+    def read_rows(self, rows: RowRanges) -> pa.Array:
+        """Near rows together."""
+        return read_near_rows(self.read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
         """Offsets, and as many items as a list has on average."""
@@ -325,6 +378,10 @@ class _BlobReader:
         wanted = map(ByteRange, positions[stored].tolist(), ends.tolist())
         data = pa.py_buffer(b"".join(self._file.fetch(list(wanted))))
         return variable_array(self._type, Ends(borders, ~is_null if is_null.any() else None), data)
+
+    def read_rows(self, rows: RowRanges) -> pa.Array:
+        """Near rows together."""
+        return read_near_rows(self.read, rows, self.average_row_bytes())
 
     def average_row_bytes(self) -> int:
         """The values may take the whole file."""

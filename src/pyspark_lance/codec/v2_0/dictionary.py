@@ -71,11 +71,18 @@ class PlainDictionaryDecoder:
 
     def decode(self, start: int, end: int) -> pa.Array:
         """The items that the indices name."""
+        return self._items_of(self._indices.decode(start, end).fill_null(0))
+
+    def decode_rows(self, start: int, end: int, positions: NDArray[np.int64]) -> pa.Array:
+        """Some of the values ``start`` to ``end``, by position in them."""
+        indices = self._indices.decode(start, end).fill_null(0)
+        return self._items_of(pc.take(indices, pa.array(positions), boundscheck=False))
+
+    def _items_of(self, indices: pa.Array) -> pa.Array:
         if self._values is None:
             items = self._items.decode(0, self._items.num_values)
             self._values = pa.concat_arrays([pa.nulls(1, items.type), items])
-        indices = self._indices.decode(start, end).fill_null(0)
-        stored = np.frombuffer(indices.buffers()[1], _numpy_type(indices.type), end - start)
+        stored = np.frombuffer(indices.buffers()[1], _numpy_type(indices.type), len(indices))
         largest = int(stored.max()) if len(stored) else 0
         require(
             largest < len(self._values),
