@@ -276,15 +276,16 @@ def assemble_list(
     """
     large = pa.types.is_large_list(data_type)
     parts = [unraveler.list_offsets() for unraveler in unravelers]
-    base = 0
-    shifted = []
-    for offsets, _ in parts:
-        shifted.append(offsets[:-1] + base if base else offsets[:-1])
-        base += int(offsets[-1])
-    require(base == len(items), f"the levels make {base} list items, there are {len(items)}")
-    if not large and base > _MAX_INT32:
+    total = sum(int(offsets[-1]) for offsets, _ in parts)
+    require(total == len(items), f"the levels make {total} list items, there are {len(items)}")
+    if not large and total > _MAX_INT32:
         raise BatchTooLargeError
-    offsets = np.concatenate([*shifted, [base]]).astype(np.int64 if large else np.int32)
+    offsets = np.empty(sum(len(part) - 1 for part, _ in parts) + 1, np.int64 if large else np.int32)
+    base = position = 0
+    for part, _ in parts:
+        np.add(part, base, out=offsets[position : position + len(part)], casting="unsafe")
+        base += int(part[-1])
+        position += len(part) - 1
     valid = join_validity([valid for _, valid in parts], [u.num_slots for u in unravelers])
     validity = None if valid is None else pack_validity(valid)
     return pa.Array.from_buffers(

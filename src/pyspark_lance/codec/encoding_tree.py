@@ -286,4 +286,4 @@ def _require_level_bits(bits: int) -> None:
 def _refuse(encoding: Encoding, what: str) -> NoReturn:
     kind = encoding_kind(encoding)
     require(bool(kind), f"the encoding of {what} is missing or of an unknown kind")
-    return unsupported(f"encoding {describe(encoding)} for {what}")
+    unsupported(f"encoding {describe(encoding)} for {what}")

@@ -128,7 +128,9 @@ def decode_packed_level_chunks(
     Raises:
         CorruptFileError: A size contradicts the format.
     """
-    require(0 < packed_bits <= LEVEL_BITS, f"levels packed in {packed_bits} bits")
+    require(packed_bits <= LEVEL_BITS, f"levels packed in {packed_bits} bits")
+    if packed_bits == 0:
+        return np.zeros(int(counts.sum()), np.uint8)
     block_bytes = block_words(LEVEL_BITS, packed_bits) * 2
     full, tails = np.divmod(counts, BLOCK_VALUES)
     raw = (tails > 0) & (sizes == full * block_bytes + 2 * tails)
@@ -171,8 +173,15 @@ def _insert_raw_tails(
     chosen = np.flatnonzero(raw)
     raw_levels = gather(data, tail_starts[chosen], 2 * tails[chosen]).view("<u2")
     require(int(raw_levels.max()) < 256, "a level is higher than 255")
+    narrow = raw_levels.astype(np.uint8)
     packed_ends = np.cumsum(counts - np.where(raw, tails, 0))[chosen]
-    return np.insert(levels, np.repeat(packed_ends, tails[chosen]), raw_levels.astype(np.uint8))
+    tail_ends = np.cumsum(tails[chosen])
+    pieces = []
+    before = tail_before = 0
+    for end, tail_end in zip(packed_ends.tolist(), tail_ends.tolist(), strict=True):
+        pieces += [levels[before:end], narrow[tail_before:tail_end]]
+        before, tail_before = end, tail_end
+    return np.concatenate([*pieces, levels[before:]])
 
 
 class Unraveler:
@@ -270,7 +279,7 @@ class Unraveler:
         repetition = self._repetition
         if repetition is None:
             raise AssertionError("check_levels lets no list pass without repetition levels")
-        opens = np.flatnonzero(repetition)
+        opens = np.flatnonzero(repetition != 0)  # much faster on booleans
         definition = self._definition
         self._repetition = repetition[opens] - repetition.dtype.type(1)
         if definition is None:
@@ -281,8 +290,9 @@ class Unraveler:
         # Only entries that open a list can be without a child item.
         childless = opened > limit
         before = np.cumsum(childless)
-        starts = opens - before + childless
         total = len(repetition) - (int(before[-1]) if len(before) else 0)
+        starts = opens - before
+        starts += childless
         valid: NDArray[np.bool_] | None = None
         if null is not None or highest > upper:
             valid = opened <= upper

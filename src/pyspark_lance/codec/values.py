@@ -62,10 +62,17 @@ class FixedSizeListValues:
 
 @dataclass(frozen=True, slots=True)
 class StructValues:
-    """Records of several children; ``children`` are as long as the struct."""
+    """Records of several children.
+
+    Attributes:
+        num_values: How many records there are.
+        children: One value per record that is present.
+        present: Which records the children have values for; None for all.
+    """
 
     num_values: int
     children: tuple[Values, ...]
+    present: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,21 @@ class ArrowBuffersValue:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedValues:
+    """Values that lie elsewhere in the file.
+
+    Attributes:
+        num_values: How many there are.
+        places: Position in the file, uint64.
+        sizes: Bytes, uint64.
+    """
+
+    num_values: int
+    places: NDArray[np.uint64]
+    sizes: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
 class NullValues:
     """No values at all; every slot is null."""
 
@@ -99,5 +121,6 @@ Values: TypeAlias = (
     | StructValues
     | DictionaryValues
     | ArrowBuffersValue
+    | PlacedValues
     | NullValues
 )

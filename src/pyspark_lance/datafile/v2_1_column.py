@@ -55,8 +55,8 @@ class LeafColumnReader:
         column: Number of the column.
         name: Dotted path of the leaf, for messages.
         data_type: Arrow type of the leaf.
-        slots_per_row: Leaf values per row if there are no lists: more than one below fixed-size
-            lists of structs.
+        slots_per_row: Leaf values per row: more than one below fixed-size lists of structs, where
+            pages count these instead of rows.
 
     Raises:
         CorruptFileError: The pages do not hold as many rows as the file.
@@ -71,20 +71,16 @@ class LeafColumnReader:
         self._data_type = data_type
         self._slots_per_row = slots_per_row
         self._pages = file.metadata.column(column).pages
-        for number, page in enumerate(self._pages):
-            if page.num_rows > file.metadata.num_rows:
-                raise CorruptFileError(
-                    f"page {number} of column {column} ({name}) has {page.num_rows} rows, "
-                    f"the file has {file.metadata.num_rows}",
-                    where=file.path,
-                )
-        self._borders = PageBorders.of_lengths([page.num_rows for page in self._pages])
-        if self._borders.num_rows != file.metadata.num_rows:
+        found, expected = sum(p.num_rows for p in self._pages), file.metadata.num_rows
+        if found != expected * slots_per_row:
             raise CorruptFileError(
-                f"the pages of column {column} ({name}) have {self._borders.num_rows} rows, "
-                f"the file has {file.metadata.num_rows}",
+                f"the pages of column {column} ({name}) have {found // slots_per_row} rows, "
+                f"the file has {expected}",
                 where=file.path,
             )
+        if found >= 1 << 62:
+            raise CorruptFileError(f"a file of {expected} rows is impossible", where=file.path)
+        self._borders = PageBorders.of_lengths([page.num_rows for page in self._pages])
         self._decoders: OrderedDict[int, PageDecoder] = OrderedDict()
         self._loaded: set[int] = set()
 
@@ -92,14 +88,14 @@ class LeafColumnReader:
         """What ``load`` will fetch for the rows; empty if it is known already."""
         return [
             self._pages[page].buffers[buffer]
-            for page, _ in self._borders.split(rows)
+            for page, _ in self._split(rows)
             if page not in self._loaded
             for buffer in self._decoder(page).state_buffers
         ]
 
     def load(self, rows: RowRanges, buffers: Iterator[NDArray[np.uint8]]) -> None:
         """Takes the bytes of ``state_ranges(rows)``."""
-        for page, _ in self._borders.split(rows):
+        for page, _ in self._split(rows):
             if page in self._loaded:
                 continue
             decoder = self._decoder(page)
@@ -111,7 +107,7 @@ class LeafColumnReader:
     def plan(self, rows: RowRanges) -> list[PageRead]:
         """How to read the rows; ``load`` comes first."""
         reads = []
-        for page, page_rows in self._borders.split(rows):
+        for page, page_rows in self._split(rows):
             decoder = self._decoder(page)
             with self.errors_of(page):
                 plan = decoder.plan(page_rows)
@@ -144,7 +140,11 @@ class LeafColumnReader:
                 )
             total += per_row * page.num_rows
             rows += page.num_rows
-        return max(1, int(total / max(rows, 1)))
+        return max(1, int(total / max(rows, 1) * self._slots_per_row))
+
+    def _split(self, rows: RowRanges) -> Iterator[tuple[int, RowRanges]]:
+        """The pages that hold the rows, each with what is wanted of it."""
+        return self._borders.split(rows.scaled(self._slots_per_row))
 
     def _decoder(self, page: int) -> PageDecoder:
         decoder = self._decoders.get(page)
@@ -156,7 +156,6 @@ class LeafColumnReader:
             decoder = make_page_decoder(
                 parse_page_layout(self._checked_encoding(page)),
                 num_rows=info.num_rows,
-                slots_per_row=self._slots_per_row,
                 buffer_sizes=[r.num_bytes for r in info.buffers],
             )
         self._decoders[page] = decoder

@@ -9,6 +9,7 @@ Source: file-format.md sections 3.2, 6.2 (levels), 6.4 and 6.5.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +27,7 @@ WORD_TYPES = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4"), 64: n
 
 # Blocks per step: 2**14 elements of 8 bytes, more of the narrower ones, so that the temporary
 # arrays stay in the second-level cache while the calls into numpy are still few.
+_FEW_BLOCKS = 128
 _STEP_ELEMENTS = {8: 1 << 17, 16: 1 << 16, 32: 1 << 15, 64: 1 << 14}
 
 
@@ -62,6 +64,9 @@ def unpack_blocks(
         (packed.strides[0], lanes * packed.itemsize, packed.itemsize),
     )
     rows = out.reshape(blocks, word_bits, lanes)
+    if blocks <= _FEW_BLOCKS and packed_bits < word_bits:
+        _unpack_few(lane_words, packed_bits, rows)
+        return
     step = max(1, _STEP_ELEMENTS[word_bits] // lanes)
     low = np.empty((min(step, blocks), lanes), packed.dtype)
     high = np.empty_like(low)
@@ -69,6 +74,38 @@ def unpack_blocks(
         part = slice(first, first + step)
         count = len(rows[part])
         _unpack_step(lane_words[part], packed_bits, rows[part], low[:count], high[:count])
+
+
+def _unpack_few(
+    lane_words: NDArray[np.unsignedinteger], packed_bits: int, rows: NDArray[np.unsignedinteger]
+) -> None:
+    """All rows at once: more work per value, but a few calls into numpy instead of hundreds."""
+    scalar = lane_words.dtype.type
+    words, next_words, shifts, next_shifts = _row_shifts(lane_words.dtype.itemsize * 8, packed_bits)
+    low = lane_words[:, words, :]
+    np.right_shift(low, shifts, out=low)
+    # Bits of a word the value does not reach into end above the mask; numpy shifts a value by its
+    # whole width to zero.
+    high = lane_words[:, next_words, :]
+    np.left_shift(high, next_shifts, out=high)
+    np.bitwise_or(low, high, out=low)
+    np.bitwise_and(low, scalar((1 << packed_bits) - 1), out=rows)
+
+
+@lru_cache(maxsize=None)  # there are 120 combinations
+def _row_shifts(word_bits: int, packed_bits: int) -> tuple[NDArray[np.generic], ...]:
+    """For each row, in the order of elements: its words, and how far to shift them."""
+    rows = np.empty(word_bits, np.int64)
+    for row in range(word_bits):
+        rows[row_slot(word_bits, row)] = row
+    words, shifts = np.divmod(rows * packed_bits, word_bits)
+    kind = WORD_TYPES[word_bits]
+    return (
+        words,
+        np.minimum(words + 1, packed_bits - 1),
+        shifts.astype(kind)[:, None],
+        (word_bits - shifts).astype(kind)[:, None],
+    )
 
 
 def _unpack_step(
@@ -229,25 +266,50 @@ def decode_out_of_line_block(
     return FixedWidthValues(num_values, word_bits, out[: num_values * size])
 
 
-def unpack_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
-    """Blocks of 16-bit values in one bit each: by far the commonest level block.
+def order_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    """Puts the bits of one-bit blocks in the order of their elements.
 
-    The low byte of lane l holds its rows 0 to 7, which are elements ``128 * row + l``; the high
-    byte rows 8 to 15, which are elements ``64 + 128 * (row - 8) + l``.
+    By far the commonest level block. The low byte of lane l holds its rows 0 to 7, which are the
+    elements ``128 * row + l``; the high byte rows 8 to 15, which are the elements
+    ``64 + 128 * (row - 8) + l``. So eight neighbouring lanes are a matrix of 8 by 8 bits to be
+    transposed.
 
     Args:
         packed: Shape (blocks, 64).
 
     Returns:
-        Zeros and ones, shape (blocks, 1024).
+        Bits, least significant first, shape (blocks, 128).
     """
     blocks = len(packed)
-    halves = np.ascontiguousarray(packed).view(np.uint8).reshape(blocks, 64, 2)
-    out = np.empty((blocks, 8, 2, 64), np.uint8)
-    for half in range(2):
-        lanes = np.ascontiguousarray(halves[:, :, half])
-        shifted = np.empty_like(lanes)
-        for row in range(8):
-            np.right_shift(lanes, np.uint8(row), out=shifted)
-            np.bitwise_and(shifted, np.uint8(1), out=out[:, row, half, :])
-    return out.reshape(blocks, BLOCK_VALUES)
+    lanes = np.ascontiguousarray(packed).view(np.uint8).reshape(blocks, 64, 2)
+    halves = np.ascontiguousarray(lanes.transpose(0, 2, 1))
+    matrices = halves.reshape(-1).view(np.uint64)
+    for shift, mask in _TRANSPOSE_STEPS:
+        swapped = matrices >> shift
+        swapped ^= matrices
+        swapped &= mask
+        matrices ^= swapped
+        swapped <<= shift
+        matrices ^= swapped
+    grid = halves.reshape(blocks, 2, 8, 8).transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(grid).reshape(blocks, 128)
+
+
+_TRANSPOSE_STEPS = (
+    (np.uint64(7), np.uint64(0x00AA00AA00AA00AA)),
+    (np.uint64(14), np.uint64(0x0000CCCC0000CCCC)),
+    (np.uint64(28), np.uint64(0x00000000F0F0F0F0)),
+)
+
+
+def unpack_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    """The elements of one-bit blocks as zeros and ones.
+
+    Args:
+        packed: Shape (blocks, 64).
+
+    Returns:
+        Shape (blocks, 1024).
+    """
+    bits = order_one_bit_blocks(packed)
+    return np.unpackbits(bits.reshape(-1), bitorder="little").reshape(-1, BLOCK_VALUES)

@@ -77,9 +77,7 @@ def nest(
     return values
 
 
-def decode_list_chunks(
-    chunks: ChunkBuffers, layers: Sequence[ListLayer], item_bits: int
-) -> Values:
+def decode_list_chunks(chunks: ChunkBuffers, layers: Sequence[ListLayer], item_bits: int) -> Values:
     """FixedSizeList over Flat in mini-block chunks.
 
     Raises:

@@ -155,9 +155,7 @@ def _decode_in_pairs(
         pairs = pairs.astype(np.uint32)
         pairs[after_escape] += _PAIRS
     large = len(stream) * MAX_SYMBOL_BYTES > _MAX_INT32
-    taken = pc.take(
-        table.pairs(literals=literals, large=large), pa.array(pairs), boundscheck=False
-    )
+    taken = pc.take(table.pairs(literals=literals, large=large), pa.array(pairs), boundscheck=False)
     _, ends, text = taken.buffers()
     pair_ends = np.frombuffer(ends, np.int64 if large else np.int32)
     # A border inside of a pair lies behind the pair's first code.

@@ -32,7 +32,6 @@ class ConstantPage:
     Args:
         layout: The page's description.
         num_rows: Rows of the page.
-        slots_per_row: Value slots per row if there are no lists.
         buffer_sizes: Bytes of each buffer of the page.
 
     Raises:
@@ -43,13 +42,11 @@ class ConstantPage:
         self,
         layout: encodings_v2_1_pb2.ConstantLayout,
         num_rows: int,
-        slots_per_row: int,
         buffer_sizes: Sequence[int],
     ) -> None:
         self.num_rows = num_rows
         self._layout = layout
         self._layers = Layers.from_message(layout.layers)
-        self._slots_per_row = slots_per_row
         count = len(buffer_sizes)
         require(count <= 3, f"a constant page has {count} buffers")
         self._has_block = count in (1, 3)
@@ -77,8 +74,8 @@ class ConstantPage:
             require(found == expected, f"the levels have {found} rows, the page {expected}")
             self._row_starts = np.append(starts, len(self._repetition))
         elif self._definition is not None:
-            found, expected = len(self._definition), self.num_rows * self._slots_per_row
-            require(found == expected, f"{found} levels for {expected} values")
+            found = len(self._definition)
+            require(found == self.num_rows, f"{found} levels for {self.num_rows} rows")
 
     def plan(self, rows: RowRanges) -> PagePlan:
         """Nothing more to fetch."""
@@ -89,7 +86,7 @@ class ConstantPage:
         rows = plan.rows
         visible: NDArray[np.bool_] | None = None
         if self._row_starts is None:
-            entries = select_ranges(rows.scaled(self._slots_per_row))
+            entries = select_ranges(rows)
         else:
             if self._definition is not None:
                 visible = self._definition <= self._layers.max_visible

@@ -29,7 +29,6 @@ class BlobPage:
     Args:
         layout: The page's description.
         num_rows: Rows of the page.
-        slots_per_row: Value slots per row.
         buffer_sizes: Bytes of each buffer of the page.
 
     Raises:
@@ -41,7 +40,6 @@ class BlobPage:
         self,
         layout: encodings_v2_1_pb2.BlobLayout,
         num_rows: int,
-        slots_per_row: int,
         buffer_sizes: Sequence[int],
     ) -> None:
         self.num_rows = num_rows
@@ -50,7 +48,7 @@ class BlobPage:
             unsupported("blobs inside of lists")
         inner = layout.inner_layout
         require(inner.WhichOneof("layout") == "mini_block_layout", "blob records in no mini-blocks")
-        self._inner = MiniBlockPage(inner.mini_block_layout, num_rows, slots_per_row, buffer_sizes)
+        self._inner = MiniBlockPage(inner.mini_block_layout, num_rows, buffer_sizes)
         self.state_buffers = self._inner.state_buffers
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:

@@ -51,7 +51,6 @@ class FullZipPage:
     Args:
         layout: The page's description.
         num_rows: Rows of the page.
-        slots_per_row: Value slots per row if there are no lists.
         buffer_sizes: Bytes of each buffer of the page.
 
     Raises:
@@ -63,12 +62,10 @@ class FullZipPage:
         self,
         layout: encodings_v2_1_pb2.FullZipLayout,
         num_rows: int,
-        slots_per_row: int,
         buffer_sizes: Sequence[int],
     ) -> None:
         self.num_rows = num_rows
         self._layers = Layers.from_message(layout.layers)
-        self._slots_per_row = slots_per_row
         self._repetition_bits, self._definition_bits = layout.bits_rep, layout.bits_def
         require(layout.bits_rep + layout.bits_def <= 32, "control words of more than 32 bits")
         has_lists = self._layers.num_lists > 0
@@ -98,12 +95,12 @@ class FullZipPage:
             length_bytes,
         )
         self._needs_index = has_lists or not self._is_fixed
-        self.state_buffers = (INDEX_BUFFER,) if self._needs_index else ()
+        self.state_buffers: tuple[int, ...] = (INDEX_BUFFER,) if self._needs_index else ()
         self._row_starts: NDArray[np.int64] | None = None
         if self._needs_index:
             require(len(buffer_sizes) > INDEX_BUFFER, "a full-zip page has no repetition index")
         else:
-            stride = (value_bytes + self._shape.control_bytes) * slots_per_row
+            stride = value_bytes + self._shape.control_bytes
             fits = num_rows * stride <= self._data_bytes
             require(fits, f"{num_rows} rows of {stride} bytes in {self._data_bytes} bytes")
 
@@ -140,7 +137,7 @@ class FullZipPage:
         if self._row_starts is not None:
             starts, ends = self._row_starts[rows.starts], self._row_starts[rows.ends]
         else:
-            stride = (self._shape.control_bytes + self._shape.value_bytes) * self._slots_per_row
+            stride = self._shape.control_bytes + self._shape.value_bytes
             starts, ends = rows.starts * stride, rows.ends * stride
         ranges = zip(starts.tolist(), ends.tolist(), strict=True)
         return PagePlan(rows, tuple(BufferRange(DATA_BUFFER, start, end) for start, end in ranges))
@@ -149,14 +146,14 @@ class FullZipPage:
         """Exactly the planned rows."""
         data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         if self._row_starts is None:
-            return self._decode_grid(data, plan.rows.num_rows * self._slots_per_row)
+            return self._decode_grid(data, plan.rows.num_rows)
         row_starts, row_ends = self._rows_in_pieces(plan)
         if self._is_fixed and self._all_visible:
             entry = self._shape.control_bytes + self._shape.value_bytes
             whole = entry > 0 and len(data) % entry == 0
             require(whole, "the rows of a full-zip page end within an entry")
             return self._decode_grid(data, len(data) // entry)
-        if not self._is_fixed and not self._layers.num_lists and self._slots_per_row == 1:
+        if not self._is_fixed and not self._layers.num_lists:
             entries = self._one_entry_per_row(data, row_starts, row_ends)
         else:
             entries = walk(data, row_starts, row_ends, self._shape)

@@ -25,6 +25,7 @@ from pyspark_lance.codec.structural.page_decoder import (
     DecodedRows,
     PagePlan,
     Selection,
+    select_all,
     select_rows,
 )
 from pyspark_lance.codec.values import Values
@@ -150,7 +151,6 @@ class MiniBlockPage:
     Args:
         layout: The page's description.
         num_rows: Rows of the page.
-        slots_per_row: Value slots per row if there are no lists.
         buffer_sizes: Bytes of each buffer of the page.
 
     Raises:
@@ -162,13 +162,11 @@ class MiniBlockPage:
         self,
         layout: encodings_v2_1_pb2.MiniBlockLayout,
         num_rows: int,
-        slots_per_row: int,
         buffer_sizes: Sequence[int],
     ) -> None:
         self.num_rows = num_rows
         self._layout = layout
         self._layers = Layers.from_message(layout.layers)
-        self._slots_per_row = slots_per_row
         self._chunk_bytes = buffer_sizes[CHUNK_BUFFER] if len(buffer_sizes) > 1 else 0
         self._decode_values = chunk_decoder(layout.value_compression)
         has_rep = layout.HasField("rep_compression")
@@ -184,8 +182,8 @@ class MiniBlockPage:
         require(has_rep == (self._layers.num_lists > 0), "lists and repetition levels disagree")
         require(not has_rep or self._has_index, "lists without a repetition index")
         if not has_rep:
-            expected = num_rows * slots_per_row
-            require(layout.num_items == expected, f"{layout.num_items} values, not {expected}")
+            same = layout.num_items == num_rows
+            require(same, f"{layout.num_items} values in a page of {num_rows} rows")
         state = [METADATA_BUFFER]
         state += [DICTIONARY_BUFFER] if self._has_dictionary else []
         state += [found - 1] if self._has_index else []
@@ -220,10 +218,9 @@ class MiniBlockPage:
         if self._index is not None:
             chunks = self._index.chunks_of(rows.starts, rows.ends).chunks()
         else:
-            slots = rows.scaled(self._slots_per_row)
             bounds = table.values_before[1:]
-            first = np.searchsorted(bounds, slots.starts, side="right")
-            last = np.searchsorted(bounds, slots.ends - 1, side="right")
+            first = np.searchsorted(bounds, rows.starts, side="right")
+            last = np.searchsorted(bounds, rows.ends - 1, side="right")
             chunks = _ChunkRanges(first, last).chunks()
         breaks = np.flatnonzero(np.diff(chunks) != 1) + 1
         firsts = chunks[np.concatenate(([0], breaks))]
@@ -331,11 +328,10 @@ class MiniBlockPage:
         self, rows: RowRanges, chunks: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> Selection:
         """Without lists: the wanted slots among those of the decoded chunks."""
-        slots = rows.scaled(self._slots_per_row)
-        if slots.is_single:
+        if rows.is_single:
             before = int(self._loaded_table().values_before[chunks[0]])
-            return slice(slots.start - before, slots.end - before)
-        positions = slots.to_positions()
+            return slice(rows.start - before, rows.end - before)
+        positions = rows.to_positions()
         values_before = self._loaded_table().values_before
         chunk_of = np.searchsorted(values_before[1:], positions, side="right")
         place = np.searchsorted(chunks, chunk_of)
@@ -360,12 +356,15 @@ class MiniBlockPage:
         num_entries = len(repetition)
         num_visible = num_entries if visible is None else int(np.count_nonzero(visible))
         require(num_visible == num_values, f"{num_visible} levels for {num_values} values")
-        row_starts = np.flatnonzero(repetition == self._layers.num_lists)
+        starts_row = repetition == self._layers.num_lists
         # How many of the row starts come before each decoded chunk.
         starting = index.rows_before[chunks + 1] - index.rows_before[chunks]
         starts_before = np.cumsum(starting) - starting
-        found, expected = len(row_starts), int(starting.sum())
+        found, expected = int(np.count_nonzero(starts_row)), int(starting.sum())
         require(found == expected, f"{found} rows start where the index says {expected}")
+        if rows.is_single and rows.num_rows == self.num_rows and starts_row[0]:
+            return select_all(num_entries), select_all(num_values)
+        row_starts = np.flatnonzero(starts_row)
         ranges = index.chunks_of(rows.starts, rows.ends)
         first, last = np.searchsorted(chunks, ranges.first), np.searchsorted(chunks, ranges.last)
         offset = starts_before[first] - index.rows_before[ranges.first]

@@ -71,7 +71,8 @@ class PageDecoder(Protocol):
     """Decodes rows of one page; does no I/O.
 
     Attributes:
-        num_rows: Rows of the page.
+        num_rows: Rows of the page; below fixed-size lists of structs their items, which are what
+            ``RowRanges`` count then.
         state_buffers: Buffers that ``load`` needs before the first ``plan``.
     """
 
@@ -109,7 +110,7 @@ def select_ranges(ranges: RowRanges) -> Selection:
 
 
 def select_rows(
-    rows_start: NDArray[np.int64], rows_end: NDArray[np.int64], visible: LevelArray | None
+    rows_start: NDArray[np.int64], rows_end: NDArray[np.int64], visible: NDArray[np.bool_] | None
 ) -> tuple[Selection, Selection]:
     """Entries and slots of rows.
 
@@ -125,5 +126,5 @@ def select_rows(
         before = int(np.count_nonzero(visible[: entries.start]))
         count = int(np.count_nonzero(visible[entries]))
         return entries, slice(before, before + count)
-    slot_of_entry = np.cumsum(visible) - 1
+    slot_of_entry: NDArray[np.int64] = np.cumsum(visible, dtype=np.int64) - 1
     return entries, slot_of_entry[entries[visible[entries]]]

@@ -32,16 +32,13 @@ def make_page_decoder(
     layout: encodings_v2_1_pb2.PageLayout,
     *,
     num_rows: int,
-    slots_per_row: int,
     buffer_sizes: Sequence[int],
 ) -> PageDecoder:
     """The decoder for a page.
 
     Args:
         layout: The page's description.
-        num_rows: Rows of the page.
-        slots_per_row: Value slots per row if there are no lists: more than one below fixed-size
-            lists of structs.
+        num_rows: Rows of the page; below fixed-size lists of structs their items.
         buffer_sizes: Bytes of each buffer of the page.
 
     Raises:
@@ -50,12 +47,12 @@ def make_page_decoder(
     """
     kind = layout.WhichOneof("layout")
     if kind == "mini_block_layout":
-        return MiniBlockPage(layout.mini_block_layout, num_rows, slots_per_row, buffer_sizes)
+        return MiniBlockPage(layout.mini_block_layout, num_rows, buffer_sizes)
     if kind == "full_zip_layout":
-        return FullZipPage(layout.full_zip_layout, num_rows, slots_per_row, buffer_sizes)
+        return FullZipPage(layout.full_zip_layout, num_rows, buffer_sizes)
     if kind == "constant_layout":
-        return ConstantPage(layout.constant_layout, num_rows, slots_per_row, buffer_sizes)
+        return ConstantPage(layout.constant_layout, num_rows, buffer_sizes)
     if kind == "blob_layout":
-        return BlobPage(layout.blob_layout, num_rows, slots_per_row, buffer_sizes)
+        return BlobPage(layout.blob_layout, num_rows, buffer_sizes)
     require(kind is not None, "the page has no layout, or one of an unknown kind")
     return unsupported(f"page layout {kind}")

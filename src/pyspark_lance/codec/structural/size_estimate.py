@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ def estimate_row_bytes(
     """
     rows = max(num_rows, 1)
     kind = layout.WhichOneof("layout")
-    part = getattr(layout, kind) if kind else None
+    part: Any = getattr(layout, kind) if kind else None
     items = float(rows)
     if kind == "mini_block_layout":
         items = max(part.num_items, 1)

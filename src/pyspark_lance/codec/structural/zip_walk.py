@@ -157,7 +157,7 @@ def _walk_rows(
     """Walks each row to its end."""
     found = []
     for row, place, end in zip(rows.tolist(), places.tolist(), row_ends.tolist(), strict=True):
-        control, starts, sizes = _walk_row(memoryview(data), place, end, shape)
+        control, starts, sizes = _walk_row(data.data, place, end, shape)
         found.append(
             (
                 np.full(len(starts), row),
