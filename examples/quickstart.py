@@ -42,6 +42,8 @@ def main(folder: str) -> None:
         SparkSession.builder.master("local[2]")
         .appName("quickstart")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
