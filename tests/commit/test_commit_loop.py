@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from commit_tables import (
+    SCHEMA,
     FakeTime,
     append,
     create_table,
@@ -33,11 +34,13 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.format.field import Field
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import (
     Append,
     Merge,
     Overwrite,
+    Project,
     Restore,
     UnknownOperation,
     Update,
@@ -45,6 +48,7 @@ from pyspark_lance.format.operation import (
     UpdateMap,
 )
 from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.deletion_file import read_deletion_file
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
@@ -226,6 +230,37 @@ def test_a_table_with_a_flag_we_cannot_write_is_refused(store, flag):
     with pytest.raises(UnsupportedFeatureError, match=str(flag)):
         append(store, 1, 1)
     assert names(store, "") == before
+
+
+def test_data_of_a_column_whose_id_was_given_away_do_not_land(store):
+    create_table(store, 2)
+    only_id = LanceSchema(SCHEMA.fields[:1])
+    commit(store, transaction(Project(only_id, True), 1))
+    assert append(store, 1, 1).version == 3  # the dropped column is just not seen
+    other = LanceSchema((*only_id.fields, Field(1, "other", "string")))
+    fragments = latest(store).manifest.fragments
+    commit(store, transaction(Merge(fragments, other, True), 3))
+    with pytest.raises(RetryableCommitError, match="field id 1"):
+        append(store, 1, 1)
+    assert append(store, 4, 1).version == 5
+
+
+def test_a_delete_does_not_bring_back_the_file_of_a_dropped_column(store):
+    create_table(store, 4)
+    split = tuple(
+        replace(
+            fragment,
+            files=(new_fragment(4, fields=(0,)).files[0], *new_fragment(4, fields=(1,)).files),
+        )
+        for fragment in latest(store).manifest.fragments
+    )
+    commit(store, transaction(Merge(split, SCHEMA), 1))
+    operation, affected = delete_rows(store, latest(store), {0: [1]})
+    commit(store, transaction(Project(LanceSchema(SCHEMA.fields[:1])), 2))
+    manifest = commit(store, transaction(operation, 2), affected_rows=affected).manifest
+    assert manifest.version == 4
+    assert manifest.fragments[0].files == split[0].files[:1]
+    assert manifest.fragments[0].num_deleted_rows == 1
 
 
 # Rows of one fragment ----------------------------------------------------------------------

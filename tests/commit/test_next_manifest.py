@@ -222,6 +222,34 @@ def test_a_fragment_that_is_not_there_is_a_conflict():
             after(state, operation)
 
 
+def test_deleted_rows_never_come_back():
+    state = created(4)
+    (fragment,) = state.manifest.fragments
+    state = after(state, Delete((with_deletions(fragment, 2),)))
+    with pytest.raises(CommitConflictError, match="would come back"):
+        after(state, Delete((with_deletions(fragment, 1),)))
+    other_files = replace(with_deletions(fragment, 3), files=new_fragment(4).files)
+    with pytest.raises(CommitConflictError, match="other data files"):
+        after(state, Delete((other_files,)))
+
+
+def test_rows_updated_in_place_without_a_record_were_last_updated_when_created():
+    state = after(created(2), Append((new_fragment(3),)))
+    old = replace(state.manifest.fragments[1], last_updated_at=None)
+    state = TableState(replace(state.manifest, fragments=(state.manifest.fragments[0], old)))
+    new_file = new_fragment(3, fields=(1,)).files[0]
+    in_place = replace(old, files=(replace(old.files[0], fields=(0, TOMBSTONE)), new_file))
+    update = Update(
+        updated_fragments=(in_place,),
+        fields_modified=(1,),
+        update_mode=1,
+        updated_fragment_offsets={1: (2,)},
+    )
+    fragment = after(state, update).manifest.fragments[1]
+    versions = RowDatasetVersionSequence.from_bytes(fragment.last_updated_at)
+    assert versions.to_array().tolist() == [2, 2, 3]
+
+
 def test_a_rewrite_that_loses_or_invents_rows_is_refused():
     state = created(4)
     (old,) = state.manifest.fragments

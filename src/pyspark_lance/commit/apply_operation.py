@@ -127,6 +127,7 @@ def _delete(draft: Draft, operation: Delete) -> None:
 
 def _replace_fragments(draft: Draft, operation: Delete | Update) -> None:
     """Fragments that lost rows, and those that lost all."""
+    present = {field.id for field in draft.schema.walk()}
     for fragment in operation.updated_fragments:
         before = draft.existing(fragment.id)
         if before.physical_rows != fragment.physical_rows:
@@ -134,6 +135,14 @@ def _replace_fragments(draft: Draft, operation: Delete | Update) -> None:
                 f"fragment {fragment.id} has {before.physical_rows} rows, "
                 f"its update {fragment.physical_rows}"
             )
+        if fragment.num_deleted_rows < before.num_deleted_rows:
+            raise CommitConflictError(f"deleted rows of fragment {fragment.id} would come back")
+        if present.isdisjoint(changed_fields(before, fragment)):
+            # Only rows went.  The rest is taken as it is now: a column that was dropped since
+            # the work was planned must not come back with its file.
+            fragment = replace(before, deletion_file=fragment.deletion_file)
+        elif isinstance(operation, Delete):
+            raise CommitConflictError(f"a Delete with other data files for fragment {fragment.id}")
         draft.put(fragment)
     draft.remove(removed_fragment_ids(operation))
 

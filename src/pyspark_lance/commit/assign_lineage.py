@@ -205,8 +205,9 @@ def updated_at(fragment: Fragment, offsets: NDArray[np.uint32], version: int) ->
             f"row offset {int(offsets.max())} of {fragment.physical_rows} rows",
             f"fragment {fragment.id}",
         )
-    before = last_updated_at_of(fragment) or RowDatasetVersionSequence.constant(
-        fragment.physical_rows, _ABSENT_VERSION
-    )
+    before = last_updated_at_of(fragment)
+    if before is None:
+        # As a compaction does it: a row was last updated when it was created, if that is known.
+        before = _recorded_created_at(fragment)
     before.expect_length(fragment.physical_rows)
     return replace(fragment, last_updated_at=before.replaced_at(offsets, version).to_bytes())

@@ -33,7 +33,7 @@ from pyspark_lance.commit.commit_handler import (
 )
 from pyspark_lance.commit.conflict import Verdict, judge
 from pyspark_lance.commit.draft import TableState
-from pyspark_lance.commit.fragment_changes import changed_fragment_ids
+from pyspark_lance.commit.fragment_changes import changed_fragment_ids, reused_field_id
 from pyspark_lance.commit.index_rules import Indices
 from pyspark_lance.commit.newer_versions import NewerVersions
 from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
@@ -315,6 +315,10 @@ class _Commit:
                 case Verdict.INCOMPATIBLE:
                     raise CommitConflictError(judgement.reason, where)
         operation = self._planned.operation
+        reused = reused_field_id(operation, [theirs.operation for _, theirs in newer])
+        if reused is not None:
+            what = f"field id {reused} was given to another column since the data were written"
+            raise RetryableCommitError(what, self._store.uri, _REDO)
         common &= changed_fragment_ids(operation)
         if not common or self._affected_rows is None:
             return self._planned

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import DataReplacement, Delete, Operation, Rewrite, Update
+from pyspark_lance.format.operation import (
+    Append,
+    DataReplacement,
+    Delete,
+    Merge,
+    Operation,
+    Project,
+    Rewrite,
+    Update,
+)
 
 
 def removed_fragment_ids(operation: Operation) -> frozenset[int]:
@@ -54,3 +65,32 @@ def changed_fields(before: Fragment, after: Fragment) -> frozenset[int]:
         return frozenset()
     old, new = _backing(before), _backing(after)
     return frozenset(field for field in old.keys() | new.keys() if old.get(field) != new.get(field))
+
+
+def reused_field_id(ours: Operation, theirs: Iterable[Operation]) -> int | None:
+    """A field id that our data files use and that means another column by now.
+
+    A column that is dropped may leave its id to the next column that is added.  Operation by
+    operation neither disturbs an append; one after the other they would make it a wrong column.
+
+    Args:
+        ours: Planned before all of ``theirs``.
+        theirs: In the order in which they were committed.
+    """
+    match ours:
+        case Append():
+            fragments = ours.fragments
+        case Update():
+            fragments = (*ours.new_fragments, *ours.updated_fragments)
+        case _:
+            return None
+    written = {field for fragment in fragments for file in fragment.files for field in file.fields}
+    dropped: set[int] = set()
+    for operation in theirs:
+        if isinstance(operation, Merge | Project):
+            present = {field.id for field in operation.schema.walk()}
+            again = dropped & present
+            if again:
+                return min(again)
+            dropped |= {field for field in written if field >= 0} - present
+    return None
