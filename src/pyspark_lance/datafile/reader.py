@@ -7,7 +7,7 @@ fetched, unless the file is memory mapped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
 from pyspark_lance.datafile.footer import file_version_of
 from pyspark_lance.datafile.legacy_field_reader import LegacyFieldReader
 from pyspark_lance.datafile.legacy_metadata import LegacyFile, LegacyMetadata
+from pyspark_lance.datafile.legacy_statistics import PageStatistics, read_statistics
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.v2_0_field_reader import make_v2_0_field_reader, v2_0_columns
 from pyspark_lance.datafile.v2_1_field_reader import (
@@ -174,6 +175,16 @@ class DataFileReader:
         indices = pa.array(places)
         columns = [pc.take(column, indices, boundscheck=False) for column in batch.columns]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def page_statistics(self, field_ids: Iterable[int]) -> dict[int, PageStatistics]:
+        """Field id -> bounds of its pages, for fields that have any; only 0.1 files know some.
+
+        Raises:
+            CorruptFileError: The bytes contradict the format.
+        """
+        if not isinstance(self._file, LegacyFile):
+            return {}
+        return read_statistics(self._file, field_ids)
 
     def average_row_bytes(self, fields: Sequence[Field], column_of: Mapping[int, int]) -> int:
         """Estimate of the decoded size of one row of ``fields``, at least 1."""

@@ -18,7 +18,9 @@ from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.table.column_parts import FilePart, find_parts, join_parts
+from pyspark_lance.table.legacy_pruning import matching_rows
 from pyspark_lance.table.lineage import FragmentLineage
+from pyspark_lance.table.predicate import Predicate
 from pyspark_lance.table.system_columns import SYSTEM_COLUMNS, system_array, system_field
 from pyspark_lance.table.table_files import TableFiles
 
@@ -66,6 +68,26 @@ class FragmentReader:
         ]
         lineage = {name: self.lineage.take(name, offsets) for name in system}
         return _assemble(fields, pieces, lineage, len(offsets))
+
+    def rows_that_can_match(
+        self, predicate: Predicate, fields: Sequence[Field], start: int, end: int
+    ) -> NDArray[np.bool_] | None:
+        """For each of the rows [start, end) whether its page can hold a match; None if unknown.
+
+        Args:
+            predicate: A condition on ``fields``.
+            fields: The columns it reads.
+            start: First row.
+            end: One past the last row.
+        """
+        found: NDArray[np.bool_] | None = None
+        for part in self._parts_of(fields):
+            if part.file.file_version != "0.1":
+                continue
+            rows = matching_rows(predicate, part.fields, self._reader(part.file), start, end)
+            if rows is not None:
+                found = rows if found is None else found & rows
+        return found
 
     def average_row_bytes(self, fields: Sequence[Field]) -> int:
         """Bytes that one row of ``fields`` takes, by the sizes of the files (at least 1)."""

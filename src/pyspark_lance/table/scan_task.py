@@ -154,6 +154,10 @@ class _SliceScan:
             keep = self._lineage_rows(keep, start, end)
             if not keep.any():
                 return
+        if self._by_data is not None:
+            keep = self._page_rows(keep, start, end)
+            if keep is not None and not keep.any():
+                return
         if keep is not None and keep.all():
             keep = None
         step = self._rows_per_batch()
@@ -197,6 +201,15 @@ class _SliceScan:
         batch = self._reader.window((), self._lineage_names(), start, end)
         matches = _as_mask(evaluate(self._by_lineage, batch))
         return matches if keep is None else matches & keep
+
+    def _page_rows(
+        self, keep: NDArray[np.bool_] | None, start: int, end: int
+    ) -> NDArray[np.bool_] | None:
+        """``keep`` without the rows of pages that cannot match."""
+        assert self._by_data is not None
+        fields, _ = self._filter_columns()
+        rows = self._reader.rows_that_can_match(self._by_data, fields, start, end)
+        return keep if rows is None else rows if keep is None else rows & keep
 
     def _rows_per_batch(self) -> int:
         fields = (*self._task.fields, *self._task.filter_fields)

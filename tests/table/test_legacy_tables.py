@@ -1,0 +1,135 @@
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from legacy_tables import legacy_columns
+from table_access import assert_same_rows, read_ours, read_theirs
+
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.table.legacy_pruning import matching_rows
+from pyspark_lance.table.predicate import evaluate
+from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.table.scan import predicate_schema
+from pyspark_lance.table.snapshot import Snapshot
+
+pytestmark = pytest.mark.interop
+
+NAMES = ["int64", "string", "list_struct", "vector", "bool", "large_list"]
+
+
+def rows(count, seed=0):
+    columns = legacy_columns(count, seed)
+    table = pa.table({name: columns[name] for name in NAMES})
+    table = table.add_column(
+        0, "dictionary", pa.array(list("pqrqp") * 100)[:count].dictionary_encode()
+    )
+    return table.add_column(0, "id", pa.array(np.arange(count) + seed * 1000))
+
+
+def written_by_pylance(path, table, **options):
+    return lance.write_dataset(table, path, data_storage_version="legacy", **options)
+
+
+def assert_read_alike(path):
+    assert_same_rows(read_ours(path, system_columns=("_rowaddr",)), read_theirs(path))
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_a_table_reads_right_after_everything_that_pylance_does_to_it(tmp_path, stable):
+    path, first = str(tmp_path), rows(90)
+    dataset = written_by_pylance(
+        path, first, max_rows_per_file=40, max_rows_per_group=9, enable_stable_row_ids=stable
+    )
+    lance.write_dataset(first.slice(10, 30), path, mode="append", max_rows_per_group=11)
+    assert_read_alike(path)
+    dataset = lance.dataset(path)
+    dataset.add_columns({"twice": "id * 2"})
+    assert_read_alike(path)
+    dataset.delete("id % 7 = 3")
+    assert_read_alike(path)
+    dataset.update({"string": "'new'"}, where="id > 60")
+    assert_read_alike(path)
+    dataset.drop_columns(["string", "vector"])
+    assert_read_alike(path)
+    dataset.optimize.compact_files(target_rows_per_fragment=1000)
+    assert_read_alike(path)
+    dataset.drop_columns(["dictionary"])
+    dataset.alter_columns({"path": "bool", "name": "flag"})
+    assert_read_alike(path)
+
+
+CONDITIONS = [
+    "n < 40", "n <= 40", "n > 250", "n >= 250", "n = 77", "n <> 77", "77 = n", "77 > n",
+    "NOT n < 250", "n <=> 12", "n IN (3, 299)", "n BETWEEN 100 AND 110", "n < 10 OR n > 290",
+    "n < 10 AND s > 'w'", "s = 'w150'", "s < 'w002'", "s >= 'w299'", "NOT (s >= 'w010')",
+    "s IS NULL", "s IS NOT NULL AND n > 200", "f < 3.5", "f > 140", "f = double('NaN')",
+    "f >= double('NaN')", "small < 3", "small = 200", "d > DATE '1970-10-01'", "t.x > 290",
+    "t.x < 10 AND t.y = 'y5'", "flag AND n < 30", "m > 100.5", "m = 12.25", "long = 's'",
+    "long > 'z'", "n < 10 AND nothing = 5", "n + 1 < 5", "u > 9223372036854775800", "n < NULL",
+    "n IN (NULL)", "NOT (n > 10 OR s < 'w290')",
+]  # fmt: skip
+
+
+def clustered(count=300):
+    numbers = np.arange(count)
+    floats = numbers / 2
+    floats[[17, 123]] = np.nan
+    return pa.table(
+        {
+            "n": pa.array(numbers),
+            "s": [None if i % 50 == 7 else "" if i % 50 == 8 else f"w{i:03}" for i in numbers],
+            "f": floats,
+            "small": pa.array((numbers % 256).astype(np.uint8)),
+            "d": pa.array(numbers.astype(np.int32)).cast(pa.date32()),
+            "t": [{"x": i, "y": f"y{i}"} for i in numbers.tolist()],
+            "flag": pa.array(numbers < 20),
+            "m": pa.array(numbers).cast(pa.decimal128(21, 2)),
+            "long": [f"{chr(97 + i // 12)}" * 70 for i in numbers.tolist()],
+            "nothing": pa.nulls(count, pa.int64()),
+            "u": pa.array(numbers.astype(np.uint64) + np.uint64(2**63)),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def clustered_path(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("clustered"))
+    written_by_pylance(path, clustered(), max_rows_per_group=10)
+    return path
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_pages_are_passed_over_only_if_no_row_matches(clustered_path, condition):
+    snapshot = Snapshot.open(clustered_path)
+    predicate = parse_predicate(condition, predicate_schema(snapshot.schema))
+    found = read_ours(clustered_path, predicate=predicate, system_columns=())
+    whole = read_ours(clustered_path, system_columns=()).combine_chunks()
+    (batch,) = whole.to_batches()
+    assert repr(found.to_pylist()) == repr(batch.filter(evaluate(predicate, batch)).to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("condition", "pages"),
+    [("n < 40", 4), ("n = 77", 1), ("n BETWEEN 95 AND 104", 2), ("NOT n < 250", 5),
+     ("s = 'w150'", 3), ("n IN (3, 299)", 2), ("t.x > 290", 1), ("small = 200", 2), ("f < 3.5", 1),
+     ("m = 12", 1), ("d < DATE '1970-01-05'", 1), ("f > 140", 30), ("s IS NULL", 30),
+     ("nothing = 5", 30), ("n + 1 < 5", 30), ("n < 10 OR s = 'w150'", 4)],
+)  # fmt: skip
+def test_conditions_on_clustered_columns_pass_over_pages(clustered_path, condition, pages):
+    snapshot = Snapshot.open(clustered_path)
+    store, name = snapshot.files.locate(snapshot.manifest.fragments[0].files[0])
+    reader = DataFileReader.open(store, name)
+    predicate = parse_predicate(condition, predicate_schema(snapshot.schema))
+    rows = matching_rows(predicate, snapshot.schema.fields, reader, 0, 300)
+    assert (30 if rows is None else rows.sum() // 10) == pages
+
+
+def test_pages_that_are_passed_over_are_not_read(tmp_path):
+    path = str(tmp_path)
+    written_by_pylance(path, clustered().select(["n", "s"]), max_rows_per_group=10)
+    (file,) = (tmp_path / "data").iterdir()
+    content = file.read_bytes()
+    place = content.index(b"w100")
+    file.write_bytes(content[:place] + b"\xff\xff" + content[place + 2 :])
+    predicate = parse_predicate("n < 50", predicate_schema(Snapshot.open(path).schema))
+    assert read_ours(path, predicate=predicate, system_columns=()).num_rows == 50
