@@ -174,6 +174,14 @@ def test_a_retryable_and_a_final_conflict_are_different_errors(store):
     assert not isinstance(failure.value, RetryableCommitError)
 
 
+def test_every_version_in_between_is_judged_not_only_the_latest(store):
+    create_table(store, 2)
+    commit(store, transaction(Overwrite((new_fragment(1),), SCHEMA), 1))
+    append(store, 2, 1)
+    with pytest.raises(CommitConflictError, match="version 2"):
+        append(store, 1, 1)
+
+
 def test_an_unknown_operation_in_between_is_refused_by_name(store):
     create_table(store, 1)
     append(store, 1, 1)
@@ -345,6 +353,9 @@ def test_a_rebased_delete_is_judged_from_its_own_read_version_in_every_attempt(s
     # What the lost attempt wrote is gone: each fragment state has one file, each version one txn.
     referenced = {version(store, number).manifest.transaction_file for number in range(1, 5)}
     assert set(names(store, "_transactions")) == referenced
+    written_by_callers = 3
+    rebased = {version(store, number).manifest.fragment(0).deletion_file.id for number in (3, 4)}
+    assert len(names(store, "_deletions")) == written_by_callers + len(rebased)
 
 
 def test_an_update_moves_onto_a_delete_and_keeps_its_rows(store):
