@@ -1,3 +1,5 @@
+import uuid
+
 import lance
 import numpy as np
 import pyarrow as pa
@@ -5,7 +7,10 @@ import pytest
 from legacy_tables import legacy_columns
 from table_access import assert_same_rows, read_ours, read_theirs
 
+from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.format.operation import Delete, Restore
+from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.table.legacy_pruning import matching_rows
 from pyspark_lance.table.predicate import evaluate
 from pyspark_lance.table.predicate_text import parse_predicate
@@ -133,3 +138,21 @@ def test_pages_that_are_passed_over_are_not_read(tmp_path):
     file.write_bytes(content[:place] + b"\xff\xff" + content[place + 2 :])
     predicate = parse_predicate("n < 50", predicate_schema(Snapshot.open(path).schema))
     assert read_ours(path, predicate=predicate, system_columns=()).num_rows == 50
+
+
+def test_our_commits_keep_the_values_of_dictionaries(tmp_path):
+    path = str(tmp_path)
+    written_by_pylance(path, rows(50), max_rows_per_file=20)
+    before = lance.dataset(path).to_table()
+    snapshot = Snapshot.open(path)
+    assert snapshot.manifest.dictionary_values
+    operation = Delete(updated_fragments=(), deleted_fragment_ids=(0,), predicate="id < 20")
+    commit(snapshot.store, Transaction(snapshot.version, str(uuid.uuid4()), operation))
+    assert lance.dataset(path).to_table().equals(before.slice(20))
+    assert_read_alike(path)
+    restore = Restore(version=1)
+    commit(snapshot.store, Transaction(2, str(uuid.uuid4()), restore))
+    assert lance.dataset(path).to_table().equals(before)
+    lance.write_dataset(before.slice(3, 5), path, mode="append")
+    lance.dataset(path).update({"id": "id + 1"}, where="id > 40")
+    assert_read_alike(path)

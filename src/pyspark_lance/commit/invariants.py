@@ -42,8 +42,6 @@ def check_writable(manifest: Manifest, indices: Indices) -> None:
             f"version {manifest.version}",
             "write this table with the software that made it",
         )
-    if manifest.data_storage_version.startswith("0.") or manifest.data_storage_version == "legacy":
-        raise UnsupportedFeatureError("writing a table of the legacy file version 0.1")
     if any(index.name == MEM_WAL_INDEX for index in indices):
         raise UnsupportedFeatureError("the table has rows in a write-ahead log (__lance_mem_wal)")
 
@@ -111,7 +109,9 @@ def _check_fragment(fragment: Fragment, old: Fragment | None, built: Manifest) -
     live: set[int] = set()
     bases = {base.id for base in built.base_paths}
     for file in fragment.files:
-        columns = len(file.column_indices) == len(file.fields)
+        # Fields of 0.1 files are found by id.
+        is_legacy = file.file_version == "0.1" and not file.column_indices
+        columns = is_legacy or len(file.column_indices) == len(file.fields)
         _require(columns, "I3", "each field of a file has a column", fragment)
         alive = [field for field in file.fields if field != TOMBSTONE]
         _require(bool(alive), "I3", "a data file has a field that is alive", fragment)

@@ -97,6 +97,8 @@ class Manifest:
         transaction_section: Position of the inline transaction; None if there is none.
         max_allocated_field_id: Highest field id ever used, where ids may not be used again.
         version_aux_data: Unused; carried along.
+        dictionary_values: What stands at the start of the file, before all sections: in tables of
+            file version 0.1 the values of dictionaries, where ``Field.dictionary`` points to.
         has_unknown_fields: Whether anything in the message, at any depth, is not understood and
             would be lost by writing it again.
     """
@@ -122,6 +124,7 @@ class Manifest:
     transaction_section: int | None = None
     max_allocated_field_id: int | None = None
     version_aux_data: int = 0
+    dictionary_values: bytes = dataclasses.field(default=b"", repr=False)
     has_unknown_fields: bool = False
 
     @classmethod
@@ -183,6 +186,11 @@ class Manifest:
             message.data_format.file_format = self.file_format
             message.data_format.version = self.data_storage_version
         return message.SerializeToString(deterministic=True)
+
+    @property
+    def has_dictionary_values(self) -> bool:
+        """Whether a field refers to ``dictionary_values``."""
+        return any(field.dictionary and field.dictionary[1] for field in self.schema.walk())
 
     @property
     def uses_stable_row_ids(self) -> bool:

@@ -1,7 +1,8 @@
 """Manifest files: how they are framed, found, read and encoded.
 
 Layout: index section, transaction section, manifest, each behind its length in four bytes, then a
-footer of 16 bytes that says where the manifest is.
+footer of 16 bytes that says where the manifest is. In tables of file version 0.1 the values of
+dictionaries come first.
 
 Source: table format, sections 1.2, 1.4, 2.1.
 """
@@ -173,6 +174,10 @@ def read_manifest(
             f"the manifest says it is version {manifest.version}, its name says {location.version}",
             where,
         )
+    if manifest.has_dictionary_values:
+        end = _end_of_dictionaries(manifest, position - _LENGTH.size)
+        values = bytes(file.read(0, end))
+        manifest = dataclasses.replace(manifest, dictionary_values=values)
     indices: tuple[IndexMetadata, ...] = ()
     if with_indices and manifest.index_section is not None:
         section = file.section(manifest.index_section, manifest)
@@ -188,8 +193,10 @@ def encode_manifest(
     manifest: Manifest, indices: Sequence[IndexMetadata], transaction: Transaction | None
 ) -> bytes:
     """The bytes of a manifest file; the section offsets of ``manifest`` are replaced."""
-    pieces: list[bytes] = []
-    position = 0
+    # Fields give the places of dictionary values, so these stay at the start of the file.
+    values = manifest.dictionary_values if manifest.has_dictionary_values else b""
+    pieces: list[bytes] = [values]
+    position = len(values)
 
     def add(section: bytes) -> int:
         nonlocal position
@@ -206,6 +213,16 @@ def encode_manifest(
     manifest_position = add(manifest.to_bytes())
     pieces.append(_FOOTER.pack(manifest_position, _MAJOR, _MINOR, _MAGIC))
     return b"".join(pieces)
+
+
+def _end_of_dictionaries(manifest: Manifest, manifest_position: int) -> int:
+    """Where the bytes end that hold the values of all dictionaries."""
+    sections = (manifest.index_section, manifest.transaction_section)
+    known = [section for section in sections if section is not None]
+    first = min([*known, manifest_position])
+    last = max(f.dictionary[0] for f in manifest.schema.walk() if f.dictionary and f.dictionary[1])
+    # Lance has the values first; other orders are conceivable.
+    return first if 0 <= last < first else manifest_position
 
 
 @dataclass(frozen=True, slots=True)
