@@ -32,6 +32,7 @@ from pyspark_lance.codec.leaf_column import (
     storage_type,
 )
 from pyspark_lance.codec.row_ranges import expand_ranges
+from pyspark_lance.codec.row_selection import take_values
 from pyspark_lance.errors import SchemaMismatchError
 
 
@@ -228,7 +229,7 @@ def _gather_items(
     items = list_items(array)
     if kept is lengths or not (lengths != kept).any():
         return items.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    return items.take(pa.array(expand_ranges(offsets[:-1].astype(np.int64), kept)))
+    return take_values(items, pa.array(expand_ranges(offsets[:-1].astype(np.int64), kept)))
 
 
 def _leaf(values: pa.Array, entries: _Entries) -> LeafValues:

@@ -13,11 +13,11 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import BatchTooLargeError, concat_arrays
 from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.row_selection import take_values
 from pyspark_lance.datafile.field_reader import FieldReader
 from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
 from pyspark_lance.datafile.footer import file_version_of
@@ -173,7 +173,7 @@ class DataFileReader:
         unique, places = np.unique(positions, return_inverse=True)
         batch = self._read_one(fields, column_of, RowRanges.of_offsets(unique))
         indices = pa.array(places)
-        columns = [pc.take(column, indices, boundscheck=False) for column in batch.columns]
+        columns = [take_values(column, indices) for column in batch.columns]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     def page_statistics(self, field_ids: Iterable[int]) -> dict[int, PageStatistics]:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.field import Field
 
@@ -216,7 +217,7 @@ def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
         for index in range(arrow_type.num_fields):
             child = array.field(index)
             if valid is not None:
-                child = child.filter(valid)
+                child = without_offset(child).filter(valid)
             _check_nulls(child, arrow_type.field(index), f"{name}.{arrow_type.field(index).name}")
     elif _is_list(arrow_type) and not arrow_type.value_field.nullable:
         _check_nulls(array.flatten(), arrow_type.value_field, f"{name}.item")

@@ -6,7 +6,7 @@ lineage opens none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +57,56 @@ class FragmentReader:
         ]
         lineage = {name: self.lineage.window(name, start, end) for name in system}
         return _assemble(fields, pieces, lineage, num_rows)
+
+    def stream(
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        rows: tuple[int, int],
+        *,
+        batch_rows: int,
+        batch_bytes: int,
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of [start, end) in batches, each with its first row, as ``window`` has them.
+
+        Args:
+            fields: Data columns.
+            system: Lineage columns.
+            rows: Start and end.
+            batch_rows: Most rows of a batch.
+            batch_bytes: Bytes that are decoded at a time.
+        """
+        start, end = rows
+        parts = self._parts_of(fields)
+        if len(parts) == 1 and parts[0].fields == tuple(fields):
+            (part,) = parts
+            first = start
+            for batch in self._reader(part.file).read_batches(
+                part.fields,
+                part.column_of,
+                ranges=[rows],
+                batch_rows=batch_rows,
+                batch_bytes=batch_bytes,
+            ):
+                yield first, self._with_lineage(batch, system, first)
+                first += batch.num_rows
+            return
+        step = batch_rows
+        if fields:
+            step = max(1, min(batch_rows, batch_bytes // self.average_row_bytes(fields)))
+        for first in range(start, end, step):
+            yield first, self.window(fields, system, first, min(first + step, end))
+
+    def _with_lineage(
+        self, batch: pa.RecordBatch, system: Sequence[str], first: int
+    ) -> pa.RecordBatch:
+        if not system:
+            return batch
+        names = [name for name in SYSTEM_COLUMNS if name in system]
+        end = first + batch.num_rows
+        values = [system_array(self.lineage.window(name, first, end)) for name in names]
+        schema = pa.schema([*batch.schema, *map(system_field, names)])
+        return pa.RecordBatch.from_arrays([*batch.columns, *values], schema=schema)
 
     def take(
         self, fields: Sequence[Field], system: Sequence[str], offsets: NDArray[np.uint32]

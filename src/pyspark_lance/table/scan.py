@@ -30,7 +30,7 @@ from pyspark_lance.table.system_columns import (
 )
 
 DEFAULT_BATCH_ROWS = 65_536
-DEFAULT_BATCH_BYTES = 8 << 20
+DEFAULT_BATCH_BYTES = 16 << 20
 # As Spark's file sources: a partition holds at most this, and opening a file counts as this much.
 _MOST_TASK_BYTES = 128 << 20
 _LEAST_TASK_BYTES = 4 << 20

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionFile
 from pyspark_lance.format.field import Field
@@ -28,6 +29,8 @@ from pyspark_lance.table.table_files import TableFiles
 
 # Below this share of wanted rows, single rows are fetched instead of whole windows.
 _SPARSE = 1 / 16
+# Stretches of this many rows without a wanted one are not read.
+_SKIP_ROWS = 8192
 # Batches smaller than this are joined before they leave: each costs about 0.1 ms in the pipe.
 _SMALL_BATCH_ROWS = 4096
 
@@ -160,17 +163,13 @@ class _SliceScan:
                 return
         if keep is not None and keep.all():
             keep = None
-        step = self._rows_per_batch()
         if keep is not None and np.count_nonzero(keep) < _SPARSE * len(keep):
             offsets = (np.flatnonzero(keep) + start).astype(np.uint32)
+            step = self._rows_per_batch()
             for first in range(0, len(offsets), step):
                 yield from self._sparse(offsets[first : first + step])
             return
-        for first in range(start, end, step):
-            last = min(first + step, end)
-            yield from self._dense(
-                first, last, None if keep is None else keep[first - start : last - start]
-            )
+        yield from self._dense(start, end, keep)
 
     def _chosen(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
         """The rows at ``offsets`` that are live and match."""
@@ -221,38 +220,60 @@ class _SliceScan:
     def _dense(
         self, start: int, end: int, keep: NDArray[np.bool_] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows [start, end) where ``keep``; the filter's columns first, the others if needed."""
-        if keep is not None and not keep.any():
-            return
-        if self._by_data is None:
-            batch = self._reader.window(self._task.fields, self._task.system_columns, start, end)
-            yield batch if keep is None or keep.all() else batch.filter(pa.array(keep))
-            return
-        fields, names = self._filter_columns()
-        tested = self._reader.window(fields, names, start, end)
-        if keep is not None and not keep.all():
+        """Rows [start, end) where ``keep``."""
+        task = self._task
+        for first, last in _wanted_spans(keep, start, end):
+            if self._by_data is None:
+                fields, names = task.fields, task.system_columns
+            else:
+                fields, names = self._filter_columns()
+            for at, batch in self._reader.stream(
+                fields,
+                names,
+                (first, last),
+                batch_rows=task.batch_rows,
+                batch_bytes=task.batch_bytes,
+            ):
+                kept = None if keep is None else keep[at - start : at - start + batch.num_rows]
+                if kept is not None and kept.all():
+                    kept = None
+                if self._by_data is not None:
+                    yield from self._tested(at, batch, kept)
+                elif kept is None:
+                    yield batch
+                elif kept.any():
+                    yield filter_rows(batch, kept)
+
+    def _tested(
+        self, first: int, tested: pa.RecordBatch, keep: NDArray[np.bool_] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows from ``first`` on that match, given the columns that the condition reads.
+
+        The other columns are read only for batches that hold a match.
+        """
+        assert self._by_data is not None
+        length = tested.num_rows
+        offsets = np.arange(first, first + length, dtype=np.uint32)
+        if keep is not None:
             # Deleted rows may hold anything; a cast must not fail on them.
-            offsets = (np.flatnonzero(keep) + start).astype(np.uint32)
-            tested = tested.filter(pa.array(keep))
-            matches = _as_mask(evaluate(self._by_data, tested))
-            offsets = offsets[matches]
-        else:
-            matches = _as_mask(evaluate(self._by_data, tested))
-            if matches.all() and self._nothing_else_needed():
-                yield self._only_returned(tested)
-                return
-            offsets = (np.flatnonzero(matches) + start).astype(np.uint32)
-        if len(offsets) == 0:
+            tested, offsets = filter_rows(tested, keep), offsets[keep]
+        matches = _as_mask(evaluate(self._by_data, tested))
+        if not matches.any():
             return
+        everything = bool(matches.all())
         if self._nothing_else_needed():
-            yield self._only_returned(tested.filter(pa.array(matches)))
-        elif len(offsets) < _SPARSE * (end - start):
-            yield self._reader.take(self._task.fields, self._task.system_columns, offsets)
-        else:
-            batch = self._reader.window(self._task.fields, self._task.system_columns, start, end)
-            if len(offsets) < end - start:
-                batch = batch.take(pa.array(offsets - np.uint32(start)))
-            yield batch
+            rows = self._only_returned(tested)
+            yield rows if everything else filter_rows(rows, matches)
+            return
+        offsets = offsets if everything else offsets[matches]
+        fields, names = self._task.fields, self._task.system_columns
+        if len(offsets) < _SPARSE * length:
+            yield self._reader.take(fields, names, offsets)
+            return
+        batch = self._reader.window(fields, names, first, first + length)
+        if len(offsets) < length:
+            batch = take_rows(batch, offsets - np.uint32(first))
+        yield batch
 
     def _sparse(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
         """The rows at ``offsets`` that match."""
@@ -281,6 +302,21 @@ class _SliceScan:
         names = [field.name for field in self._task.fields]
         names += [name for name in SYSTEM_COLUMNS if name in self._task.system_columns]
         return batch.select(names)
+
+
+def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[tuple[int, int]]:
+    """Spans of [start, end) that leave out long stretches without a wanted row."""
+    if keep is None:
+        return [(start, end)]
+    blocks = -(-len(keep) // _SKIP_ROWS)
+    padded = np.zeros(blocks * _SKIP_ROWS, dtype=np.bool_)
+    padded[: len(keep)] = keep
+    wanted = np.concatenate([[False], padded.reshape(blocks, _SKIP_ROWS).any(axis=1), [False]])
+    borders = np.flatnonzero(wanted[1:] != wanted[:-1]) * _SKIP_ROWS
+    return [
+        (start + first, min(start + last, end))
+        for first, last in zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True)
+    ]
 
 
 def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | None]:

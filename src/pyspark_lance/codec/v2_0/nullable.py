@@ -8,6 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder
 from pyspark_lance.codec.v2_0.flat import FlatDecoder
 from pyspark_lance.codec.v2_0.page_buffers import BufferSlice
@@ -36,7 +37,9 @@ def with_validity(array: pa.Array, bitmap: pa.Buffer) -> pa.Array:
     count, data_type = len(array), array.type
     if array.null_count:
         valid = pa.Array.from_buffers(pa.bool_(), count, [None, bitmap])
-        return array.filter(pc.if_else(valid, True, None), null_selection_behavior="emit_null")
+        return without_offset(array).filter(
+            pc.if_else(valid, True, None), null_selection_behavior="emit_null"
+        )
     if pa.types.is_dictionary(data_type):
         indices = with_validity(array.indices, bitmap)
         return pa.DictionaryArray.from_arrays(indices, array.dictionary, safe=False)

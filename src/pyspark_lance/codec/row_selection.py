@@ -1,0 +1,50 @@
+"""Filter and take on record batches, safe for every type.
+
+pyarrow (26 among others) gives wrong rows when it filters or takes from a fixed-size list of
+fixed-size lists that starts at an offset, as slices do.  Such columns are copied to offset 0 first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+
+def filter_rows(batch: pa.RecordBatch, mask: NDArray[np.bool_]) -> pa.RecordBatch:
+    """The rows of ``batch`` where ``mask``, shape (num_rows,)."""
+    return _safe(batch).filter(pa.array(mask))
+
+
+def take_rows(batch: pa.RecordBatch, indices: NDArray[np.integer]) -> pa.RecordBatch:
+    """The rows of ``batch`` at ``indices``, in that order."""
+    return _safe(batch).take(pa.array(indices))
+
+
+def take_values(array: pa.Array, indices: pa.Array) -> pa.Array:
+    """The values of ``array`` at ``indices``, which are known to be inside."""
+    return pc.take(without_offset(array), indices, boundscheck=False)
+
+
+def without_offset(array: pa.Array) -> pa.Array:
+    """``array``, copied to offset 0 if its type is one that pyarrow selects wrongly from."""
+    if array.offset and _is_mishandled(array.type):
+        return pa.concat_arrays([array, array.slice(0, 0)])
+    return array
+
+
+def _safe(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if not any(_is_mishandled(field.type) for field in batch.schema):
+        return batch
+    columns = [without_offset(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _is_mishandled(kind: pa.DataType) -> bool:
+    """Whether a fixed-size list of fixed-size lists is in ``kind``, not behind a real list."""
+    if pa.types.is_fixed_size_list(kind):
+        return pa.types.is_fixed_size_list(kind.value_type) or _is_mishandled(kind.value_type)
+    if pa.types.is_struct(kind):
+        return any(_is_mishandled(kind.field(i).type) for i in range(kind.num_fields))
+    return False
