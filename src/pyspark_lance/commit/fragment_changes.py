@@ -53,7 +53,7 @@ def _backing(fragment: Fragment) -> dict[int, tuple[str, int | None, int]]:
         field: (file.path, file.base_id, column)
         for file in fragment.files
         for field, column in zip(
-            file.fields, file.column_indices or (-1,) * len(file.fields), strict=True
+            file.fields, file.column_indices or (-1,) * len(file.fields), strict=False
         )
         if field >= 0
     }
