@@ -7,7 +7,9 @@ whose keys are the members: Spark's metadata cannot hold empty lists.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,19 +22,27 @@ from pyspark_lance.errors import (
     VersionNotFoundError,
 )
 from pyspark_lance.format.field import Field
+from pyspark_lance.spark.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options import ReadOptions, WriteOptions
 from pyspark_lance.spark.pushed_down import CALL, PushedDown, pinned_version
 from pyspark_lance.spark.read_plan import open_pinned, spark_schema_of
 from pyspark_lance.spark.spark_types import arrow_schema_of, spark_field
+from pyspark_lance.table.delete import delete_where
+from pyspark_lance.table.predicate import Predicate, conjunction
+from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.table.predicate_tree import TRUE
 from pyspark_lance.table.predicate_types import is_comparable, spark_type_of
 from pyspark_lance.table.scan import column_width, predicate_schema
 from pyspark_lance.table.scan_facts import counted_rows, lineage_bounds, rows_left
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.table.table_folder import drop_table, list_tables, rename_table
+from pyspark_lance.table.time_travel import LATEST
 from pyspark_lance.table.write import open_existing
 
 _REPLY = "_lance"
+_TEXT, _REPLACE = f"{INTERNAL_PREFIX}text", f"{INTERNAL_PREFIX}replace"
 Facts = dict[str, Any]
 
 
@@ -142,6 +152,50 @@ def _bounds(options: Mapping[str, str]) -> StructType:
     return _only_facts({} if bounds is None else {"min": bounds[0], "max": bounds[1]})
 
 
+def _delete(options: Mapping[str, str]) -> StructType:
+    read = ReadOptions.parse(options)
+    if replace(read.at, branch=None) != LATEST:
+        raise InvalidInputError(
+            "rows of a past version cannot be deleted", hint="leave out version, timestampAsOf, tag"
+        )
+    pushed = PushedDown.parse(options)
+
+    def condition(snapshot: Snapshot) -> Predicate:
+        every = predicate_schema(snapshot.schema)
+        own = parse_predicate(read.filter, every) if read.filter is not None else None
+        terms = [one for one in (own, pushed.predicate(every)) if one is not None]
+        return conjunction(terms) or TRUE
+
+    done = delete_where(read.path, read.storage, condition, at=read.at, text=options.get(_TEXT, ""))
+    return _only_facts({"num_deleted_rows": done.num_deleted_rows, "version": done.version})
+
+
+def _create(options: Mapping[str, str]) -> StructType:
+    """A table without rows; with ``_lance.replace``, in place of the rows and columns there."""
+    write = WriteOptions.parse(options)
+    schema = StructType.fromJson(json.loads(options[f"{INTERNAL_PREFIX}schema"]))
+    LanceBatchWriter(write, schema, overwrite=_REPLACE in options).commit([])
+    return _only_facts({})
+
+
+def _list_tables(options: Mapping[str, str]) -> StructType:
+    """One column for each table, after that of the facts."""
+    write = WriteOptions.parse(options)
+    names = list_tables(write.path, write.storage)
+    first = _only_facts({}).fields
+    return StructType([*first, *(StructField(name, LongType()) for name in names)])
+
+
+def _drop(options: Mapping[str, str]) -> StructType:
+    write = WriteOptions.parse(options)
+    return _only_facts({"dropped": drop_table(write.path, write.storage)})
+
+
+def _rename(options: Mapping[str, str]) -> StructType:
+    rename_table(WriteOptions.parse(options).path, options[f"{INTERNAL_PREFIX}new_path"])
+    return _only_facts({})
+
+
 _QUESTIONS: dict[str, Callable[[Mapping[str, str]], StructType]] = {
     "describe": _describe,
     "find": _find,
@@ -149,4 +203,9 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], StructType]] = {
     "absent": _absent,
     "plan": _plan,
     "bounds": _bounds,
+    "delete": _delete,
+    "create": _create,
+    "tables": _list_tables,
+    "drop": _drop,
+    "rename": _rename,
 }

@@ -80,11 +80,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   @Override
   public Table getTable(StructType schema, Transform[] parts, Map<String, String> properties) {
-    if (parts.length > 0) {
-      throw new UnsupportedOperationException(
-          "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions; leave out partitionBy, "
-              + "PARTITIONED BY, bucketBy and clusterBy");
-    }
+    refusePartitions(parts.length > 0);
     boolean inCatalog = properties.containsKey(TableCatalog.PROP_PROVIDER);
     CaseInsensitiveStringMap options = Options.ofTable(new CaseInsensitiveStringMap(properties));
     if (described != null) {
@@ -102,6 +98,14 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     return options.containsKey(SAVE)
         ? new LanceTable(Options.without(options, SAVE), schema, null, false)
         : new UnwritableTable(schema);
+  }
+
+  static void refusePartitions(boolean given) {
+    if (given) {
+      throw new UnsupportedOperationException(
+          "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions; leave out partitionBy, "
+              + "PARTITIONED BY, bucketBy and clusterBy");
+    }
   }
 
   private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
@@ -126,11 +130,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
   public BaseRelation createRelation(SQLContext context, SaveMode mode,
       scala.collection.immutable.Map<String, String> parameters, Dataset<Row> data) {
     Map<String, String> options = new HashMap<>(CollectionConverters.asJava(parameters));
-    if (options.keySet().stream().anyMatch(key -> key.startsWith("__"))) {
-      throw new UnsupportedOperationException(
-          "[LANCE_UNSUPPORTED_FEATURE] Lance tables have no partitions; leave out partitionBy and "
-              + "clusterBy");
-    }
+    refusePartitions(options.keySet().stream().anyMatch(key -> key.startsWith("__")));
     boolean creates = mode == SaveMode.ErrorIfExists || mode == SaveMode.Ignore;
     CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     if (mode == SaveMode.ErrorIfExists) {

@@ -4,6 +4,7 @@ import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
@@ -25,13 +26,13 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * A table as a query, a view or a catalog holds it. All scans read the version that was found when
  * the query was analysed, until a command goes through this very object.
  */
-final class LanceTable
+class LanceTable
     implements SupportsRead, SupportsWrite, SupportsMetadataColumns, SupportsDeleteV2 {
   private static final String[] LINEAGE = {
     "_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"
   };
 
-  private final CaseInsensitiveStringMap options;
+  protected final CaseInsensitiveStringMap options;
   private final StructType schema;
   private final boolean mayBeMissing;
   private Description described;
@@ -123,7 +124,9 @@ final class LanceTable
     Description found = described();
     if (found != null) {
       Predicate[] all = predicates.length == 0 ? new Predicate[] {new AlwaysTrue()} : predicates;
-      Python.call("delete", options, "_lance.filter", new PredicateJson(schema, found).all(all));
+      Python.call("delete", options, "_lance.filter", new PredicateJson(schema, found).all(all),
+          "_lance.text", Arrays.stream(all).map(Predicate::toString)
+              .collect(Collectors.joining(" AND ")));
       forgetVersion();
     }
   }

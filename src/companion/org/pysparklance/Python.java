@@ -34,7 +34,7 @@ final class Python {
     return ask(question, options, pairs).fields()[0].metadata().getMetadata(REPLY);
   }
 
-  private static StructType ask(
+  static StructType ask(
       String question, CaseInsensitiveStringMap options, String... pairs) {
     CaseInsensitiveStringMap all = Options.with(options, pairs);
     return source().inferSchema(Options.with(all, "_lance.call", question));

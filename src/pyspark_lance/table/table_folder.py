@@ -1,0 +1,75 @@
+"""A folder of tables, each in a folder ``<name>.lance``: list, drop and rename.
+
+This is the layout of Lance's own directory catalog.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.metafile.manifest_file import latest_version
+from pyspark_lance.metafile.paths import VERSIONS
+from pyspark_lance.store.open_store import open_store, split_uri
+
+SUFFIX = ".lance"
+
+
+def list_tables(uri: str, options: Mapping[str, str]) -> list[str]:
+    """Names of the tables in the folder; reads the whole listing of an object store."""
+    scheme, folder = split_uri(uri)
+    if scheme == "file":
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        found = [name for name in names if os.path.isdir(os.path.join(folder, name, VERSIONS))]
+    else:
+        parts = (one.path.split("/", 2) for one in open_store(uri, options).list(""))
+        found = list({part[0] for part in parts if len(part) == 3 and part[1] == VERSIONS})
+    return sorted(name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX))
+
+
+def drop_table(uri: str, options: Mapping[str, str]) -> bool:
+    """Removes a table with all its versions; returns whether there was one."""
+    store = open_store(uri, options)
+    if latest_version(store) is None:
+        return False
+    scheme, folder = split_uri(uri)
+    # Manifests go first: what is left of an interrupted drop is no table.
+    names = [one.path for one in store.list("")]
+    store.delete_many([name for name in names if name.startswith(f"{VERSIONS}/")])
+    store.delete_many([name for name in names if not name.startswith(f"{VERSIONS}/")])
+    if scheme == "file":
+        shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
+def rename_table(uri: str, new_uri: str) -> None:
+    """Moves a table of a local folder.
+
+    Raises:
+        UnsupportedFeatureError: An object store, which cannot move a folder in one step.
+        TableNotFoundError: There is no such table.
+        TableAlreadyExistsError: The new name is taken.
+    """
+    (scheme, folder), (new_scheme, new_folder) = split_uri(uri), split_uri(new_uri)
+    if "file" not in (scheme, new_scheme) or scheme != new_scheme:
+        raise UnsupportedFeatureError(
+            "an object store cannot rename a table in one step", where=uri, hint="copy the table"
+        )
+    if latest_version(open_store(uri)) is None:
+        raise TableNotFoundError("there is no Lance table here", where=uri)
+    if os.path.exists(new_folder):
+        raise TableAlreadyExistsError("the new name is taken", where=new_uri)
+    if not os.path.isdir(os.path.dirname(new_folder)):
+        raise InvalidInputError("the new name lies in a folder that does not exist", where=new_uri)
+    try:
+        os.rename(folder, new_folder)
+    except OSError as error:
+        raise StorageError(f"the table cannot be renamed: {error.strerror}", where=uri) from error
