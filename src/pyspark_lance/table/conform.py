@@ -177,7 +177,7 @@ def _to_map(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     return pa.Array.from_buffers(
         target,
         len(array),
-        [_validity(array), pc.subtract(offsets, first).buffers()[1]],
+        [_validity(array), _rebased(offsets, first)],
         null_count=array.null_count,
         children=[entries],
     )
@@ -221,3 +221,8 @@ def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
             _check_nulls(child, arrow_type.field(index), f"{name}.{arrow_type.field(index).name}")
     elif _is_list(arrow_type) and not arrow_type.value_field.nullable:
         _check_nulls(array.flatten(), arrow_type.value_field, f"{name}.item")
+
+
+def _rebased(offsets: pa.Array, first: int) -> pa.Buffer:
+    """Offsets that start at 0, in their own width: Arrow would widen them to 64 bits."""
+    return pc.subtract(offsets, pa.scalar(first, offsets.type)).buffers()[1]

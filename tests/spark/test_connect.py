@@ -1,0 +1,57 @@
+"""Spark Connect: the same source, in a server that this test starts in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+path = sys.argv[1]
+spark.range(10).write.format("lance").mode("append").save(path)
+spark.range(10, 15).write.format("lance").mode("append").save(path)
+read = spark.read.format("lance").option("metadataColumns", "all")
+print("rows", read.load(path).count())
+print("old", read.option("version", 1).load(path).count())
+from pyspark_lance import LanceTable
+table = LanceTable.forPath(spark, path)
+print("scan", sorted(r[0] for r in table.scan(["id"], "_row_created_at_version > 1").collect()))
+print("take", sorted(tuple(r) for r in table.take([3, 12]).collect()))
+frame = spark.read.format("lance").load(path)
+print("shared", frame.where("id < 3").union(frame.where("id > 12")).count(), frame.count())
+try:
+    spark.read.format("lance").load(path + "-nothing").count()
+except Exception as error:
+    print("error", "LANCE_TABLE_NOT_FOUND" in str(error))
+spark.stop()
+"""
+
+
+def test_read_write_and_time_travel_work_in_spark_connect(tmp_path):
+    folder = os.path.dirname(sys.executable)
+    environment = {
+        **os.environ,
+        "PATH": folder + os.pathsep + os.environ["PATH"],
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "t")],
+        capture_output=True, text=True, timeout=400, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == [
+        "rows 15",
+        "old 10",
+        "scan [10, 11, 12, 13, 14]",
+        "take [(3, 3), (12, 12)]",
+        "shared 5 15",
+        "error True",
+    ]

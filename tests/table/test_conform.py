@@ -1,0 +1,85 @@
+"""Data are brought into the table's types without loss, or refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pyspark_lance.errors import SchemaMismatchError
+from pyspark_lance.table.conform import conform_array, storable
+from pyspark_lance.table.plain_types import plain_type, to_plain
+
+MAP = pa.map_(pa.string(), pa.int32())
+STRICT_MAP = pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))
+
+CASES = [
+    (pa.array([[("k", 1)], [], [("a", 2), ("b", 3)]], STRICT_MAP), MAP),
+    (pa.array([[("k", 1)], None, [("a", 2)]], MAP).slice(1), pa.map_(pa.string(), pa.int64())),
+    (pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int64())), pa.list_(pa.float32(), 2)),
+    (pa.array([[1], None, [], [2, 3]], pa.list_(pa.int32())).slice(1), pa.large_list(pa.int64())),
+    (pa.array(["a", None, "b"]), pa.dictionary(pa.int8(), pa.string())),
+    (pa.array([{"b": 1, "a": "x"}, None]), pa.struct([("a", pa.string()), ("b", pa.int16())])),
+    (pa.array([{"a": "x"}, None]), pa.struct([("a", pa.string()), ("b", pa.int16())])),
+    (pa.array([b"ab", None]), pa.binary(2)),
+    (pa.array([1, 255, None], pa.int16()), pa.uint8()),
+    (
+        pa.array([[[1, 2]], [], None], pa.list_(pa.list_(pa.int8()))),
+        pa.list_(pa.list_(pa.int32(), 2)),
+    ),
+    (pa.nulls(3), pa.list_(pa.string())),
+]
+
+
+@pytest.mark.parametrize(("array", "target"), CASES, ids=lambda x: str(getattr(x, "type", x))[:40])
+def test_values_are_kept(array, target):
+    result = conform_array(array, target, "c")
+    result.validate(full=True)
+    assert result.type == target
+
+    def without_missing(value):
+        if isinstance(value, dict):
+            return {k: v for k, v in value.items() if v is not None}
+        return value
+
+    assert [without_missing(v) for v in result.to_pylist()] == [
+        without_missing(v) for v in array.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("array", "target"),
+    [
+        (pa.array(["a"]), pa.int64()),
+        (pa.array([300], pa.int16()), pa.uint8()),
+        (pa.array([[1, 2, 3]]), pa.list_(pa.int64(), 2)),
+        (pa.array([b"abc"]), pa.binary(2)),
+        (pa.array([1.5]), pa.int64()),
+        (pa.array([{"z": 1}]), pa.struct([("a", pa.int64())])),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_naming_the_column(array, target):
+    with pytest.raises(SchemaMismatchError, match="'c'"):
+        conform_array(array, target, "c")
+
+
+def test_a_missing_part_that_must_not_be_null_is_not_storable():
+    target = pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)])
+    assert not storable(pa.struct([("a", pa.int64())]), target)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pa.array([[("k", 1)], None, [("a", None)]], pa.map_(pa.large_string(), pa.uint8())).slice(
+            1
+        ),
+        pa.array([[[1, 2]], None, [[3, 4], [5, 6]]], pa.list_(pa.list_(pa.uint8(), 2))).slice(1),
+        pa.array([{"a": {"b": 1}}, None], pa.struct([("a", pa.struct([("b", pa.uint32())]))])),
+        pa.array(["x", None]).dictionary_encode(),
+        pa.array([2**64 - 1, None], pa.uint64()),
+    ],
+)
+def test_plain_values_are_the_stored_values(stored):
+    plain = to_plain(stored, plain_type(stored.type, "c"), "c")
+    plain.validate(full=True)
+    assert plain.to_pylist() == stored.to_pylist()
