@@ -31,72 +31,105 @@ from pyspark_lance.store.local_store import LocalStore
 
 PYLANCE_BATCH_ROWS = (8_192, 65_536, 1 << 20)
 WRITE_ROWS = 1 << 20
-WORDS = (
-    "the quick brown fox jumps over lazy dog lorem ipsum dolor sit amet vector database column "
-    "format encoding random access"
-).split()
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "lorem", "ipsum"]
 
 
-def make_case(name: str, rows: int) -> pa.Array:
-    """The column of a case; about 8 bytes per row."""
-    rng = np.random.default_rng(1)
-    nulls = rng.random(rows) < 0.1
-    few = rng.integers(0, 100, rows // 2)
-    if name == "int64_small":
-        return pa.array(rng.integers(0, 100_000, rows))
-    if name == "int64_small_null":
-        return pa.array(rng.integers(0, 100_000, rows), mask=nulls)
-    if name == "int64_seq":
-        return pa.array(np.arange(rows))
-    if name == "int64_runs":
-        return pa.array(np.repeat(rng.integers(0, 1 << 40, rows // 20 + 1), 20)[:rows])
-    if name == "int32_small":
-        return pa.array(rng.integers(0, 10_000, 2 * rows), pa.int32())
-    if name == "timestamp":
-        return pa.array(rng.integers(16 * 10**14, 17 * 10**14, rows), pa.timestamp("us"))
-    if name == "float64":
-        return pa.array(rng.standard_normal(rows))
-    if name == "float64_null":
-        return pa.array(rng.standard_normal(rows), mask=nulls)
-    if name == "float64_unit":
-        return pa.array(rng.random(rows))
-    if name == "bool_null":
-        return pa.array(rng.random(8 * rows) < 0.5, mask=np.repeat(nulls, 8))
-    if name == "string_low":
-        return pa.array([f"category-{i}" for i in range(100)]).take(pa.array(few))
-    if name == "dictionary":
-        words = pa.array([f"category-{i}" for i in range(100)])
-        return pa.DictionaryArray.from_arrays(pa.array(few, pa.int32()), words)
-    if name == "string_high":
-        numbers = pa.array(rng.integers(0, 1 << 40, rows // 2)).cast(pa.string())
-        return pc.binary_join_element_wise("user", numbers, "-")
-    if name == "string_high_null":
-        numbers = pa.array(rng.integers(0, 1 << 40, rows // 2), mask=nulls[: rows // 2])
-        return pc.binary_join_element_wise("user", numbers.cast(pa.string()), "-")
-    if name == "string_text":
+class Maker:
+    """Makes the column of a case; ``rows`` values of 8 bytes, or about as many bytes.
+
+    Every public method is a case.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._rng = np.random.default_rng(1)
+        self._nulls = self._rng.random(rows) < 0.1
+
+    def int64_small(self) -> pa.Array:
+        return pa.array(self._rng.integers(0, 100_000, self._rows))
+
+    def int64_small_null(self) -> pa.Array:
+        return pa.array(self._rng.integers(0, 100_000, self._rows), mask=self._nulls)
+
+    def int64_seq(self) -> pa.Array:
+        return pa.array(np.arange(self._rows))
+
+    def int64_runs(self) -> pa.Array:
+        values = self._rng.integers(0, 1 << 40, self._rows // 20 + 1)
+        return pa.array(np.repeat(values, 20)[: self._rows])
+
+    def int32_small(self) -> pa.Array:
+        return pa.array(self._rng.integers(0, 10_000, 2 * self._rows), pa.int32())
+
+    def timestamp(self) -> pa.Array:
+        return pa.array(
+            self._rng.integers(16 * 10**14, 17 * 10**14, self._rows), pa.timestamp("us")
+        )
+
+    def float64(self) -> pa.Array:
+        return pa.array(self._rng.standard_normal(self._rows))
+
+    def float64_null(self) -> pa.Array:
+        return pa.array(self._rng.standard_normal(self._rows), mask=self._nulls)
+
+    def float64_unit(self) -> pa.Array:
+        return pa.array(self._rng.random(self._rows))
+
+    def bool_null(self) -> pa.Array:
+        return pa.array(self._rng.random(8 * self._rows) < 0.5, mask=np.repeat(self._nulls, 8))
+
+    def string_low(self) -> pa.Array:
+        return self._few_words().take(self._few_indices())
+
+    def dictionary(self) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(self._few_indices(), self._few_words())
+
+    def string_high(self) -> pa.Array:
+        return self._users(None)
+
+    def string_high_null(self) -> pa.Array:
+        return self._users(self._nulls[: self._rows // 2])
+
+    def string_text(self) -> pa.Array:
         texts = [
-            " ".join(rng.choice(WORDS, int(rng.integers(2, 8)))) + f" {i}" for i in range(50_000)
+            " ".join(self._rng.choice(WORDS, int(self._rng.integers(2, 8)))) + f" {number}"
+            for number in range(50_000)
         ]
-        return pa.array(texts).take(pa.array(rng.integers(0, 50_000, rows // 5)))
-    if name == "vector_768":
-        values = rng.standard_normal(rows // 50 * 768).astype("f4")
+        return pa.array(texts).take(pa.array(self._rng.integers(0, 50_000, self._rows // 5)))
+
+    def vector_768(self) -> pa.Array:
+        values = self._rng.standard_normal(self._rows // 50 * 768).astype("f4")
         return pa.FixedSizeListArray.from_arrays(pa.array(values), 768)
-    if name in ("list", "list_empty"):
-        lengths = rng.integers(0 if name == "list_empty" else 1, 6, rows // 5)
+
+    def list(self) -> pa.Array:
+        return self._lists(1)
+
+    def list_empty(self) -> pa.Array:
+        return self._lists(0)
+
+    def struct_null(self) -> pa.Array:
+        parts = [self.int64_small()[: self._rows // 2], self.float64()[: self._rows // 2]]
+        mask = pa.array(self._nulls[: self._rows // 2])
+        return pa.StructArray.from_arrays(parts, ["a", "b"], mask=mask)
+
+    def _few_words(self) -> pa.Array:
+        return pa.array([f"category-{number}" for number in range(100)])
+
+    def _few_indices(self) -> pa.Array:
+        return pa.array(self._rng.integers(0, 100, self._rows // 2), pa.int32())
+
+    def _users(self, missing: np.ndarray | None) -> pa.Array:
+        numbers = pa.array(self._rng.integers(0, 1 << 40, self._rows // 2), mask=missing)
+        return pc.binary_join_element_wise("user", numbers.cast(pa.string()), "-")
+
+    def _lists(self, shortest: int) -> pa.Array:
+        lengths = self._rng.integers(shortest, 6, self._rows // 5)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype("i4")
-        items = pa.array(rng.integers(0, 10_000, offsets[-1]), pa.int32())
+        items = pa.array(self._rng.integers(0, 10_000, offsets[-1]), pa.int32())
         return pa.ListArray.from_arrays(pa.array(offsets), items)
-    if name == "struct_null":
-        parts = [make_case("int64_small", rows // 2), make_case("float64", rows // 2)]
-        return pa.StructArray.from_arrays(parts, ["a", "b"], mask=pa.array(nulls[: rows // 2]))
-    raise ValueError(name)
 
 
-CASES = (
-    "int64_small int64_small_null int64_seq int64_runs int32_small timestamp float64 float64_null "
-    "float64_unit bool_null string_low dictionary string_high string_high_null string_text "
-    "vector_768 list list_empty struct_null"
-).split()
+CASES = [name for name in vars(Maker) if not name.startswith("_")]
 
 
 def write_file(path: Path, column: pa.Array, version: str) -> None:
@@ -158,7 +191,7 @@ def main() -> int:
                 path = folder / f"{name}_{args.rows}_{version}.lance"
                 if not path.exists():
                     if column is None:
-                        column = make_case(name, args.rows)
+                        column = getattr(Maker(args.rows), name)()
                     try:
                         write_file(path, column, version)
                     except OSError:  # structs with nulls do not fit into 2.0

@@ -9,7 +9,7 @@ Source: file-format.md sections 3.2, 6.2 (levels), 6.4 and 6.5.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -92,7 +92,7 @@ def _unpack_few(
     np.bitwise_and(low, scalar((1 << packed_bits) - 1), out=rows)
 
 
-@lru_cache(maxsize=None)  # there are 120 combinations
+@cache  # there are 124 combinations
 def _row_shifts(word_bits: int, packed_bits: int) -> tuple[NDArray[np.generic], ...]:
     """For each row, in the order of elements: its words, and how far to shift them."""
     rows = np.empty(word_bits, np.int64)
@@ -282,7 +282,7 @@ def order_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
     """
     blocks = len(packed)
     lanes = np.ascontiguousarray(packed).view(np.uint8).reshape(blocks, 64, 2)
-    halves = np.ascontiguousarray(lanes.transpose(0, 2, 1))
+    halves = lanes.transpose(0, 2, 1).copy()
     matrices = halves.reshape(-1).view(np.uint64)
     for shift, mask in _TRANSPOSE_STEPS:
         swapped = matrices >> shift
