@@ -92,11 +92,20 @@ def test_half_nulls_do_not_look_like_few_values():
     assert kind(numbers, "2.2") == "flat"
 
 
-def test_layers_follow_the_schema_and_not_the_data():
+def test_pages_without_nulls_have_no_layers_that_define_any():
+    # Lance before 9 looks for definition levels if there are such layers.
     with_null = layouts(pa.array([[1, None], None, []], pa.list_(pa.int32())))[0]
     without = layouts(pa.array([[1], [2]], pa.list_(pa.int32())))[0]
-    assert with_null.mini_block_layout.layers == without.mini_block_layout.layers == [3, 6]
+    assert with_null.mini_block_layout.layers == [3, 6]
+    assert without.mini_block_layout.layers == [1, 2]
     assert not without.mini_block_layout.HasField("def_compression")
+
+
+def test_null_items_of_lists_are_values_and_not_a_constant_page():
+    # Lance before 9 loses entries of constant pages that have more entries than rows.
+    assert kind(pa.array([[None, None]], pa.list_(pa.int32()))) == "flat"
+    assert kind(pa.array([[None] * 200], pa.list_(pa.string()))) == "variable"
+    assert kind(pa.array([[None, None]], pa.list_(pa.null()))) == "constant"
 
 
 def test_structs_over_lists_always_have_definition_levels():

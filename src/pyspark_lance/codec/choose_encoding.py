@@ -105,7 +105,7 @@ class PageEncoder:
             return
         rows = rows.with_all_levels(self.column)
         nulls = rows.null_mask()
-        if len(rows.values) == 0 or (nulls is not None and nulls.all()):
+        if self._is_constant(rows, nulls):
             yield encode_all_null(self.column, rows)
             return
         page = self._encode_values(rows, nulls, wide=self.request.full_zip)
@@ -116,6 +116,20 @@ class PageEncoder:
                 yield from self.encode(half)
         else:
             yield self._encode_large_row(rows, nulls)
+
+    def _is_constant(self, rows: LeafValues, nulls: NDArray[np.bool_] | None) -> bool:
+        """Whether the page has no values.
+
+        Null items of lists do not count if the type has values at all: releases of Lance before 9
+        lose entries of constant pages that have more entries than rows.
+        """
+        if len(rows.values) == 0:
+            return True
+        if nulls is None or not nulls.all():
+            return False
+        kind = self.column.type
+        in_lists = rows.repetition is not None
+        return not in_lists or pa.types.is_null(kind) or pa.types.is_dictionary(kind)
 
     def _encode_large_row(self, rows: LeafValues, nulls: NDArray[np.bool_] | None) -> EncodedPage:
         """One row that does not fit into a chunk: full-zip knows no chunks."""

@@ -1,8 +1,9 @@
 """LeafColumn: what one leaf of a schema looks like in 2.1 and later, and LeafValues: its rows.
 
-A column is a leaf together with the layers between it and the root, innermost first.  Layers come
-from the schema's nullability and not from the data, so that all pages of a column have the same:
-pylance cannot read struct-over-list columns whose pages differ.
+A column is a leaf together with the layers between it and the root, innermost first.  A page has
+either the layers that the schema's nullability gives, with definition levels, or the same layers
+without anything to define; columns with a struct over a list always have the former, because
+pylance 14 cannot read them if their pages differ.
 
 Source: file-format.md sections 2.3, 6.1 and 12.3.
 """
@@ -61,17 +62,25 @@ class LeafColumn:
         """The repetition level that starts a row; 0 if there are no lists."""
         return sum(layer in LIST_LAYERS for layer in self.layers)
 
-    @property
-    def wire_layers(self) -> tuple[pb.RepDefLayer, ...]:
-        """The layers as messages want them."""
-        return cast("tuple[pb.RepDefLayer, ...]", self.layers)
+    def page_layers(self, rows: LeafValues) -> tuple[pb.RepDefLayer, ...]:
+        """The layers of a page.
+
+        A page without definition levels must not have layers that own any: releases of Lance
+        before 9 look for the levels.
+        """
+        layers = self.layers
+        if rows.definition is None:
+            layers = tuple(
+                ALL_VALID_LIST if layer in LIST_LAYERS else ALL_VALID_ITEM for layer in layers
+            )
+        return cast("tuple[pb.RepDefLayer, ...]", layers)
 
     @property
     def needs_definition(self) -> bool:
-        """Whether even pages without nulls must say so.
+        """Whether pages without nulls must have definition levels, too.
 
-        pylance miscounts the nulls of a struct over a list when only some pages of the column
-        have definition levels.
+        pylance 14 miscounts the nulls of a struct over a list when only some pages of the column
+        have them.
         """
         lists = [index for index, layer in enumerate(self.layers) if layer in LIST_LAYERS]
         return bool(lists) and NULLABLE_ITEM in self.layers[lists[0] :]

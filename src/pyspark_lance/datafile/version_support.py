@@ -69,6 +69,46 @@ def check_writable(schema: LanceSchema, version: str) -> None:
             _check_part(path, part, version)
 
 
+def legacy_need(schema: LanceSchema) -> VersionNeed:
+    """``0.1`` if a 0.1 file can hold the schema; else which column needs a newer version."""
+    for field in schema.fields:
+        for path, part in _paths(field, field.name):
+            reason = _needs_2_0(part)
+            if reason:
+                return VersionNeed("2.0", path, reason)
+    return VersionNeed("0.1")
+
+
+def check_legacy_writable(schema: LanceSchema) -> None:
+    """Refuses what a 0.1 file cannot hold, or what we do not write into one.
+
+    Raises:
+        UnsupportedFeatureError: It names the column and what to do.
+    """
+    need = legacy_need(schema)
+    if need.reason:
+        raise UnsupportedFeatureError(
+            f"column {need.column}: {need.reason} are not written to files of version 0.1",
+            hint="use file version 2.0 or newer, or change the column's type",
+        )
+
+
+def _needs_2_0(part: Field) -> str:
+    reason = _needs_2_2(part)
+    if reason:
+        return reason
+    if part.is_blob:
+        return "blobs"
+    if part.is_packed:
+        return "packed structs"
+    if part.is_struct and not part.children:
+        return "structs without fields"
+    if part.logical_type.startswith("dict:"):
+        # Their values would have to be in the manifest, the same for all writers.
+        return "dictionaries"
+    return ""
+
+
 def _needs_2_2(part: Field) -> str:
     if part.is_map:
         return "maps"

@@ -55,7 +55,7 @@ def few_items(values: pa.Array, plain_bytes: float) -> pa.DictionaryArray | None
     """
     count = len(values)
     limit = min(MAX_ITEMS, (count - values.null_count) // 2)
-    if count < MIN_VALUES:
+    if count < MIN_VALUES or limit == 0:
         return None
     for sample_size in _SAMPLES:
         if count <= 2 * sample_size:

@@ -14,7 +14,7 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 def encode_all_null(column: LeafColumn, rows: LeafValues) -> EncodedPage:
     """The levels alone; not even those if every row is one null."""
-    layout = pb.PageLayout(constant_layout=pb.ConstantLayout(layers=column.wire_layers))
+    layout = pb.PageLayout(constant_layout=pb.ConstantLayout(layers=column.page_layers(rows)))
     if column.layers == (NULLABLE_ITEM,):
         return EncodedPage([], layout, rows.num_rows)
     levels = [

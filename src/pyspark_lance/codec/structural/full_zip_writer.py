@@ -41,7 +41,7 @@ def encode_fixed_full_zip(
             num_items=rows.num_entries,
             num_visible_items=len(values),
             value_compression=encoding,
-            layers=column.wire_layers,
+            layers=column.page_layers(rows),
         )
     )
     size = control.shape[1]
@@ -93,7 +93,7 @@ def encode_variable_full_zip(
             num_items=rows.num_entries,
             num_visible_items=len(offsets) - 1,
             value_compression=encoding,
-            layers=column.wire_layers,
+            layers=column.page_layers(rows),
         )
     )
     prefixes = _prefixes(rows, control, offsets)

@@ -54,7 +54,7 @@ def encode_mini_block(
         num_buffers=len(values.buffers),
         num_items=values.num_values,
         has_large_chunk=large_chunks,
-        layers=column.wire_layers,
+        layers=column.page_layers(rows),
     )
     level_buffers: list[ChunkBuffer] = []
     if rows.repetition is not None:
