@@ -28,7 +28,7 @@ from pyspark_lance.spark.options import ReadOptions, WriteOptions
 from pyspark_lance.spark.pushed_down import CALL, PushedDown, pinned_version
 from pyspark_lance.spark.read_plan import open_pinned, spark_schema_of
 from pyspark_lance.spark.spark_types import arrow_schema_of, spark_field
-from pyspark_lance.table.delete import delete_where
+from pyspark_lance.table.delete_where import delete_where
 from pyspark_lance.table.predicate import Predicate, conjunction
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.predicate_tree import TRUE
