@@ -4,11 +4,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from legacy_tables import legacy_columns
-from table_access import assert_same_rows, read_ours, read_theirs
+from legacy_tables import as_legacy_reads, legacy_columns
+from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.operation import Delete, Restore
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.table.legacy_pruning import matching_rows
@@ -156,3 +157,41 @@ def test_our_commits_keep_the_values_of_dictionaries(tmp_path):
     lance.write_dataset(before.slice(3, 5), path, mode="append")
     lance.dataset(path).update({"id": "id + 1"}, where="id > 40")
     assert_read_alike(path)
+
+
+def test_appending_keeps_the_version_of_the_table(tmp_path):
+    path, table = str(tmp_path), pa.table({"id": [1, 2, 3], "s": ["a", None, "c"]})
+    written_by_pylance(path, table)
+    write_table(path, table)
+    dataset = lance.dataset(path)
+    assert dataset.data_storage_version == "0.1"
+    assert dataset.to_table().to_pylist() == 2 * table.to_pylist()
+    lance.write_dataset(table, path, mode="append")
+    assert dataset.checkout_version(dataset.latest_version).count_rows("id = 2") == 3
+    assert_read_alike(path)
+    with pytest.raises(UnsupportedFeatureError, match=r"column id: .* cannot hold nulls"):
+        write_table(path, pa.table({"id": pa.array([None], pa.int64()), "s": ["x"]}))
+    assert len(list((tmp_path / "data").iterdir())) == 3
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_a_table_of_version_0_1_is_created_and_goes_on_in_pylance(tmp_path, stable):
+    path, table = str(tmp_path), rows(60).drop(["dictionary"])
+    table = pa.table({n: as_legacy_reads(table[n].to_pylist()) for n in table.column_names})
+    write_table(path, table, file_version="0.1", enable_stable_row_ids=stable, max_rows_per_file=25)
+    dataset = lance.dataset(path)
+    assert dataset.data_storage_version == "0.1"
+    assert dataset.to_table().to_pylist() == table.to_pylist()
+    dataset.delete("id < 5")
+    dataset.update({"id": "id + 100"}, where="id > 50")
+    dataset.optimize.compact_files()
+    assert_read_alike(path)
+
+
+def test_dictionaries_are_refused_on_write_with_the_column(tmp_path):
+    path = str(tmp_path)
+    written_by_pylance(path, rows(5).select(["id", "dictionary"]))
+    with pytest.raises(UnsupportedFeatureError, match="column dictionary: dictionaries"):
+        write_table(path, rows(5).select(["id", "dictionary"]))
+    with pytest.raises(UnsupportedFeatureError, match="column dictionary: dictionaries"):
+        write_table(f"{path}/new", rows(5).select(["dictionary"]), file_version="0.1")

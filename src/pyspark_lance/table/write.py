@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pyspark_lance.commit.commit_loop import CommitResult, commit
 from pyspark_lance.commit.next_manifest import CreateOptions
-from pyspark_lance.datafile.version_support import version_need
+from pyspark_lance.datafile.version_support import check_legacy_writable, version_need
 from pyspark_lance.errors import (
     InvalidInputError,
     LanceError,
@@ -335,7 +335,8 @@ def _new_file_version(schema: LanceSchema, asked: str | None) -> str:
             return needed
         return DEFAULT_FILE_VERSION
     if asked == "0.1":
-        raise UnsupportedFeatureError("file version 0.1 is not written")
+        check_legacy_writable(schema)
+        return asked
     if asked < needed:
         raise UnsupportedFeatureError(
             f"file version {asked} cannot hold the data: {reason}",
@@ -344,10 +345,17 @@ def _new_file_version(schema: LanceSchema, asked: str | None) -> str:
     return asked
 
 
+def _version_of_files(existing: Snapshot) -> str:
+    """The version of the data files of a table that does not record it."""
+    files = (file for fragment in existing.manifest.fragments for file in fragment.files)
+    first = next(files, None)
+    return "2.0" if first is None else first.file_version
+
+
 def _existing_file_version(
     existing: Snapshot, columns: LanceSchema, settings: WriteSettings
 ) -> str:
-    own = existing.manifest.data_storage_version or "2.0"
+    own = existing.manifest.data_storage_version or _version_of_files(existing)
     asked = settings.file_version
     if asked is not None and asked != own and not settings.overwrite:
         raise InvalidInputError(
@@ -357,9 +365,8 @@ def _existing_file_version(
         )
     version = asked or own
     if version == "0.1":
-        raise UnsupportedFeatureError(
-            "the table's files are version 0.1, which is not written", where=existing.uri
-        )
+        check_legacy_writable(columns)
+        return version
     need = version_need(columns)
     if version < need.version:
         raise UnsupportedFeatureError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pyspark_lance.datafile.legacy_writer import LegacyFileWriter
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.data_file import new_data_file_name
@@ -80,7 +81,7 @@ class _FragmentFiles:
     def __init__(self, request: WriteFragmentsRequest, store: ObjectStore) -> None:
         self._request = request
         self._store = store
-        self._open: DataFileWriter | None = None
+        self._open: DataFileWriter | LegacyFileWriter | None = None
         self._open_rows = 0
         self.fragments: list[Fragment] = []
 
@@ -114,14 +115,15 @@ class _FragmentFiles:
                 self._open.abort()
         remove_data_files(self._store, self.fragments)
 
-    def _writer(self) -> DataFileWriter:
+    def _writer(self) -> DataFileWriter | LegacyFileWriter:
         if self._open is None:
             name = new_data_file_name(uuid.uuid4().bytes)
-            self._open = DataFileWriter(
-                self._store,
-                data_path(name),
-                self._request.schema,
-                version=self._request.file_version,
+            path, schema = data_path(name), self._request.schema
+            version = self._request.file_version
+            self._open = (
+                LegacyFileWriter(self._store, path, schema)
+                if version == "0.1"
+                else DataFileWriter(self._store, path, schema, version=version)
             )
         return self._open
 
