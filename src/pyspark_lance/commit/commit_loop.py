@@ -31,9 +31,13 @@ from pyspark_lance.commit.commit_handler import (
     Undecided,
     transaction_uuid_at,
 )
-from pyspark_lance.commit.conflict import Verdict, judge
+from pyspark_lance.commit.conflict import Judgement, Verdict, judge
 from pyspark_lance.commit.draft import TableState
-from pyspark_lance.commit.fragment_changes import changed_fragment_ids, reused_field_id
+from pyspark_lance.commit.fragment_changes import (
+    changed_fragment_ids,
+    may_bring_keys,
+    reused_field_id,
+)
 from pyspark_lance.commit.index_rules import Indices
 from pyspark_lance.commit.newer_versions import NewerVersions
 from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
@@ -116,12 +120,13 @@ class CommitResult:
     already_committed: bool = False
 
 
-def commit(
+def commit(  # noqa: PLR0913  # all but two have a default
     store: ObjectStore,
     transaction: Transaction,
     *,
     create: CreateOptions | None = None,
     affected_rows: AffectedRows | None = None,
+    unique_keys: bool = False,
     data_storage_version: str | None = None,
     retries: int = DEFAULT_RETRIES,
     timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -135,6 +140,8 @@ def commit(
         create: To make a new table, of which the transaction is the Overwrite of version 1.
         affected_rows: For a Delete or Update the rows that it deletes or moves, by fragment.
             Without it, a concurrent change of the same fragment is a conflict.
+        unique_keys: For an Update that inserts rows whose keys were found to be new: any other
+            commit that may have brought rows or keys is a conflict.
         data_storage_version: For an Overwrite that changes the file version of a table.
         retries: Attempts after the first that lose a race.
         timeout_s: No attempt is started later than this.
@@ -154,6 +161,7 @@ def commit(
     """
     environment = environment or Environment()
     work = _Commit(store, transaction, create, affected_rows, data_storage_version, environment)
+    work.unique_keys = unique_keys
     started = environment.monotonic()
     attempts = max(retries, 0) + 1
     unit, failure = 0.0, None
@@ -209,6 +217,7 @@ class _Commit:
         self._affected_rows = affected_rows
         self._data_storage_version = data_storage_version
         self._environment = environment
+        self.unique_keys = False
         self._application = application_version(transaction.properties)
         self._newer = NewerVersions(store, transaction.read_version)
         self._written_transaction: tuple[str, bytes] | None = None
@@ -301,6 +310,8 @@ class _Commit:
         common: set[int] = set()
         for version, theirs in newer:
             judgement = judge(self._planned.operation, theirs.operation)
+            if self.unique_keys and may_bring_keys(theirs.operation):
+                judgement = Judgement(Verdict.RETRY, "a concurrent commit may have brought a key")
             where = f"version {version} of {self._store.uri}"
             match judgement.verdict:
                 case Verdict.COMPATIBLE | Verdict.REBASE if theirs.has_unknown_fields:

@@ -1,0 +1,138 @@
+"""A change of rows, decided before the first row is seen: what executors need to take part in it.
+
+Deletes, updates and merges are one thing in three sizes.  Each row that changes is named by its
+address in the version that the plan pins; rows that go are marked in deletion files, rows that
+change move into new fragments and keep their row id, rows that are inserted follow them.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_lance.commit.invariants import check_writable
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.write_fragments import (
+    DEFAULT_MAX_BYTES_PER_FILE,
+    DEFAULT_MAX_ROWS_PER_FILE,
+    WriteFragmentsRequest,
+)
+
+
+class RowAction(enum.IntEnum):
+    """What happens to a row."""
+
+    KEEP = 0
+    """Nothing; it is only counted, to find target rows with more than one match."""
+    DELETE = 1
+    UPDATE = 2
+    INSERT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSettings:
+    """How to change rows; None means the default.
+
+    Attributes:
+        max_rows_per_file: A data file ends at this many rows.
+        max_bytes_per_file: A data file ends at this size.
+        properties: Kept in the transaction.
+        retries: Times that the work is planned again, and that a commit is tried again.
+        timeout_s: Seconds after the first conflict from which on nothing is tried again.
+    """
+
+    max_rows_per_file: int | None = None
+    max_bytes_per_file: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    retries: int = 10
+    timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """One attempt to change rows of one version of a table; picklable.
+
+    Attributes:
+        uri: Root of the table or branch.
+        options: Storage options; secret, never shown.
+        read_version: The version whose rows are changed.
+        schema: The table's schema.
+        file_version: Version of the data files.
+        settings: As given.
+        transaction_uuid: Names the commit, also when its answer is lost.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(repr=False)
+    read_version: int
+    schema: LanceSchema
+    file_version: str
+    settings: ChangeSettings
+    transaction_uuid: str
+
+    def snapshot(self) -> Snapshot:
+        """The version whose rows are changed; read once in each process."""
+        return Snapshot.open(self.uri, self.options, at=VersionSpec(version=self.read_version))
+
+    def write_request(self) -> WriteFragmentsRequest:
+        """How to write rows that move or are inserted.
+
+        Raises:
+            UnsupportedFeatureError: The table's data files are of a version that is only read.
+        """
+        if self.file_version == "0.1":
+            raise UnsupportedFeatureError(
+                "the table's files are version 0.1, which is not written", where=self.uri
+            )
+        return WriteFragmentsRequest(
+            uri=self.uri,
+            options=self.options,
+            schema=self.schema,
+            file_version=self.file_version,
+            max_rows_per_file=self.settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,
+            max_bytes_per_file=self.settings.max_bytes_per_file or DEFAULT_MAX_BYTES_PER_FILE,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResult:
+    """What a delete, update or merge did.
+
+    Attributes:
+        version: The version it made; None when there was nothing to do.
+        num_inserted_rows: Rows that are new.
+        num_updated_rows: Rows with other values, or with the same ones written again.
+        num_deleted_rows: Rows that are gone.
+    """
+
+    version: int | None = None
+    num_inserted_rows: int = 0
+    num_updated_rows: int = 0
+    num_deleted_rows: int = 0
+
+
+def plan_change(
+    uri: str, options: Mapping[str, str], settings: ChangeSettings | None = None
+) -> ChangePlan:
+    """A plan on the newest version; writes nothing.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        UnsupportedFeatureError: The table has a part that would be lost or broken.
+    """
+    snapshot = Snapshot.open(uri, options)
+    check_writable(snapshot.manifest, snapshot.indices)
+    return ChangePlan(
+        uri=snapshot.uri,
+        options=dict(options),
+        read_version=snapshot.version,
+        schema=snapshot.schema,
+        file_version=snapshot.manifest.data_storage_version or "2.0",
+        settings=settings or ChangeSettings(),
+        transaction_uuid=str(uuid.uuid4()),
+    )
