@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.memory import allocate
 
 _MAX_INT32 = 2**31 - 1
+# Joining so few in Python takes less time than calling Arrow.
+_FEW_PIECES = 128
 
 
 def gather(
@@ -31,6 +33,10 @@ def gather(
     first, end = int(starts[0]), int(starts[-1] + sizes[-1])
     if count == 1 or end - first == int(sizes.sum()):
         return data[first:end]
+    if count <= _FEW_PIECES:
+        view = data.data
+        borders = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        return np.frombuffer(b"".join([view[start:stop] for start, stop in borders]), np.uint8)
     size, stride = int(sizes[0]), int(starts[1] - starts[0])
     if size % 8 == 0 and first % 8 == 0 and stride % 8 == 0:
         regular = _length_of_regular_run(starts, sizes, size, stride)

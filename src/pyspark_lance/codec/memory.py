@@ -6,9 +6,13 @@ touching fresh pages; that costs about as much as decoding.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+_Word = TypeVar("_Word", bound=np.generic)
 
 
 def allocate(num_bytes: int) -> NDArray[np.uint8]:
@@ -21,7 +25,7 @@ def as_bytes(array: NDArray[np.generic]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(array).view(np.uint8)
 
 
-def as_words(data: NDArray[np.uint8], dtype: np.typing.DTypeLike) -> NDArray[np.generic]:
+def as_words(data: NDArray[np.uint8], dtype: np.dtype[_Word]) -> NDArray[_Word]:
     """The bytes as little-endian words; a tail that fills no word is left out."""
     size = np.dtype(dtype).itemsize
     return data[: len(data) // size * size].view(dtype)

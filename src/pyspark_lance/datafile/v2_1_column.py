@@ -32,7 +32,7 @@ from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatur
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.object_store import Buffer
 
-_KEPT_PAGES = 64
+_KEPT_PAGES = 256
 _SAMPLED_PAGES = 4
 _NO_BYTES = np.zeros(0, np.uint8)
 

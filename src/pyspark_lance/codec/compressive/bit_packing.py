@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,12 @@ from pyspark_lance.codec.values import FixedWidthValues
 
 BLOCK_VALUES = 1024
 ROW_ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
-WORD_TYPES = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4"), 64: np.dtype("<u8")}
+WORD_TYPES: Final[dict[int, np.dtype[np.unsignedinteger]]] = {
+    8: np.dtype("u1"),
+    16: np.dtype("<u2"),
+    32: np.dtype("<u4"),
+    64: np.dtype("<u8"),
+}
 
 # Blocks per step: 2**14 elements of 8 bytes, more of the narrower ones, so that the temporary
 # arrays stay in the second-level cache while the calls into numpy are still few.

@@ -97,8 +97,7 @@ class SymbolTable:
             elements[1, :, :, 0] = _LITERALS + codes[None, :]
             elements[1, :, :, 1] = codes[:, None]
         ends = np.cumsum(self.lengths[elements].sum(axis=-1).reshape(-1))
-        kind = np.int64 if large else np.int32
-        offsets = np.zeros(len(ends) + 1, kind)
+        offsets = np.zeros(len(ends) + 1, _offset_type(large=large))
         offsets[1:] = ends
         taken = pc.take(self.elements, pa.array(elements.reshape(-1)), boundscheck=False)
         return _binary_array(offsets, taken.buffers()[2])
@@ -116,7 +115,7 @@ def decode_fsst(codes: VariableWidthValues, table: SymbolTable) -> VariableWidth
     first, end = int(codes.offsets[0]), int(codes.offsets[-1])
     stream = np.frombuffer(codes.data, np.uint8)[first:end] if end > first else _NO_CODES
     borders = codes.offsets if first == 0 else codes.offsets - codes.offsets.dtype.type(first)
-    if len(stream) < _FEW_CODES:
+    if len(stream) < max(_FEW_CODES, 1):
         offsets, text = _decode_singly(stream, borders, table)
     else:
         offsets, text = _decode_in_pairs(stream, borders, table)
@@ -157,17 +156,18 @@ def _decode_in_pairs(
     large = len(stream) * MAX_SYMBOL_BYTES > _MAX_INT32
     taken = pc.take(table.pairs(literals=literals, large=large), pa.array(pairs), boundscheck=False)
     _, ends, text = taken.buffers()
-    pair_ends = np.frombuffer(ends, np.int64 if large else np.int32)
+    pair_ends = np.frombuffer(ends, _offset_type(large=large))
     # A border inside of a pair lies behind the pair's first code.
     whole_pairs = borders >> 1
-    offsets = pair_ends[whole_pairs]
-    inside = np.flatnonzero(borders & 1)
-    first_lengths = table.lengths[stream[borders[inside] - 1]]
+    offsets = pair_ends.take(whole_pairs)
+    # The first border is 0; what is found before it does not count.
+    first_lengths = table.lengths.take(stream.take(borders - 1, mode="clip"))
     if literals:
         is_literal = np.zeros(len(pairs) + 1, bool)
         is_literal[after_escape] = True
-        first_lengths[is_literal[whole_pairs[inside]]] = 1
-    offsets[inside] += first_lengths
+        first_lengths[is_literal.take(whole_pairs)] = 1
+    first_lengths *= borders & 1
+    offsets += first_lengths
     return offsets, text or pa.py_buffer(b"")
 
 
@@ -180,6 +180,10 @@ def _escapes(stream: NDArray[np.uint8]) -> NDArray[np.int64]:
     np.not_equal(found[1:], found[:-1] + 1, out=begins[1:])
     run_starts = np.maximum.accumulate(np.where(begins, found, 0))
     return found[(found - run_starts) % 2 == 0]
+
+
+def _offset_type(*, large: bool) -> np.dtype[np.signedinteger]:
+    return np.dtype("<i8") if large else np.dtype("<i4")
 
 
 def _binary_array(offsets: NDArray[np.signedinteger], content: pa.Buffer) -> pa.Array:

@@ -5,6 +5,8 @@ Source: file-format.md sections 6.4 (6) and 6.5.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -15,7 +17,10 @@ from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.memory import allocate, as_words
 from pyspark_lance.codec.values import VariableWidthValues
 
-OFFSET_TYPES = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
+OFFSET_TYPES: Final[dict[int, np.dtype[np.signedinteger]]] = {
+    32: np.dtype("<i4"),
+    64: np.dtype("<i8"),
+}
 _MAX_INT32 = 2**31 - 1
 
 

@@ -79,7 +79,7 @@ class BitpackedForNonNegDecoder:
         place = self.slices(start, end)[0]
         blocks = (place.end - place.start) // self._block_bytes
         stored = np.frombuffer(self._buffers.read(place), np.uint8)
-        word_type: np.dtype[np.unsignedinteger] = WORD_TYPES[self._width]  # type: ignore[assignment]
+        word_type = WORD_TYPES[self._width]
         words = stored.copy().view(word_type)
         plain = allocate(blocks * BLOCK_VALUES * self._width // 8).view(word_type)
         unpack_blocks(words.reshape(blocks, -1), self._bits, plain.reshape(blocks, BLOCK_VALUES))
