@@ -12,8 +12,13 @@ from pyspark_lance.table.scan_task import run
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.table.time_travel import LATEST, VersionSpec
-from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
-from pyspark_lance.table.write_fragments import write_fragments
+from pyspark_lance.table.write import (
+    WriteSettings,
+    commit_write,
+    open_existing,
+    plan_write,
+    write_rows,
+)
 
 LINEAGE = list(SYSTEM_COLUMNS)
 
@@ -96,7 +101,7 @@ def write_table(path: str, table: pa.Table, **settings: object):
     plan = plan_write(
         path, {}, table.schema, WriteSettings(**settings), existing=open_existing(path, {})
     )
-    return commit_write(plan, write_fragments(plan.request, table.to_batches()))
+    return commit_write(plan, write_rows(plan, table.to_batches()))
 
 
 def append(path: str, first: int, rows: int = 3, **settings: object) -> int | None:

@@ -24,7 +24,12 @@ from pyspark_lance.commit.index_rules import (
 )
 from pyspark_lance.commit.invariants import check_writable
 from pyspark_lance.commit.metadata_updates import apply_update_config
-from pyspark_lance.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    RetryableCommitError,
+    UnsupportedFeatureError,
+)
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import MAX_FRAGMENT_ID, Fragment
@@ -224,6 +229,11 @@ def _merge(draft: Draft, operation: Merge) -> None:
     for fragment in operation.fragments:
         old = before.get(fragment.id)
         if old is None:
+            if 0 < fragment.id <= (draft.base.max_fragment_id or 0):
+                raise RetryableCommitError(
+                    f"fragment id {fragment.id} was reserved by another commit",
+                    hint="plan the work again on the newest version",
+                )
             draft.add_rows(fragment)
             continue
         if old.physical_rows != fragment.physical_rows:

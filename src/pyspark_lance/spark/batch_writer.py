@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -21,8 +22,8 @@ from pyspark_lance.table.write import (
     commit_write,
     open_existing,
     plan_write,
+    write_rows,
 )
-from pyspark_lance.table.write_fragments import write_fragments
 
 
 class LanceBatchWriter(DataSourceArrowWriter):
@@ -45,7 +46,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
                 schema,
                 options.column_types,
                 existing=existing.schema if existing is not None else None,
-                overwrite=overwrite,
+                overwrite=overwrite and options.replace_where is None,
             ),
             WriteSettings(
                 overwrite=overwrite,
@@ -54,6 +55,8 @@ class LanceBatchWriter(DataSourceArrowWriter):
                 max_rows_per_file=options.max_rows_per_file,
                 max_bytes_per_file=options.max_bytes_per_file,
                 overwrite_schema=options.overwrite_schema,
+                merge_schema=options.merge_schema,
+                replace_where=options.replace_where,
                 properties=options.properties,
                 retries=options.commit_retries,
                 timeout_s=options.commit_timeout_s,
@@ -65,11 +68,12 @@ class LanceBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes one partition as it streams in."""
         gc.freeze()
+        if self._plan.is_done:
+            deque(iterator, maxlen=0)  # Spark expects its rows to be taken
+            return FragmentsWritten(())
         names = self._plan.request.schema.to_arrow().names
-        fragments = write_fragments(
-            self._plan.request, (_table_columns(batch, names) for batch in iterator)
-        )
-        return FragmentsWritten(fragments)
+        batches = (_table_columns(batch, names) for batch in iterator)
+        return FragmentsWritten(write_rows(self._plan, batches))
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

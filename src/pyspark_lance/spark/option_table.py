@@ -55,6 +55,10 @@ OPTIONS = (
     Option("columns", "read", "all", "comma list of columns to read"),
     Option("filter", "read", "", "SQL condition, applied before rows leave Python"),
     Option("fragmentsPerPartition", "read", "by size", "fragments in each partition"),
+    Option(
+        "blobColumns", "read", "none",
+        "comma list of blob columns to read as `binary`; others show where the bytes are",
+    ),
     Option("batch_size", "read", "65536", "most rows of an Arrow batch", ("batchSize",)),
     Option(
         "enable_stable_row_ids", "write", "true for new tables",
@@ -75,8 +79,16 @@ OPTIONS = (
         ("data_storage_version", "fileFormatVersion", "dataStorageVersion"),
     ),
     Option(
+        "mergeSchema", "write", "false",
+        "`true` adds columns (and fields of structs) that the table lacks",
+    ),
+    Option(
         "overwriteSchema", "write", "",
         "`false` refuses an overwrite that changes the schema",
+    ),
+    Option(
+        "replaceWhere", "write", "",
+        "SQL condition: an overwrite replaces only the rows that match, in one version",
     ),
     Option("userMetadata", "write", "", "kept in the properties of the transaction"),
     Option(
@@ -89,7 +101,7 @@ OPTIONS = (
 
 # Set by Spark itself (catalog tables, streams, save()), never by us; passed over.
 _SPARK_OWN = {
-    "provider", "owner", "location", "checkpointlocation", "queryname", "mergeschema",
+    "provider", "owner", "location", "checkpointlocation", "queryname",
     "is_managed_location", "external", "comment", "paths",
 }  # fmt: skip
 

@@ -29,6 +29,7 @@ class ReadOptions:
     filter: str | None
     fragments_per_partition: int | None
     batch_rows: int | None
+    blob_columns: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -53,6 +54,7 @@ class ReadOptions:
             filter=found.get("filter") or None,
             fragments_per_partition=_parsed(found, "fragmentsPerPartition", parse_count),
             batch_rows=_parsed(found, "batch_size", parse_count),
+            blob_columns=split_names(found.get("blobColumns", "")),
         )
 
 
@@ -67,6 +69,8 @@ class WriteOptions:
     max_bytes_per_file: int | None
     file_format_version: str | None
     overwrite_schema: bool | None
+    merge_schema: bool
+    replace_where: str | None
     properties: Mapping[str, str]
     commit_retries: int
     commit_timeout_s: float
@@ -95,6 +99,8 @@ class WriteOptions:
             max_bytes_per_file=_parsed(found, "max_bytes_per_file", parse_count),
             file_format_version=version,
             overwrite_schema=_parsed(found, "overwriteSchema", parse_flag),
+            merge_schema=_parsed(found, "mergeSchema", parse_flag) or False,
+            replace_where=found.get("replaceWhere") or None,
             properties=_properties(found),
             commit_retries=_parsed(found, "commitRetries", parse_count) or 10,
             commit_timeout_s=_parsed(found, "commitTimeout", parse_seconds) or 30.0,

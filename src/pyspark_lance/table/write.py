@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.commit_loop import CommitResult, commit
 from pyspark_lance.commit.next_manifest import CreateOptions
+from pyspark_lance.commit.rebase import AffectedRows
 from pyspark_lance.datafile.version_support import check_legacy_writable, version_need
 from pyspark_lance.errors import (
     InvalidInputError,
     LanceError,
+    RetryableCommitError,
     SchemaMismatchError,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -27,18 +30,34 @@ from pyspark_lance.errors import (
     VersionNotFoundError,
 )
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import Append, Operation, Overwrite
+from pyspark_lance.format.operation import Append, Merge, Operation, Overwrite
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.conform import storable
+from pyspark_lance.table.delete_where import matching_rows, plan_delete
+from pyspark_lance.table.plan_again import plan_again_on_conflict
+from pyspark_lance.table.predicate import Predicate
+from pyspark_lance.table.replace_where import (
+    matching_only,
+    parse_condition,
+    remove_deletion_files,
+    replacement,
+)
+from pyspark_lance.table.schema_change import (
+    match_columns,
+    merged_schema,
+    next_field_id,
+    renumbered,
+    same_columns,
+)
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.write_fragments import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
     WriteFragmentsRequest,
     remove_data_files,
+    write_fragments,
 )
 
 logger = logging.getLogger(__name__)
@@ -58,6 +77,8 @@ class WriteSettings:
         max_rows_per_file: A data file ends at this many rows.
         max_bytes_per_file: A data file ends at this size.
         overwrite_schema: False refuses an overwrite that changes the schema.
+        merge_schema: Columns that the table lacks are added to it.
+        replace_where: With ``overwrite``: only the rows that match this condition are replaced.
         properties: Kept in the transaction.
         retries: Attempts when other writers come first.
         timeout_s: Seconds after which the commit gives up.
@@ -69,9 +90,27 @@ class WriteSettings:
     max_rows_per_file: int | None = None
     max_bytes_per_file: int | None = None
     overwrite_schema: bool | None = None
+    merge_schema: bool = False
+    replace_where: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     retries: int = 10
     timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Refuses settings that contradict each other."""
+        if self.replace_where is not None:
+            if not self.overwrite:
+                raise InvalidInputError(
+                    "replaceWhere goes with an overwrite", hint='use mode("overwrite")'
+                )
+            if self.merge_schema or self.overwrite_schema:
+                raise InvalidInputError(
+                    "replaceWhere keeps the table's schema; mergeSchema and overwriteSchema change "
+                    "it",
+                    hint="add the columns first: LanceTable.addColumns",
+                )
+        if self.merge_schema and self.overwrite_schema:
+            raise InvalidInputError("mergeSchema and overwriteSchema contradict each other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +124,9 @@ class WritePlan:
         table_schema: Schema of the table after the write.
         stable_row_ids: For a new table, whether rows keep their ids.
         transaction_uuid: Names the commit, also when its answer is lost.
+        condition: What every row must match.
+        is_done: The (application, version) pair of the settings was committed before, so there
+            is nothing to write.
     """
 
     request: WriteFragmentsRequest
@@ -93,6 +135,8 @@ class WritePlan:
     table_schema: LanceSchema
     stable_row_ids: bool
     transaction_uuid: str
+    condition: Predicate | None = None
+    is_done: bool = False
 
     @property
     def creates(self) -> bool:
@@ -148,14 +192,17 @@ def plan_write(
                 where=uri,
                 hint="this is fixed when a table is created; write to a new path",
             )
-        if settings.overwrite:
+        if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
             schema = LanceSchema.from_arrow(data_schema)
             _check_overwrite(existing.schema, schema, settings)
             columns = schema
         else:
             schema = existing.schema
-            columns = match_columns(existing.schema, data_schema)
+            if settings.merge_schema:
+                schema = merged_schema(schema, data_schema, next_field_id(existing.manifest))
+            columns = match_columns(schema, data_schema)
         version = _existing_file_version(existing, columns, settings)
+    condition = settings.replace_where
     return WritePlan(
         request=WriteFragmentsRequest(
             uri=uri,
@@ -170,66 +217,117 @@ def plan_write(
         table_schema=schema,
         stable_row_ids=stable,
         transaction_uuid=str(uuid.uuid4()),
+        condition=None if condition is None else parse_condition(condition, columns),
+        is_done=existing is not None and _is_done(existing, settings),
     )
 
 
-def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
-    """The table's fields that ``data`` holds, in the table's order.
+def _is_done(snapshot: Snapshot, settings: WriteSettings) -> bool:
+    wanted = application_version(settings.properties)
+    return wanted is not None and is_committed(wanted, snapshot.manifest.config)
+
+
+def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Fragment, ...]:
+    """Writes the data files of one task; see ``write_fragments``.
 
     Raises:
-        SchemaMismatchError: An unknown column, a missing one that must not be null, or a type
-            that does not fit.
+        SchemaMismatchError: Rows that do not fit the schema or the condition of the plan.
     """
-    names = {name.lower(): name for name in data.names}
-    known = {one.name.lower() for one in table.fields}
-    for name in data.names:
-        if name.lower() not in known:
-            raise SchemaMismatchError(
-                f"the data have a column {name!r}, which the table does not have",
-                hint=f"the table's columns are {', '.join(one.name for one in table.fields)}",
-            )
-    chosen = []
-    for one in table.fields:
-        if one.name.lower() not in names:
-            if not one.nullable:
-                raise SchemaMismatchError(
-                    f"the data lack the column {one.name!r}, which must not be null"
-                )
-            continue
-        source = data.field(names[one.name.lower()]).type
-        target = one.to_arrow().type
-        if not storable(source, target):
-            raise SchemaMismatchError(
-                f"the column {one.name!r} is {source}, which does not fit the table's {target}",
-                hint="cast the column to the table's type",
-            )
-        chosen.append(one)
-    return LanceSchema(fields=tuple(chosen), metadata=table.metadata)
+    if plan.condition is not None:
+        text = plan.settings.replace_where or ""
+        batches = matching_only(batches, plan.condition, text, plan.request.schema)
+    return write_fragments(plan.request, batches)
 
 
 def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult | None:
     """Commits the fragments of all executors in one step.
 
     Returns:
-        The new version; None when there was nothing to do (an append of no rows).
+        The new version; None when there was nothing to do (an append of no rows, or work that
+        was committed before).
 
     Raises:
         CommitConflictError: Another commit makes this one impossible.
     """
     files = tuple(fragments)
-    if not files and not plan.creates and not plan.settings.overwrite:
+    if plan.is_done:
         return None
+    result = _commit_write(plan, files)
+    if result is not None and result.already_committed:
+        logger.info("not written again: %s", dict(plan.settings.properties))
+        remove_data_files(open_store(plan.request.uri, plan.request.options), files)
+        return None
+    return result
+
+
+def _commit_write(plan: WritePlan, files: tuple[Fragment, ...]) -> CommitResult | None:
     if plan.creates:
         try:
             return _commit(plan, _overwrite(plan, files))
         except TableAlreadyExistsError:
             # Another writer created the table since the plan was made.
             plan = _plan_onto_new_table(plan)
-            if not files and not plan.settings.overwrite:
-                return None
+    if plan.settings.replace_where is not None:
+        return _planned_again(plan, lambda: _commit_replacement(plan, files))
     if plan.settings.overwrite:
         return _commit(plan, _overwrite(plan, files))
-    return _commit(plan, Append(fragments=files))
+    if plan.settings.merge_schema:
+        return _planned_again(plan, lambda: _commit_with_columns(plan, files))
+    return _commit(plan, Append(fragments=files)) if files else None
+
+
+def _planned_again(
+    plan: WritePlan, attempt: Callable[[], CommitResult | None]
+) -> CommitResult | None:
+    return plan_again_on_conflict(
+        attempt, retries=plan.settings.retries, timeout_s=plan.settings.timeout_s
+    )
+
+
+def _commit_with_columns(plan: WritePlan, files: tuple[Fragment, ...]) -> CommitResult | None:
+    """Appends rows, and adds the columns of theirs that the newest version lacks."""
+    snapshot = Snapshot.open(plan.request.uri, plan.request.options)
+    written = plan.request.schema
+    schema = merged_schema(snapshot.schema, written.to_arrow(), next_field_id(snapshot.manifest))
+    ids = same_columns(written, match_columns(schema, written.to_arrow()))
+    files = tuple(renumbered(fragment, ids) for fragment in files)
+    plan = replace(plan, read_version=snapshot.version)
+    if schema == snapshot.schema:
+        return _commit(plan, Append(fragments=files)) if files else None
+    first_id = snapshot.manifest.max_fragment_id
+    numbered = (
+        replace(fragment, id=number)
+        for number, fragment in enumerate(files, 0 if first_id is None else first_id + 1)
+    )
+    operation = Merge(
+        fragments=(*snapshot.manifest.fragments, *numbered),
+        schema=schema,
+        preserves_nullability=True,
+    )
+    return _commit(plan, operation)
+
+
+def _commit_replacement(plan: WritePlan, files: tuple[Fragment, ...]) -> CommitResult | None:
+    """Removes the rows of the newest version that match, and adds the rows that were written."""
+    snapshot = Snapshot.open(plan.request.uri, plan.request.options)
+    text = plan.settings.replace_where or ""
+    written = plan.request.schema
+    if _is_done(snapshot, plan.settings):
+        return _commit(plan, Append(fragments=files))  # only to learn which version it was
+    columns = match_columns(snapshot.schema, written.to_arrow())
+    ids = same_columns(written, columns)
+    files = tuple(renumbered(fragment, ids) for fragment in files)
+    affected = matching_rows(snapshot, parse_condition(text, columns))
+    if not files and not any(len(offsets) for offsets in affected.values()):
+        return None
+    deleted = plan_delete(snapshot, affected, text)
+    operation = replacement(deleted, files, snapshot.schema)
+    plan = replace(plan, read_version=snapshot.version)
+    try:
+        return _commit(plan, operation, affected)
+    except RetryableCommitError:
+        remove_deletion_files(snapshot.store, deleted)
+        raise
 
 
 def abort_write(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
@@ -253,7 +351,9 @@ def abort_write(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
         remove_data_files(store, fragments)
 
 
-def _commit(plan: WritePlan, operation: Operation) -> CommitResult:
+def _commit(
+    plan: WritePlan, operation: Operation, affected_rows: AffectedRows | None = None
+) -> CommitResult:
     store = open_store(plan.request.uri, plan.request.options)
     transaction = Transaction(
         read_version=plan.read_version,
@@ -268,11 +368,13 @@ def _commit(plan: WritePlan, operation: Operation) -> CommitResult:
         if plan.creates
         else None
     )
+    overwrites = isinstance(operation, Overwrite)
     return commit(
         store,
         transaction,
         create=create,
-        data_storage_version=plan.request.file_version if plan.settings.overwrite else None,
+        affected_rows=affected_rows,
+        data_storage_version=plan.request.file_version if overwrites else None,
         retries=plan.settings.retries,
         timeout_s=plan.settings.timeout_s,
     )
@@ -294,7 +396,8 @@ def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
     and type.
     """
     snapshot = Snapshot.open(plan.request.uri, plan.request.options)
-    if not plan.settings.overwrite:
+    replaces_all = plan.settings.overwrite and plan.settings.replace_where is None
+    if not replaces_all:
         theirs = {one.id: (one.name, one.logical_type) for one in snapshot.schema.walk()}
         ours = {one.id: (one.name, one.logical_type) for one in plan.table_schema.walk()}
         if theirs != ours or snapshot.manifest.data_storage_version != plan.request.file_version:
@@ -357,7 +460,8 @@ def _existing_file_version(
 ) -> str:
     own = existing.manifest.data_storage_version or _version_of_files(existing)
     asked = settings.file_version
-    if asked is not None and asked != own and not settings.overwrite:
+    replaces_all = settings.overwrite and settings.replace_where is None
+    if asked is not None and asked != own and not replaces_all:
         raise InvalidInputError(
             f"file_format_version is {asked}, but the table's files are {own}",
             where=existing.uri,

@@ -1,0 +1,77 @@
+"""replaceWhere: the rows that match a condition give way to new ones, in one version.
+
+The new rows must match the condition, too, so that running the same write twice leaves the same
+rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import Delete, Update
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.metafile.paths import deletion_path
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.conform import conform_batch
+from pyspark_lance.table.predicate import Predicate, columns_of, evaluate
+from pyspark_lance.table.predicate_text import parse_predicate
+
+
+def parse_condition(text: str, columns: LanceSchema) -> Predicate:
+    """The condition over columns that both the table and the data have.
+
+    Raises:
+        InvalidInputError: It is no condition, or names another column.
+    """
+    predicate = parse_predicate(text, columns.to_arrow())
+    missing = columns_of(predicate) - set(columns.names)
+    if missing:
+        raise InvalidInputError(
+            f"replaceWhere names {min(missing)!r}; it can only name columns that the data have"
+        )
+    return predicate
+
+
+def matching_only(
+    batches: Iterable[pa.RecordBatch], predicate: Predicate, text: str, columns: LanceSchema
+) -> Iterator[pa.RecordBatch]:
+    """The batches, in the table's types, unless a row does not match.
+
+    Raises:
+        SchemaMismatchError: A row for which the condition is false or unknown.
+    """
+    for given in batches:
+        batch = conform_batch(given, columns.fields)
+        matches = pc.fill_null(evaluate(predicate, batch), False)
+        if not pc.all(matches, min_count=0).as_py():
+            count = batch.num_rows - int(pc.sum(matches).as_py() or 0)
+            raise SchemaMismatchError(
+                f"{count} of {batch.num_rows} rows of a batch do not match replaceWhere: {text}",
+                hint="filter the data by the same condition before they are written",
+            )
+        yield batch
+
+
+def replacement(deleted: Delete, files: tuple[Fragment, ...], schema: LanceSchema) -> Update:
+    """One operation that removes the rows of ``deleted`` and adds those of ``files``."""
+    return Update(
+        removed_fragment_ids=deleted.deleted_fragment_ids,
+        updated_fragments=deleted.updated_fragments,
+        new_fragments=files,
+        # As Lance's merge_insert: every column of the new rows has new values.
+        fields_for_preserving_frag_bitmap=tuple(sorted(field.id for field in schema.walk())),
+    )
+
+
+def remove_deletion_files(store: ObjectStore, deleted: Delete) -> None:
+    """Removes deletion files that no version refers to; best effort."""
+    for fragment in deleted.updated_fragments:
+        if fragment.deletion_file is not None:
+            with contextlib.suppress(Exception):  # cleanup finds it later
+                store.delete(deletion_path(fragment.id, fragment.deletion_file))

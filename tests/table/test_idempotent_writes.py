@@ -1,0 +1,108 @@
+"""txnAppId and txnVersion: a batch that is written twice is in the table once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from table_access import read_ours
+
+from pyspark_lance.commit.application_versions import ApplicationVersion
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.write import (
+    WriteSettings,
+    abort_write,
+    commit_write,
+    open_existing,
+    plan_write,
+    write_rows,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "t.lance")
+
+
+def batch(number, application="app"):
+    return ApplicationVersion(application, number).properties()
+
+
+def planned(path, values, **settings):
+    table = pa.table({"id": pa.array(values, pa.int64())})
+    plan = plan_write(
+        path, {}, table.schema, WriteSettings(**settings), existing=open_existing(path, {})
+    )
+    return plan, table
+
+
+def write(path, values, **settings):
+    plan, table = planned(path, values, **settings)
+    return commit_write(plan, () if plan.is_done else write_rows(plan, table.to_batches()))
+
+
+def ids(path):
+    return sorted(read_ours(path, system_columns=())["id"].to_pylist())
+
+
+def data_files(path):
+    return len(list(Snapshot.open(path).store.list("data")))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"overwrite": True},
+        {"merge_schema": True},
+        {"overwrite": True, "replace_where": "id > 0"},
+    ],
+    ids=["append", "overwrite", "merge", "replace"],
+)
+def test_the_same_batch_again_does_nothing_and_leaves_nothing(path, settings):
+    write(path, [1])
+    assert write(path, [2], properties=batch(0), **settings).version == 2
+    seen, files = ids(path), data_files(path)
+    plan, _ = planned(path, [2], properties=batch(0), **settings)
+    assert plan.is_done
+    assert write(path, [2], properties=batch(0), **settings) is None
+    # A job that was planned before the first one ended, as after a failover of the driver.
+    stale, table = planned(path, [3], properties=batch(1), **settings)
+    late = write_rows(stale, table.to_batches())
+    write(path, [3], properties=batch(1), **settings)
+    seen, files = ids(path), data_files(path)
+    assert commit_write(stale, late) is None
+    assert (ids(path), data_files(path)) == (seen, files - 1)
+    assert Snapshot.open(path).version == 3
+    # Other applications and later batches are not affected; an older batch is done, too.
+    assert write(path, [4], properties=batch(0, "other"), **settings).version == 4
+    assert write(path, [5], properties=batch(2), **settings).version == 5
+    assert write(path, [6], properties=batch(1), **settings) is None
+
+
+def test_a_driver_that_dies_between_the_put_and_the_answer_runs_again_in_vain(path):
+    write(path, [1])
+    plan, table = planned(path, [2], properties=batch(7))
+    files = write_rows(plan, table.to_batches())
+    commit_write(plan, files)  # and then the driver dies: nobody saw the answer
+    assert write(path, [2], properties=batch(7)) is None
+    # Spark may also call abort for the very write that was committed.
+    abort_write(plan, files)
+    assert ids(path) == [1, 2]
+
+
+def test_two_drivers_that_create_the_table_with_one_batch_make_it_once(path):
+    one, table = planned(path, [1], properties=batch(0))
+    two, _ = planned(path, [1], properties=batch(0))
+    first, second = (write_rows(plan, table.to_batches()) for plan in (one, two))
+    assert commit_write(one, first).version == 1
+    assert commit_write(two, second) is None
+    assert (ids(path), data_files(path)) == ([1], 1)
+
+
+def test_a_batch_stays_written_after_cleanup_and_restore_of_older_versions(path):
+    write(path, [1])
+    write(path, [2], properties=batch(3))
+    write(path, [3])
+    config = Snapshot.open(path).manifest.config
+    assert config == {"pyspark_lance.txn.app": "3"}
+    assert write(path, [2], properties=batch(3)) is None

@@ -1,0 +1,194 @@
+"""mergeSchema: an append that brings new columns, in one version, against pylance."""
+
+from __future__ import annotations
+
+import lance
+import pyarrow as pa
+import pytest
+from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, write_table
+
+from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.errors import InvalidInputError, RetryableCommitError, SchemaMismatchError
+from pyspark_lance.format.operation import Append, Merge, ReserveFragments
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.table.schema_change import merged_schema
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.write import (
+    WriteSettings,
+    commit_write,
+    open_existing,
+    plan_write,
+    write_rows,
+)
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "t.lance")
+
+
+def ids(*values):
+    return pa.array(values, pa.int64())
+
+
+def planned(path, table, **settings):
+    plan = plan_write(
+        path, {}, table.schema, WriteSettings(**settings), existing=open_existing(path, {})
+    )
+    return plan, write_rows(plan, table.to_batches())
+
+
+def by_id(path):
+    rows = read_ours(path, system_columns=()).to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def check_both(path):
+    lance.dataset(path).validate()
+    assert_same_rows(read_ours(path), read_theirs(path))
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_new_columns_are_added_in_the_same_version_and_old_rows_read_null(path, version):
+    write_table(path, pa.table({"id": ids(1, 2)}), file_version=version, max_rows_per_file=1)
+    before = read_theirs(path)
+    extra = pa.table({"tags": [["x"], None], "id": ids(3, 4), "name": ["c", "d"]})
+    result = write_table(path, extra, merge_schema=True)
+    assert result.version == 2
+    assert lance.dataset(path).schema.names == ["id", "tags", "name"]
+    assert by_id(path) == [
+        {"id": 1, "tags": None, "name": None},
+        {"id": 2, "tags": None, "name": None},
+        {"id": 3, "tags": ["x"], "name": "c"},
+        {"id": 4, "tags": None, "name": "d"},
+    ]
+    check_both(path)
+    after = read_theirs(path).select(["id", *LINEAGE])
+    assert after.slice(0, 2).equals(before.select(["id", *LINEAGE]))
+    assert (
+        after.slice(2).select(LINEAGE[2:]).to_pylist()
+        == [{"_row_created_at_version": 2, "_row_last_updated_at_version": 2}] * 2
+    )
+    assert after["_rowid"].to_pylist() == [0, 1, 2, 3]
+    # pylance goes on: its own conflict checks and compaction understand what we made.
+    dataset = lance.dataset(path)
+    dataset.update({"name": "'u'"}, where="id = 1")
+    dataset.optimize.compact_files()
+    assert by_id(path)[0] == {"id": 1, "tags": None, "name": "u"}
+    check_both(path)
+
+
+def test_new_fields_of_a_struct_come_after_the_old_ones(path):
+    inner = pa.struct([("a", pa.int32())])
+    write_table(path, pa.table({"id": ids(1), "s": pa.array([{"a": 1}], inner)}))
+    wider = pa.struct([("b", pa.struct([("c", pa.string())])), ("a", pa.int32())])
+    rows = pa.table({"id": ids(2, 3), "s": pa.array([{"a": 2, "b": {"c": "x"}}, None], wider)})
+    write_table(path, rows, merge_schema=True)
+    assert [row["s"] for row in by_id(path)] == [
+        {"a": 1, "b": None},
+        {"a": 2, "b": {"c": "x"}},
+        None,
+    ]
+    check_both(path)
+    assert [one.name for one in Snapshot.open(path).schema.walk()] == ["id", "s", "a", "b", "c"]
+
+
+def test_an_append_without_rows_still_brings_its_columns(path):
+    write_table(path, pa.table({"id": ids(1)}))
+    empty = pa.schema([("id", pa.int64()), ("x", pa.float32())]).empty_table()
+    assert write_table(path, empty, merge_schema=True).version == 2
+    assert write_table(path, empty, merge_schema=True) is None
+    assert by_id(path) == [{"id": 1, "x": None}]
+    check_both(path)
+
+
+def test_data_without_new_columns_are_a_plain_append(path):
+    write_table(path, pa.table({"id": ids(1), "x": ["a"]}))
+    write_table(path, pa.table({"id": ids(2)}), merge_schema=True)
+    transaction = Snapshot.open(path).file.transaction()
+    assert isinstance(transaction.operation, Append)
+    check_both(path)
+
+
+def test_types_do_not_change_and_the_error_says_what_to_do(path):
+    write_table(path, pa.table({"id": pa.array([1], pa.int32()), "x": ["a"]}))
+    # What fits is converted, as for any append.
+    write_table(path, pa.table({"id": ids(2), "new": ids(5)}), merge_schema=True)
+    assert Snapshot.open(path).schema.field("id").logical_type == "int32"
+    with pytest.raises(SchemaMismatchError, match="does not fit the table's int32"):
+        write_table(path, pa.table({"id": ids(2**40)}), merge_schema=True)
+    with pytest.raises(SchemaMismatchError, match="changeColumn"):
+        write_table(path, pa.table({"id": ids(3), "x": ids(3)}), merge_schema=True)
+    with pytest.raises(SchemaMismatchError, match="does not have"):
+        write_table(path, pa.table({"id": ids(3), "y": ids(3)}))
+
+
+def test_an_overwrite_may_merge_the_schemas_too(path):
+    write_table(path, pa.table({"id": ids(1), "x": ["a"]}))
+    write_table(path, pa.table({"id": ids(2), "y": [1.5]}), overwrite=True, merge_schema=True)
+    assert by_id(path) == [{"id": 2, "x": None, "y": 1.5}]
+    check_both(path)
+    with pytest.raises(InvalidInputError, match="contradict"):
+        WriteSettings(overwrite=True, merge_schema=True, overwrite_schema=True)
+
+
+def test_two_writers_that_bring_columns_at_once_both_succeed(path):
+    """Both planned the same field id for different columns; the second is numbered anew."""
+    write_table(path, pa.table({"id": ids(1)}))
+    one = planned(path, pa.table({"id": ids(2), "x": ["a"], "z": ids(0)}), merge_schema=True)
+    two = planned(path, pa.table({"y": [2.5], "id": ids(3), "x": ["b"]}), merge_schema=True)
+    write_table(path, pa.table({"id": ids(4)}))
+    assert commit_write(*one).version == 3
+    assert commit_write(*two).version == 4
+    assert by_id(path) == [
+        {"id": 1, "x": None, "z": None, "y": None},
+        {"id": 2, "x": "a", "z": 0, "y": None},
+        {"id": 3, "x": "b", "z": None, "y": 2.5},
+        {"id": 4, "x": None, "z": None, "y": None},
+    ]
+    check_both(path)
+
+
+def test_a_column_that_came_with_another_type_in_the_meantime_is_an_error(path):
+    write_table(path, pa.table({"id": ids(1)}))
+    plan, files = planned(path, pa.table({"id": ids(2), "x": ["a"]}), merge_schema=True)
+    write_table(path, pa.table({"id": ids(3), "x": ids(7)}), merge_schema=True)
+    with pytest.raises(SchemaMismatchError):
+        commit_write(plan, files)
+    assert Snapshot.open(path).version == 2
+
+
+def test_fragment_ids_that_others_reserved_are_not_taken(path):
+    write_table(path, pa.table({"id": ids(1)}))
+    snapshot = Snapshot.open(path)
+    plan, files = planned(path, pa.table({"id": ids(2), "x": ["a"]}), merge_schema=True)
+    reserve = Transaction(snapshot.version, "reserve", ReserveFragments(3))
+    commit(snapshot.store, reserve)
+    stale = Merge(
+        (*snapshot.manifest.fragments, files[0].__class__(1, files[0].files, 1)), plan.table_schema
+    )
+    with pytest.raises(RetryableCommitError, match="reserved"):
+        commit(snapshot.store, Transaction(snapshot.version, "stale", stale))
+    commit_write(plan, files)
+    assert [one.id for one in Snapshot.open(path).manifest.fragments] == [0, 4]
+    check_both(path)
+
+
+def test_merged_schemas_keep_order_names_and_ids():
+    table = LanceSchema.from_arrow(
+        pa.schema([("A", pa.int8()), ("s", pa.struct([("k", pa.int8())]))])
+    )
+    data = pa.schema([("new", pa.int8()), ("a", pa.int8()), ("S", pa.struct([("K", pa.int8())]))])
+    merged = merged_schema(table, data, 10)
+    assert [(one.id, one.name) for one in merged.walk()] == [
+        (0, "A"),
+        (1, "s"),
+        (2, "k"),
+        (10, "new"),
+    ]
+    assert merged_schema(table, data.remove(0), 10) is table
+    with pytest.raises(InvalidInputError, match="reserved"):
+        merged_schema(table, pa.schema([("_rowid", pa.int8())]), 10)
