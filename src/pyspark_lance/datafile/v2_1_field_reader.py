@@ -278,13 +278,8 @@ def _make_packed_node(
 
 def _refuse_special(file: OpenFile, field: Field, name: str) -> None:
     """Storage forms that would otherwise be shown as raw bytes."""
-    extension = field.extension_name or field.metadata.get("ARROW:extension:name", b"").decode(
-        errors="replace"
-    )
     if field.is_blob_v2:
         raise UnsupportedFeatureError(f"column {name!r} is a blob v2 column", where=file.path)
-    if field.logical_type == "json" or extension in ("lance.json", "arrow.json"):
-        raise UnsupportedFeatureError(f"column {name!r} is a JSON column", where=file.path)
 
 
 def v2_1_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:

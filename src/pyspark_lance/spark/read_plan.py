@@ -5,6 +5,9 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.spark.options import ReadOptions
 from pyspark_lance.spark.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.spark_types import narrow, spark_schema
@@ -18,6 +21,7 @@ from pyspark_lance.table.scan import (
 )
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import (
+    ROW_ADDRESS,
     SYSTEM_COLUMNS,
     check_version_columns,
     parse_metadata_columns,
@@ -44,11 +48,29 @@ def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType
         lineage = tuple(n for n in SYSTEM_COLUMNS if n in chosen or n in lineage)
         names = [name for name in names if name.lower() not in SYSTEM_COLUMNS]
     check_version_columns(lineage, stable_row_ids=snapshot.uses_stable_row_ids, uri=snapshot.uri)
-    schema = snapshot.schema if names is None else project(snapshot.schema, names)
+    shown = _shown_schema(options, snapshot)
+    schema = shown if names is None else project(shown, names)
     result = spark_schema(schema, lineage)
     if not result.fields:
         raise InvalidInputError("the read asks for no column at all", where=options.path)
     return result
+
+
+def _shown_schema(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
+    """The columns as Spark sees them: JSON as text, blobs as descriptors or as binary."""
+    names = {name.lower() for name in options.blob_columns}
+    blobs = {field.name.lower() for field in snapshot.schema.fields if _holds_blob(field)}
+    for name in options.blob_columns:
+        if name.lower() not in blobs:
+            raise InvalidInputError(
+                f"the option blobColumns names {name!r}, which is no blob column",
+                hint=f"blob columns: {', '.join(sorted(blobs)) or 'none'}",
+            )
+    return shown_schema(snapshot.schema, binary_blobs=names)
+
+
+def _holds_blob(field: Field) -> bool:
+    return any(part.is_blob for part in field.walk())
 
 
 def scan_request_of(
@@ -62,7 +84,10 @@ def scan_request_of(
     Raises:
         InvalidInputError: The schema or the filter names what the table does not have.
     """
-    columns, lineage = narrow(snapshot.schema, schema)
+    columns, lineage = narrow(_shown_schema(options, snapshot), schema)
+    if not schema.fields:
+        # Spark only counts the rows, and a batch without columns does not know how many it has.
+        lineage = (ROW_ADDRESS,)
     every = predicate_schema(snapshot.schema)
     own = parse_predicate(options.filter, every) if options.filter is not None else None
     conditions = [one for one in (own, pushed.predicate(every)) if one is not None]

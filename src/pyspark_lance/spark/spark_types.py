@@ -22,32 +22,26 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_type import logical_type_of
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import is_json_text
 from pyspark_lance.table.plain_types import plain_type
 from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
 
 # Keys in the metadata of Spark columns that our reader makes.
 LOGICAL_TYPE_KEY = "lance.logical_type"
 SYSTEM_COLUMN_KEY = "lance.system_column"
+# What that key says of JSON and of blobs read as binary; no Arrow type tells.
+JSON_TYPE = "json"
+BLOB_TYPE = "blob"
 
 HAS_TIME_TYPE = hasattr(spark_types, "TimeType")
 
 
 def plain_type_of(field: Field) -> pa.DataType:
-    """The Arrow type in which Spark sees a column."""
-    if field.is_blob:
-        raise UnsupportedFeatureError(
-            f"the column {field.name!r} is a blob, which is not read yet",
-            hint="leave it out with the option columns",
-        )
-    if field.logical_type == "json":
-        raise UnsupportedFeatureError(
-            f"the column {field.name!r} is JSON, which is not read yet",
-            hint="leave it out with the option columns",
-        )
+    """The Arrow type in which Spark sees a column, given in its shown form."""
     return plain_type(field.to_arrow().type, field.name, time_as_integer=not HAS_TIME_TYPE)
 
 
@@ -69,7 +63,10 @@ def spark_field(field: Field) -> StructField:
     """The Spark column of a top-level field."""
     plain = plain_type_of(field)
     metadata = {}
-    if not field.children and logical_type_of(field.to_arrow().type) != _logical_or_none(plain):
+    if is_json_text(field) or (field.is_blob and not field.children):
+        # Written again, the column becomes what it was.
+        metadata[LOGICAL_TYPE_KEY] = JSON_TYPE if is_json_text(field) else BLOB_TYPE
+    elif not field.children and logical_type_of(field.to_arrow().type) != _logical_or_none(plain):
         metadata[LOGICAL_TYPE_KEY] = field.logical_type
     return StructField(field.name, to_spark_type(plain), nullable=True, metadata=metadata)
 

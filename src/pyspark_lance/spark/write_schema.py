@@ -20,10 +20,18 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
-from pyspark_lance.format.logical_type import arrow_type_of
+from pyspark_lance.format.arrow_extension import LANCE_JSON
+from pyspark_lance.format.field import BLOB_KEY
+from pyspark_lance.format.logical_type import (
+    EXTENSION_METADATA_KEY,
+    EXTENSION_NAME_KEY,
+    arrow_type_of,
+)
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.spark_types import (
+    BLOB_TYPE,
     HAS_TIME_TYPE,
+    JSON_TYPE,
     LOGICAL_TYPE_KEY,
     SYSTEM_COLUMN_KEY,
     arrow_schema_of,
@@ -78,8 +86,31 @@ def stored_schema(
         # An overwrite keeps the table's float16 or fixed-size list when the data show the same.
         if overwrite and stored == _lance_names(arrow.type) and _shows_as(known, arrow.type):
             stored = known
-        fields.append(pa.field(column.name, stored, nullable=True))
+        metadata = _metadata_of(column, stored, asked.get(column.name))
+        fields.append(pa.field(column.name, stored, nullable=True, metadata=metadata))
     return pa.schema(fields)
+
+
+def _metadata_of(
+    column: StructField, stored: pa.DataType, asked: Mapping[str, str] | None
+) -> dict[str, str] | None:
+    """What makes text JSON, or bytes a blob, in the schema of a new table."""
+    kinds = dict(asked or {})
+    known = (column.metadata or {}).get(LOGICAL_TYPE_KEY)
+    wants = {
+        kind: kinds[kind].lower() == "true" if kind in kinds else known == kind
+        for kind in (JSON_TYPE, BLOB_TYPE)
+    }
+    if wants[JSON_TYPE] and pa.types.is_string(stored):
+        return {EXTENSION_NAME_KEY: LANCE_JSON, EXTENSION_METADATA_KEY: ""}
+    if wants[BLOB_TYPE] and pa.types.is_large_binary(stored):
+        return {BLOB_KEY: "true"}
+    for kind in (JSON_TYPE, BLOB_TYPE):
+        if wants[kind] and kind in kinds:
+            raise InvalidInputError(
+                f"{column.name}.{kind} = true needs a column of strings (json) or binary (blob)"
+            )
+    return None
 
 
 def _is_ours(column: StructField) -> bool:
@@ -127,6 +158,8 @@ def _stored_type(
     if asked:
         return _asked_type(column.name, plain, asked)
     logical = (column.metadata or {}).get(LOGICAL_TYPE_KEY)
+    if logical == BLOB_TYPE and pa.types.is_binary(plain):
+        return pa.large_binary()
     if logical is not None:
         stored = _type_of_metadata(logical)
         if stored is not None and _shows_as(stored, plain):
@@ -165,13 +198,18 @@ def _asked_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> pa.D
                     f"{name}.fixed_size_list = {value!r} needs an array column and a positive size"
                 )
             size = int(value)
+        elif kind == JSON_TYPE and value.lower() in ("true", "false"):
+            pass  # text stays text; the field's metadata say that it is JSON
+        elif kind == BLOB_TYPE and value.lower() in ("true", "false"):
+            is_blob = value.lower() == "true" and pa.types.is_binary(stored)
+            stored = pa.large_binary() if is_blob else stored
         elif kind in _WIDTHS and value.lower() in ("true", "false"):
             stored = _WIDTHS[kind] if value.lower() == "true" else stored
         else:
             raise InvalidInputError(
                 f"the option {name}.{kind} = {value!r} is unknown",
                 hint="use <column>.fixed_size_list = n, or <column>.<type> = true with one of "
-                f"{', '.join(_WIDTHS)}",
+                f"{', '.join((*_WIDTHS, JSON_TYPE, BLOB_TYPE))}",
             )
     if not is_array:
         return stored

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.field import Field
+from pyspark_lance.table.json_columns import holds_json, stored_json
 
 
 def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
@@ -26,7 +27,10 @@ def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBa
     columns = []
     for field in fields:
         target = field.to_arrow()
-        column = conform_array(batch.column(field.name), target.type, field.name)
+        column = batch.column(field.name)
+        if holds_json(field):
+            column = stored_json(column, field)
+        column = conform_array(column, target.type, field.name)
         _check_nulls(column, target, field.name)
         columns.append(column)
     return pa.RecordBatch.from_arrays(
@@ -53,6 +57,41 @@ def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         raise SchemaMismatchError(
             f"a value of column {name!r} does not fit the table's {target}: {error}"
         ) from error
+
+
+def fits(source: pa.DataType, field: Field) -> bool:
+    """Whether users may write values of ``source`` to ``field``: JSON as text, blobs as bytes."""
+    return storable(_stored_form(source, field), field.to_arrow().type)
+
+
+def _stored_form(source: pa.DataType, field: Field) -> pa.DataType:
+    """The type that ``source`` becomes before it is compared with the field's own."""
+    types = pa.types
+    if isinstance(source, pa.BaseExtensionType):
+        source = source.storage_type
+    if types.is_dictionary(source):
+        return _stored_form(source.value_type, field)
+    if field.logical_type == "json":
+        # Bytes are no JSON for users; what files hold is not theirs to make.
+        return pa.large_binary() if _is_text(source) or types.is_null(source) else pa.bool_()
+    if field.is_blob_v2:
+        return field.to_arrow().type if _is_bytes(source) else source
+    parts = {child.name: child for child in field.children}
+    if types.is_struct(source) and field.is_struct:
+        return pa.struct(
+            [
+                pa.field(one.name, _stored_form(one.type, parts[one.name]), one.nullable)
+                if one.name in parts
+                else one
+                for one in source
+            ]
+        )
+    if _is_list(source) and field.is_list:
+        return pa.list_(_stored_form(source.value_type, field.children[0]))
+    if types.is_map(source) and field.is_map:
+        key, value = field.children[0].children
+        return pa.map_(_stored_form(source.key_type, key), _stored_form(source.item_type, value))
+    return source
 
 
 def storable(source: pa.DataType, target: pa.DataType) -> bool:

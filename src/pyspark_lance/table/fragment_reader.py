@@ -17,7 +17,9 @@ from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.shown_form import stored_field
 from pyspark_lance.table.column_parts import FilePart, find_parts, join_parts
+from pyspark_lance.table.json_columns import shown_json
 from pyspark_lance.table.legacy_pruning import matching_rows
 from pyspark_lance.table.lineage import FragmentLineage
 from pyspark_lance.table.predicate import Predicate
@@ -38,6 +40,7 @@ class FragmentReader:
         self._files = files
         self._fragment = fragment
         self._readers: dict[str, DataFileReader] = {}
+        self._stored_forms: dict[tuple[int, ...], tuple[tuple[Field, ...], tuple[Field, ...]]] = {}
         self._parts: dict[tuple[int, ...], tuple[FilePart, ...]] = {}
         self.lineage = FragmentLineage(
             fragment,
@@ -49,7 +52,15 @@ class FragmentReader:
     def window(
         self, fields: Sequence[Field], system: Sequence[str], start: int, end: int
     ) -> pa.RecordBatch:
-        """Rows [start, end): ``fields`` as Lance stores them, then lineage columns as uint64."""
+        """Rows [start, end): ``fields`` as Lance stores them, then lineage columns as uint64.
+
+        Fields in a shown form (``format/shown_form.py``) come as they are shown.
+        """
+        return self._shown(self._window(self._stored(fields), system, start, end), fields)
+
+    def _window(
+        self, fields: Sequence[Field], system: Sequence[str], start: int, end: int
+    ) -> pa.RecordBatch:
         num_rows = end - start
         pieces = [
             (part, self._reader(part.file).read(part.fields, part.column_of, start, end))
@@ -77,6 +88,7 @@ class FragmentReader:
             batch_bytes: Bytes that are decoded at a time.
         """
         start, end = rows
+        shown, fields = fields, self._stored(fields)
         parts = self._parts_of(fields)
         if len(parts) == 1 and parts[0].fields == tuple(fields):
             (part,) = parts
@@ -88,14 +100,15 @@ class FragmentReader:
                 batch_rows=batch_rows,
                 batch_bytes=batch_bytes,
             ):
-                yield first, self._with_lineage(batch, system, first)
+                yield first, self._shown(self._with_lineage(batch, system, first), shown)
                 first += batch.num_rows
             return
         step = batch_rows
         if fields:
             step = max(1, min(batch_rows, batch_bytes // self.average_row_bytes(fields)))
         for first in range(start, end, step):
-            yield first, self.window(fields, system, first, min(first + step, end))
+            batch = self._window(fields, system, first, min(first + step, end))
+            yield first, self._shown(batch, shown)
 
     def _with_lineage(
         self, batch: pa.RecordBatch, system: Sequence[str], first: int
@@ -112,12 +125,13 @@ class FragmentReader:
         self, fields: Sequence[Field], system: Sequence[str], offsets: NDArray[np.uint32]
     ) -> pa.RecordBatch:
         """The rows at ``offsets`` (ascending), in the same form as ``window``."""
+        shown, fields = fields, self._stored(fields)
         pieces = [
             (part, self._reader(part.file).take(part.fields, part.column_of, offsets))
             for part in self._parts_of(fields)
         ]
         lineage = {name: self.lineage.take(name, offsets) for name in system}
-        return _assemble(fields, pieces, lineage, len(offsets))
+        return self._shown(_assemble(fields, pieces, lineage, len(offsets)), shown)
 
     def rows_that_can_match(
         self, predicate: Predicate, fields: Sequence[Field], start: int, end: int
@@ -131,7 +145,7 @@ class FragmentReader:
             end: One past the last row.
         """
         found: NDArray[np.bool_] | None = None
-        for part in self._parts_of(fields):
+        for part in self._parts_of(self._stored(fields)):
             if part.file.file_version != "0.1":
                 continue
             rows = matching_rows(predicate, part.fields, self._reader(part.file), start, end)
@@ -142,10 +156,41 @@ class FragmentReader:
     def average_row_bytes(self, fields: Sequence[Field]) -> int:
         """Bytes that one row of ``fields`` takes, by the sizes of the files (at least 1)."""
         rows = max(1, self._fragment.physical_rows)
+        fields = self._stored(fields)
         total = 0
         for part in self._parts_of(fields):
             total += self._reader(part.file).average_row_bytes(part.fields, part.column_of) * rows
         return max(1, total // rows)
+
+    def _stored(self, fields: Sequence[Field]) -> tuple[Field, ...]:
+        """The form of ``fields`` in which files are read; the same objects on every call."""
+        key = tuple(id(field) for field in fields)
+        known = self._stored_forms.get(key)
+        if known is None:
+            # The shown fields are kept as well, so that their ids are not given away.
+            known = tuple(fields), tuple(stored_field(field) for field in fields)
+            self._stored_forms[key] = known
+        return known[1]
+
+    def _shown(self, batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
+        """A batch that begins with the stored form of ``fields``, in their shown form."""
+        stored = self._stored(fields)
+        if all(new is old for new, old in zip(stored, fields, strict=True)):
+            return batch
+        columns, members = list(batch.columns), list(batch.schema)
+        for index, field in enumerate(fields):
+            if field is stored[index]:
+                continue
+            members[index] = field.to_arrow()
+            try:
+                column = shown_json(columns[index], field)
+            except CorruptFileError as error:
+                where = f"fragment {self._fragment.id}, column {field.name!r}"
+                raise CorruptFileError(error.what, error.where or where, error.hint) from error
+            columns[index] = (
+                column if column.type == members[index].type else column.cast(members[index].type)
+            )
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(members))
 
     def _parts_of(self, fields: Sequence[Field]) -> tuple[FilePart, ...]:
         key = tuple(id(field) for field in fields)

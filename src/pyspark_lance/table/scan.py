@@ -18,6 +18,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.fragment_pruning import choose_slices
 from pyspark_lance.table.predicate import Predicate, columns_of
 from pyspark_lance.table.scan_task import ScanSlice, ScanTask
@@ -95,8 +96,8 @@ def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
 
 
 def predicate_schema(schema: LanceSchema) -> pa.Schema:
-    """Everything that a condition may name: the table's columns and the lineage columns."""
-    fields = [field.to_arrow() for field in schema.fields]
+    """Everything that a condition may name: the table's columns, as shown, and those of lineage."""
+    fields = [field.to_arrow() for field in shown_schema(schema).fields]
     fields += [pa.field(name, pa.uint64(), nullable=False) for name in SYSTEM_COLUMNS]
     return pa.schema(fields)
 
@@ -115,7 +116,7 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
     returned = {field.name: field for field in schema.fields}
     filter_fields = tuple(
         field
-        for field in snapshot.schema.fields
+        for field in shown_schema(snapshot.schema).fields
         if field.name in named and returned.get(field.name) != field
     )
     slices = choose_slices(snapshot, request.predicate)
