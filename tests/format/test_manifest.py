@@ -181,10 +181,6 @@ def test_fragments_are_put_in_order_and_duplicates_refused():
             table_pb2.Manifest(data_format=table_pb2.DataStorageFormat(file_format="parquet")),
             "parquet",
         ),
-        (
-            table_pb2.Manifest(fragments=[table_pb2.DataFragment(files=[FILE.to_proto()])]),
-            "number of rows",
-        ),
     ],
 )
 def test_what_is_not_implemented_is_refused_with_the_place(message, complaint):
