@@ -6,6 +6,7 @@ import random
 import tracemalloc
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from column_cases import column_cases, with_nulls
 from damage import survive_every, truncations

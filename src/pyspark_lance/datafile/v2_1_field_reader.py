@@ -278,7 +278,8 @@ def _make_packed_node(
 
 def _refuse_special(file: OpenFile, field: Field, name: str) -> None:
     """Storage forms that would otherwise be shown as raw bytes."""
-    if field.is_blob_v2:
+    # The extension may be named by the table's schema only.
+    if field.is_blob_v2 or (field.is_struct and field.is_blob):
         raise UnsupportedFeatureError(f"column {name!r} is a blob v2 column", where=file.path)
 
 
