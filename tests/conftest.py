@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,9 +20,19 @@ settings.register_profile(
 settings.load_profile("ci")
 
 
-@pytest.fixture(scope="session")
-def spark():
-    """One local session per test process, with the default settings of Spark but for the size."""
+# "true": the default session has the JVM companion too, so that every test runs with it.
+WITH_COMPANION = "PYSPARK_LANCE_TEST_COMPANION"
+
+
+def start_session(*, companion: bool):
+    """A local session with the default settings of Spark but for the size.
+
+    There is one JVM for each process, and the jars of its class path are decided when it starts.
+    """
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        pytest.skip("this process has a JVM of another kind; run with -n 2 --dist loadgroup")
     # Spark starts workers with the python3 of PATH when it looks for data sources.
     folder = os.path.dirname(sys.executable)
     os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
@@ -28,7 +40,8 @@ def spark():
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
-    session = (
+    warehouse = tempfile.mkdtemp(prefix="pyspark-lance-warehouse-")
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("pyspark-lance-tests")
         .config("spark.ui.enabled", "false")
@@ -36,15 +49,34 @@ def spark():
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.memory", "1g")
-        .getOrCreate()
+        .config("spark.sql.warehouse.dir", warehouse)
     )
+    if companion:
+        import pyspark_lance
+
+        catalog = "org.pysparklance.LanceCatalog"
+        builder = (
+            builder.config("spark.jars", pyspark_lance.companion_jar())
+            .config("spark.sql.catalog.lance", catalog)
+            .config("spark.sql.catalog.folder", catalog)
+            .config("spark.sql.catalog.folder.path", f"{warehouse}/folder")
+        )
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+    shutil.rmtree(warehouse, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One session for each test process."""
+    yield from start_session(companion=os.environ.get(WITH_COMPANION) == "true")
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that need a JVM share one process, so that only one is started."""
+    """Tests that need a JVM share one process, so that only one is started; the companion's own."""
     for item in items:
         if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            own = "companion" in item.path.parent.name
+            item.add_marker(pytest.mark.xdist_group("companion" if own else "spark"))

@@ -1,0 +1,58 @@
+"""The session of the companion's tests: a JVM with the jar on its class path."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+from conftest import WITH_COMPANION, start_session
+
+_BUILD = Path(__file__).parents[3] / "src" / "companion" / "build.py"
+
+
+@pytest.fixture(scope="session")
+def companion_build():
+    """The build command as a module."""
+    spec = importlib.util.spec_from_file_location("companion_build", _BUILD)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def jar(companion_build):
+    """The jar of these sources; without a JDK, that of the last build."""
+    try:
+        if not companion_build.is_up_to_date():
+            companion_build.build()
+    except companion_build.CannotBuildError as error:
+        if not companion_build.TARGET.exists():
+            pytest.skip(str(error))
+    return companion_build.TARGET
+
+
+@pytest.fixture(scope="session")
+def companion(jar, request):
+    """A session that plans with the companion."""
+    if os.environ.get(WITH_COMPANION) == "true":
+        yield request.getfixturevalue("spark")
+    else:
+        yield from start_session(companion=True)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where a test may make a table."""
+    return str(tmp_path / "table")
+
+
+def plan_of(frame):
+    """The physical plan as EXPLAIN shows it."""
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+def sql(session, text):
+    """Rows as tuples, sorted."""
+    return sorted((tuple(row) for row in session.sql(text).collect()), key=repr)

@@ -1,0 +1,77 @@
+"""The build of the jar, and the command that puts it among Spark's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.companion import JAR_NAME, companion_jar, install, main, uninstall
+
+
+def test_the_jar_names_its_source_and_is_the_same_each_time(jar, companion_build, tmp_path):
+    with zipfile.ZipFile(jar) as archive:
+        names = archive.namelist()
+        service = archive.read("META-INF/services/org.apache.spark.sql.sources.DataSourceRegister")
+    assert service == b"org.pysparklance.LanceSource\n"
+    assert "org/pysparklance/LanceSource.class" in names
+    try:
+        again = companion_build.build(tmp_path / JAR_NAME)
+    except companion_build.CannotBuildError as error:
+        pytest.skip(str(error))
+    assert again.read_bytes() == companion_build.build(tmp_path / "twice.jar").read_bytes()
+
+
+def test_without_pyspark_or_a_compiler_the_build_says_what_is_missing(
+    companion_build, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(companion_build.CannotBuildError, match="there is no javac"):
+        companion_build.build(tmp_path / JAR_NAME)
+
+
+def test_broken_sources_leave_the_old_jar_alone(companion_build, tmp_path, monkeypatch):
+    if not companion_build.shutil.which("javac"):
+        pytest.skip("there is no JDK")
+    (tmp_path / "Broken.java").write_text("class Broken {")
+    target = tmp_path / JAR_NAME
+    target.write_bytes(b"old")
+    monkeypatch.setattr(companion_build, "SOURCES", tmp_path)
+    with pytest.raises(companion_build.CannotBuildError, match="javac failed"):
+        companion_build.build(target)
+    assert target.read_bytes() == b"old"
+
+
+def test_the_java_sources_stay_small(companion_build):
+    lines = [
+        line.strip()
+        for one in companion_build.SOURCES.rglob("*.java")
+        for line in one.read_text(encoding="utf-8").splitlines()
+    ]
+    code = [one for one in lines if one and not one.startswith(("import ", "/*", "*", "//"))]
+    assert len(code) < 1200
+
+
+def test_install_and_uninstall_touch_one_file(jar, tmp_path, capsys):
+    (tmp_path / "jars").mkdir()
+    assert install(tmp_path) == tmp_path / "jars" / JAR_NAME
+    assert (tmp_path / "jars" / JAR_NAME).read_bytes() == Path(companion_jar()).read_bytes()
+    assert uninstall(tmp_path)
+    assert not uninstall(tmp_path)
+    with pytest.raises(InvalidInputError, match="no folder named jars"):
+        install(tmp_path / "nothing")
+    assert main(["install", "--pyspark", str(tmp_path)]) == 0
+    assert main(["uninstall", "--pyspark", str(tmp_path)]) == 0
+    assert main(["path"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == companion_jar()
+
+
+def test_importing_the_package_does_not_import_the_companion():
+    code = "import sys, pyspark_lance; print('pyspark_lance.spark.companion' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,107 @@
+"""Switching the companion on in running sessions, classic and Connect; each has its own process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+_CLASSIC = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark_lance.spark.companion import answering_class, enable
+spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+         .config("spark.driver.host", "127.0.0.1").getOrCreate())
+spark.sparkContext.setLogLevel("OFF")
+path = sys.argv[1]
+spark.range(10).write.format("lance").mode("append").save(path)
+assert "Python" in answering_class(spark), answering_class(spark)
+plain = spark.read.format("lance").load(path)
+enable(spark)
+enable(spark)
+"""
+_CONNECT = """
+import os, sys
+from pyspark.sql import SparkSession
+from pyspark_lance.spark.companion import enable
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+path = sys.argv[1]
+spark.range(10).write.format("lance").mode("append").save(path)
+enable(spark)
+"""
+_CHECKS = """
+frame = spark.read.format("lance").load(path)
+assert frame.where("id < 3").count() == 3 and frame.count() == 10
+assert frame.where("_rowid = 4").select("id").count() == 1
+spark.range(10).write.format("lance").mode("ignore").save(path)
+spark.sql(f"DELETE FROM lance.`{path}` WHERE id < 2")
+assert spark.table(f"lance.`{path}`").count() == 8
+assert spark.sql(f"SELECT * FROM lance.`{path}` VERSION AS OF 1").count() == 10
+import io, contextlib
+with contextlib.redirect_stdout(io.StringIO()) as shown:
+    frame.where("id < 3").select("id").explain()
+assert "filters: [id IS NOT NULL, id < 3]" in shown.getvalue(), shown.getvalue()
+print("all is well")
+"""
+_FOREIGN = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark_lance.errors import LanceError
+from pyspark_lance.spark.companion import enable
+spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+         .config("spark.driver.host", "127.0.0.1").config("spark.jars", sys.argv[1]).getOrCreate())
+spark.sparkContext.setLogLevel("OFF")
+try:
+    enable(spark)
+except LanceError as error:
+    assert "com.example.ForeignLance" in str(error), error
+    print("all is well")
+"""
+
+
+def run(code, *arguments):
+    """Runs a script in a process without a JVM."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATE")}
+    env["PATH"] = os.path.dirname(sys.executable) + os.pathsep + env["PATH"]
+    env |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=env, timeout=300, check=False
+    )
+    assert "all is well" in done.stdout, done.stdout[-1000:] + done.stderr[-3000:]
+
+
+def test_one_call_on_a_running_classic_session(jar, path):
+    run(_CLASSIC + _CHECKS, path)
+
+
+def test_one_call_on_a_connect_session(jar, path):
+    pytest.importorskip("grpc")
+    run(_CONNECT + _CHECKS, path)
+
+
+def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, companion_build):
+    source = tmp_path / "com" / "example" / "ForeignLance.java"
+    source.parent.mkdir(parents=True)
+    source.write_text(
+        "package com.example;\n"
+        "public class ForeignLance implements org.apache.spark.sql.sources.DataSourceRegister {\n"
+        '  public String shortName() { return "lance"; }\n}\n'
+    )
+    try:
+        javac, jars = companion_build.find_javac(), companion_build.find_spark_jars()
+    except companion_build.CannotBuildError as error:
+        pytest.skip(str(error))
+    subprocess.run([javac, "-cp", f"{jars}/*", "-d", tmp_path, source], check=True)
+    with zipfile.ZipFile(tmp_path / "foreign.jar", "w") as archive:
+        archive.write(tmp_path / "com/example/ForeignLance.class", "com/example/ForeignLance.class")
+        archive.writestr(
+            "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister",
+            "com.example.ForeignLance\n",
+        )
+    run(_FOREIGN, str(tmp_path / "foreign.jar"))

@@ -1,0 +1,199 @@
+"""Scans that Spark plans with the companion: what is pushed down, and that the rows are right."""
+
+from __future__ import annotations
+
+import re
+
+import lance
+import pytest
+from pyspark.sql import functions as F
+
+from .conftest import plan_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+@pytest.fixture(scope="module")
+def numbers(companion, tmp_path_factory):
+    """100 rows in 5 fragments; fragments 3 and 4 are of version 2, ten rows were updated in 3."""
+    path = str(tmp_path_factory.mktemp("numbers") / "table")
+    columns = (
+        "id", "id % 7 AS m", "cast(id AS string) AS s", "id % 2 = 0 AS even",
+        "named_struct('a', id, 'b', named_struct('c', id * 2, 'd', 'x')) AS st",
+    )  # fmt: skip
+    companion.range(0, 60, 1, 1).selectExpr(*columns).write.format("lance").option(
+        "max_row_per_file", "20"
+    ).save(path)
+    companion.range(60, 100, 1, 1).selectExpr(*columns).write.format("lance").option(
+        "max_row_per_file", "20"
+    ).mode("append").save(path)
+    lance.dataset(path).update({"s": "'changed'"}, where="id >= 80 AND id < 90")
+    return path
+
+
+@pytest.fixture
+def frame(companion, numbers):
+    return companion.read.format("lance").load(numbers)
+
+
+def test_only_the_needed_columns_and_rows_are_read(frame):
+    query = frame.where("id < 10 OR m IN (3, 4) AND s LIKE '9%'").select("st.b.c")
+    plan = plan_of(query)
+    assert "reads: struct<st:struct<b:struct<c:bigint>>>" in plan
+    assert "Filter " not in plan
+    assert "(id < 10) OR" in plan
+    assert sorted(row.c for row in query.collect()) == [*range(0, 20, 2), 2 * 94, 2 * 95]
+
+
+def test_what_python_cannot_answer_for_certain_stays_with_spark(frame):
+    query = frame.where("id > 90 AND upper(s) = '95' AND length(s) = 2").select("id")
+    plan = plan_of(query)
+    assert "id > 90" in plan.split("filters:")[1]
+    assert "Filter" in plan and "upper" in plan.split("filters:")[0]
+    assert [row.id for row in query.collect()] == [95]
+
+
+def test_fragments_without_a_new_row_are_skipped(frame):
+    query = frame.where("_row_created_at_version = 2").select("id")
+    assert re.search(r"fragments: [23] kept, [34] skipped", plan_of(query))
+    assert query.count() == 40
+    changed = frame.where("_row_last_updated_at_version > 2")
+    assert sorted(row.id for row in changed.select("id").collect()) == list(range(80, 90))
+    assert re.search(r"fragments: 1 kept, \d skipped", plan_of(changed))
+
+
+def test_lineage_columns_are_hidden_but_there(companion, frame, numbers):
+    assert frame.columns == ["id", "m", "s", "even", "st"]
+    row = frame.where("_rowid = 42").select("id", "_rowid", "_row_created_at_version").first()
+    assert tuple(row) == (42, 42, 1)
+    joined = frame.select("_rowid", "id").join(
+        frame.where("id = 7").select(F.col("_rowid").alias("other")), F.expr("_rowid = other")
+    )
+    assert [row.id for row in joined.collect()] == [7]
+    assert (
+        companion.read.format("lance").option("metadataColumns", "_rowid").load(numbers).columns[-1]
+        == "_rowid"
+    )
+
+
+def test_counts_and_bounds_come_from_metadata(companion, frame):
+    query = frame.selectExpr("count(*)", "min(_rowid)", "max(_row_last_updated_at_version)")
+    assert "LocalTableScan" in plan_of(query) and "BatchScan" not in plan_of(query)
+    assert tuple(query.first()) == (100, 0, 3)
+    assert frame.count() == 100
+    assert frame.where("even").count() == 50
+    assert "LocalTableScan" not in plan_of(frame.groupBy("even").count())
+
+
+def test_bounds_leave_out_deleted_rows(companion, path):
+    companion.range(0, 30, 1, 1).write.format("lance").save(path)
+    lance.dataset(path).delete("id < 5 OR id = 29")
+    frame = companion.read.format("lance").load(path)
+    assert tuple(frame.selectExpr("count(*)", "min(_rowid)", "max(_rowid)").first()) == (24, 5, 28)
+    lance.dataset(path).delete("true")
+    empty = companion.read.format("lance").load(path)
+    assert tuple(empty.selectExpr("count(*)", "min(_rowid)").first()) == (0, None)
+
+
+def test_a_limit_reads_only_what_is_enough(frame):
+    query = frame.limit(3)
+    assert "limit: 3" in plan_of(query)
+    assert query.count() == 3
+    assert len(frame.where("id >= 50").limit(30).collect()) == 30
+    assert len(frame.orderBy("id").limit(5).collect()) == 5
+    assert frame.limit(1000).count() == 100
+
+
+def test_scans_of_one_frame_or_view_see_their_own_rows(companion, frame, numbers):
+    assert frame.where("id < 3").count() == 3
+    assert frame.count() == 100
+    both = frame.where("id < 3").union(frame.where("id >= 97")).select("id")
+    assert sorted(row.id for row in both.collect()) == [0, 1, 2, 97, 98, 99]
+    assert (
+        frame.where("id < 3").crossJoin(frame.where("id < 5").select(F.col("m").alias("n"))).count()
+        == 15
+    )
+    frame.createOrReplaceTempView("numbers")
+    companion.sql(f"CREATE OR REPLACE TEMPORARY VIEW direct USING lance OPTIONS (path '{numbers}')")
+    for view in ("numbers", "direct"):
+        assert companion.sql(f"SELECT count(*) FROM {view} WHERE id < 3").first()[0] == 3
+        assert companion.sql(f"SELECT count(*) FROM {view}").first()[0] == 100
+        exists = (
+            f"SELECT count(*) FROM {view} a WHERE EXISTS "
+            f"(SELECT 1 FROM {view} b WHERE b.id = a.id AND b.m = 0)"
+        )
+        assert companion.sql(exists).first()[0] == 15
+    cached = frame.select("id", "m").cache()
+    try:
+        assert cached.count() == 100
+        assert frame.select("id", "m").where("id < 5").count() == 5
+    finally:
+        cached.unpersist()
+
+
+def test_no_column_at_all_keeps_the_number_of_rows(frame):
+    assert frame.where("m = 3").selectExpr("1 AS one").count() == 14
+    assert frame.where("m = 3").agg(F.count(F.lit(1))).first()[0] == 14
+    assert len(frame.where("id < 4").select(F.lit(7)).collect()) == 4
+
+
+def test_a_small_side_is_broadcast(companion, frame, path):
+    companion.range(1000).withColumn("x", F.rand()).write.format("lance").save(path)
+    big = companion.read.format("lance").load(path)
+    threshold = companion.conf.get("spark.sql.autoBroadcastJoinThreshold")
+    companion.conf.set("spark.sql.autoBroadcastJoinThreshold", "2000")
+    try:
+        small = frame.select("id", "m").where("_rowid IN (1, 2, 3)")
+        assert "BroadcastHashJoin" in plan_of(big.join(small, "id"))
+        assert "BroadcastHashJoin" not in plan_of(big.join(frame.select("id", "m", "s"), "id"))
+    finally:
+        companion.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
+
+
+def test_a_frame_keeps_its_version(companion, path):
+    companion.range(3).write.format("lance").save(path)
+    frame = companion.read.format("lance").load(path)
+    companion.range(4).write.format("lance").mode("append").save(path)
+    assert frame.count() == 3
+    assert sorted(row.id for row in frame.collect()) == [0, 1, 2]
+    assert companion.read.format("lance").load(path).count() == 7
+    assert companion.read.format("lance").option("version", 1).load(path).count() == 3
+
+
+def test_options_and_user_schemas_still_count(companion, numbers):
+    reader = companion.read.format("lance")
+    rows = reader.schema("id bigint, _rowid bigint").load(numbers).where("id = 3").collect()
+    assert [tuple(row) for row in rows] == [(3, 3)]
+    filtered = companion.read.format("lance").option("filter", "id < 10").load(numbers)
+    assert filtered.count() == 10
+    assert filtered.where("m = 3").select("id").collect() == [(3,)]
+    narrow = companion.read.format("lance").option("columns", "id,_rowid").load(numbers)
+    assert narrow.columns == ["id", "_rowid"]
+    with pytest.raises(Exception, match="did you mean version"):
+        companion.read.format("lance").option("verison", 1).load(numbers)
+    with pytest.raises(Exception, match="LANCE_TABLE_NOT_FOUND"):
+        companion.read.format("lance").load(numbers + "-nothing")
+
+
+def test_tables_without_stable_ids_have_no_version_columns(companion, path):
+    companion.range(0, 5, 1, 1).write.format("lance").option("enable_stable_row_ids", "false").save(
+        path
+    )
+    frame = companion.read.format("lance").load(path)
+    assert frame.where("_rowid = 3").select("id").first()[0] == 3
+    with pytest.raises(Exception, match="_row_created_at_version"):
+        frame.select("_row_created_at_version")
+
+
+def test_hidden_columns_written_back_are_left_out(companion, frame, path):
+    frame.select("id", "_rowid").write.format("lance").save(path)
+    assert lance.dataset(path).schema.names == ["id"]
+
+
+def test_long_conditions_are_pushed_down(frame):
+    many = " OR ".join(f"id = {i} AND m = {i % 7}" for i in range(300))
+    assert frame.where(many).count() == 100
+    ids = ", ".join(map(str, range(50, 3000)))
+    query = frame.where(f"id IN ({ids})")
+    assert "Filter " not in plan_of(query)
+    assert query.count() == 50

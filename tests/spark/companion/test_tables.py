@@ -1,0 +1,182 @@
+"""Save modes, catalog tables, SQL that changes a table."""
+
+from __future__ import annotations
+
+import lance
+import pytest
+
+from .conftest import sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+@pytest.fixture
+def table(companion, request):
+    """A name in the session catalog, free again after the test."""
+    name = f"t_{abs(hash(request.node.name)) % 10**9}"
+    yield name
+    companion.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_every_save_mode_does_what_it_says(companion, path):
+    def save(rows, mode=None):
+        writer = companion.range(rows).write.format("lance")
+        (writer.mode(mode) if mode else writer).save(path)
+
+    save(3)
+    for mode in (None, "error", "errorifexists"):
+        with pytest.raises(Exception, match="LANCE_TABLE_ALREADY_EXISTS"):
+            save(4, mode)
+    save(4, "ignore")
+    assert lance.dataset(path).count_rows() == 3
+    save(5, "append")
+    assert lance.dataset(path).count_rows() == 8
+    save(2, "overwrite")
+    assert (lance.dataset(path).count_rows(), lance.dataset(path).version) == (2, 3)
+    companion.range(7).write.format("lance").mode("ignore").save(path + "2")
+    assert lance.dataset(path + "2").count_rows() == 7
+
+
+def test_partitions_are_refused(companion, path, table):
+    with pytest.raises(Exception, match="Lance tables have no partitions"):
+        companion.range(3).write.format("lance").partitionBy("id").save(path)
+    with pytest.raises(Exception, match="Lance tables have no partitions"):
+        companion.sql(f"CREATE TABLE {table} (a int, b int) USING lance PARTITIONED BY (b)")
+
+
+def test_write_options_reach_the_writer(companion, path):
+    frame = companion.range(10).selectExpr("id", "array(1f, 2f) AS v")
+    frame.coalesce(1).write.format("lance").option("max_row_per_file", "4").option(
+        "v.fixed_size_list", "2"
+    ).save(path)
+    assert len(lance.dataset(path).get_fragments()) == 3
+    assert "fixed_size_list" in str(lance.dataset(path).schema.field("v").type)
+
+
+def test_a_managed_table_lives_a_full_life(companion, table):
+    companion.sql(f"CREATE TABLE {table} (id bigint, s string) USING lance")
+    assert sql(companion, f"SELECT * FROM {table}") == []
+    companion.sql(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b')")
+    companion.sql(f"INSERT INTO {table} (s, id) VALUES ('c', 3)")
+    assert sql(companion, f"SELECT s, id FROM {table} WHERE id > 1") == [("b", 2), ("c", 3)]
+    companion.sql(f"INSERT OVERWRITE {table} SELECT id * 10, s FROM {table} WHERE id < 3")
+    assert sql(companion, f"SELECT * FROM {table}") == [(10, "a"), (20, "b")]
+    assert sql(companion, f"SELECT id FROM {table} WITH (version = 2)") == [(1,), (2,), (3,)]
+    companion.range(5).selectExpr("id", "'z' AS s").write.insertInto(table)
+    assert companion.table(table).count() == 7
+    companion.sql(f"TRUNCATE TABLE {table}")
+    assert companion.table(table).count() == 0
+
+
+def test_a_table_at_a_location_is_the_table_at_that_path(companion, path, table):
+    companion.range(5).write.format("lance").save(path)
+    companion.sql(f"CREATE TABLE {table} USING lance LOCATION '{path}'")
+    assert companion.table(table).count() == 5
+    companion.sql(f"INSERT INTO {table} SELECT id + 100 FROM {table}")
+    assert lance.dataset(path).count_rows() == 10
+    assert sql(companion, f"SELECT id, _rowid FROM {table} WHERE _rowid = 7") == [(102, 7)]
+    lance.dataset(path).delete("id < 100")
+    assert companion.table(table).count() == 5
+    companion.sql(f"DROP TABLE {table}")
+    assert lance.dataset(path).count_rows() == 5
+    with pytest.raises(Exception, match="SCHEMA_MISMATCH"):
+        companion.sql(f"CREATE TABLE {table} (id string) USING lance LOCATION '{path}'")
+
+
+def test_create_table_as_select_and_save_as_table(companion, path, table):
+    companion.sql(f"CREATE TABLE {table} USING lance AS SELECT id FROM range(4)")
+    assert companion.table(table).count() == 4
+    companion.range(2).write.format("lance").mode("append").saveAsTable(table)
+    assert companion.table(table).count() == 6
+    companion.range(3).write.format("lance").mode("overwrite").saveAsTable(table)
+    assert companion.table(table).count() == 3
+    companion.range(9).write.format("lance").save(path)
+    with pytest.raises(Exception, match="LANCE_TABLE_ALREADY_EXISTS"):
+        companion.sql(
+            f"CREATE TABLE other USING lance LOCATION '{path}' AS SELECT id FROM range(4)"
+        )
+    assert lance.dataset(path).count_rows() == 9
+
+
+def test_rows_are_deleted_by_condition(companion, path):
+    companion.range(0, 100, 1, 1).selectExpr(
+        "id", "id % 10 AS m", "cast(id AS string) s"
+    ).write.format("lance").option("max_row_per_file", "25").save(path)
+    companion.sql(f"CREATE OR REPLACE TEMPORARY VIEW doomed USING lance OPTIONS (path '{path}')")
+    companion.sql("DELETE FROM doomed WHERE m = 3 AND id > 10 OR s IN ('50', '51')")
+    expected = [i for i in range(100) if not ((i % 10 == 3 and i > 10) or i in (50, 51))]
+    assert sql(companion, f"SELECT id, _rowid FROM lance.`{path}`") == sorted(
+        ((i, i) for i in expected), key=repr
+    )
+    assert lance.dataset(path).version == 2
+    companion.sql("DELETE FROM doomed WHERE m = 3 AND id > 10")
+    assert lance.dataset(path).version == 2
+    companion.sql("DELETE FROM doomed WHERE id < 25")
+    assert len(lance.dataset(path).get_fragments()) == 3
+    companion.sql("DELETE FROM doomed")
+    assert lance.dataset(path).count_rows() == 0
+    assert companion.read.format("lance").option("version", 1).load(path).count() == 100
+
+
+def test_a_past_version_is_not_changed(companion, path):
+    companion.range(10).write.format("lance").save(path)
+    companion.range(10).write.format("lance").mode("append").save(path)
+    companion.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW past USING lance OPTIONS (path '{path}', version 1)"
+    )
+    with pytest.raises(Exception, match="past version"):
+        companion.sql("DELETE FROM past WHERE id = 3")
+    assert lance.dataset(path).count_rows() == 20
+
+
+def test_a_view_sees_what_was_written_through_it(companion, path):
+    companion.range(3).write.format("lance").save(path)
+    companion.sql(f"CREATE OR REPLACE TEMPORARY VIEW sink USING lance OPTIONS (path '{path}')")
+    companion.sql("INSERT INTO sink VALUES (7)")
+    assert sql(companion, "SELECT * FROM sink") == [(0,), (1,), (2,), (7,)]
+    companion.sql("INSERT OVERWRITE TABLE sink SELECT id + 1 FROM sink")
+    assert sql(companion, "SELECT * FROM sink") == [(1,), (2,), (3,), (8,)]
+
+
+def test_the_folder_catalog_makes_lists_renames_and_drops_tables(companion):
+    companion.sql("CREATE TABLE folder.a (id bigint, s string)")
+    companion.sql("INSERT INTO folder.a VALUES (1, 'x')")
+    companion.sql("CREATE TABLE folder.b AS SELECT id FROM range(3)")
+    names = {row.tableName for row in companion.sql("SHOW TABLES IN folder").collect()}
+    assert {"a", "b"} <= names
+    companion.sql("CREATE OR REPLACE TABLE folder.a AS SELECT id * 2 AS double FROM folder.b")
+    assert sql(companion, "SELECT * FROM folder.a") == [(0,), (2,), (4,)]
+    assert sql(companion, "SELECT s FROM folder.a VERSION AS OF 2") == [("x",)]
+    companion.sql("DELETE FROM folder.a WHERE double = 2")
+    companion.sql("TRUNCATE TABLE folder.b")
+    companion.range(2).writeTo("folder.b").append()
+    companion.sql("ALTER TABLE folder.a RENAME TO c")
+    assert companion.table("folder.c").count() == 2
+    with pytest.raises(Exception, match="ALREADY_EXISTS"):
+        companion.sql("CREATE TABLE folder.b (id int)")
+    companion.sql("DROP TABLE folder.b")
+    companion.sql("DROP TABLE folder.c")
+    assert not {"a", "b", "c"} & {
+        r.tableName for r in companion.sql("SHOW TABLES IN folder").collect()
+    }
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        companion.sql("SELECT * FROM folder.c")
+
+
+def test_any_path_is_a_table_and_has_its_past(companion, path):
+    companion.range(3).write.format("lance").save(path)
+    moment = (
+        lance.dataset(path)
+        .versions()[0]["timestamp"]
+        .astimezone(tz=__import__("datetime").timezone.utc)
+    )
+    companion.range(3).write.format("lance").mode("append").save(path)
+    lance.dataset(path).tags.create("first", 1)
+    name = f"lance.`{path}`"
+    assert companion.table(name).count() == 6
+    assert companion.sql(f"SELECT * FROM {name} VERSION AS OF 1").count() == 3
+    assert companion.sql(f"SELECT * FROM {name} VERSION AS OF 'first'").count() == 3
+    later = f"{moment:%Y-%m-%d %H:%M:%S.%f}"
+    assert companion.sql(f"SELECT * FROM {name} TIMESTAMP AS OF '{later}'").count() in (3, 6)
+    companion.sql(f"DELETE FROM {name} WHERE id = 1")
+    assert companion.table(name).count() == 4
