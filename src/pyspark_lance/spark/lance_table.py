@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
+from pyspark_lance.spark.delete_job import delete_once
+from pyspark_lance.spark.expressions import Expression
+from pyspark_lance.spark.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
+from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.spark.update_job import update_once
+from pyspark_lance.table.plan_again import plan_again_on_conflict
+from pyspark_lance.table.row_change import (
+    ChangePlan,
+    ChangeResult,
+    ChangeSettings,
+    plan_change,
+)
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ID
 
@@ -18,14 +31,20 @@ class LanceTable:
         spark: The session (classic or Connect).
         path: Root of the table.
         storage_options: As ``storage.*`` of the data source, without the prefix.
+        alias: What conditions call the table.
     """
 
     def __init__(
-        self, spark: SparkSession, path: str, storage_options: Mapping[str, str] | None = None
+        self,
+        spark: SparkSession,
+        path: str,
+        storage_options: Mapping[str, str] | None = None,
+        alias: str = DEFAULT_TARGET_ALIAS,
     ) -> None:
         self._spark = spark
         self._path = path
         self._storage = dict(storage_options or {})
+        self._alias = alias
 
     def __repr__(self) -> str:
         return f"LanceTable({self._path!r})"
@@ -91,3 +110,82 @@ class LanceTable:
         ids = sorted({int(row_id) for row_id in rowIds})
         condition = f"{ROW_ID} IN ({', '.join(map(str, ids))})" if ids else "false"
         return self.scan(columns, condition, metadata_columns=ROW_ID)
+
+    def alias(self, name: str) -> LanceTable:
+        """The same table under another name in conditions; without it, it is ``target``."""
+        return LanceTable(self._spark, self._path, self._storage, name)
+
+    def delete(self, condition: Expression | None = None, **options: str) -> ChangeResult:
+        """Deletes the rows for which ``condition`` is true, all rows without one.
+
+        Args:
+            condition: SQL text or Column.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``, as for a write.
+
+        Raises:
+            RetryableCommitError: Other commits were in the way too often.
+            CommitConflictError: Another commit makes the delete pointless.
+        """
+        return self._change(
+            lambda plan: delete_once(self._spark, plan, condition, self._alias), options
+        )
+
+    def update(
+        self,
+        condition: Expression | None = None,
+        set: Mapping[str, Expression] | None = None,  # noqa: A002
+        **options: str,
+    ) -> ChangeResult:
+        """Gives columns other values in the rows for which ``condition`` is true.
+
+        Args:
+            condition: SQL text or Column; without it all rows are updated.
+            set: Column, or member of a struct, to its value, a SQL text or Column.
+            options: As for ``delete``.
+
+        Raises:
+            RetryableCommitError: Other commits were in the way too often.
+            CommitConflictError: Another commit makes the update pointless.
+        """
+        assignments = dict(set or {})
+        return self._change(
+            lambda plan: update_once(self._spark, plan, condition, assignments, self._alias),
+            options,
+        )
+
+    def merge(self, source: DataFrame, condition: Expression, **options: str) -> LanceMergeBuilder:
+        """Merges the rows of ``source``; add clauses, then ``execute()``.
+
+        Args:
+            source: The rows, with an alias of their own, or called ``source``.
+            condition: When a source row and a target row match.
+            options: As for ``delete``.
+        """
+
+        def run(merge: Merge) -> ChangeResult:
+            return self._change(lambda plan: merge_once(self._spark, plan, merge), options)
+
+        return LanceMergeBuilder(Merge(source, condition, (), self._alias), run)
+
+    def _change(
+        self, attempt: Callable[[ChangePlan], ChangeResult], options: Mapping[str, str]
+    ) -> ChangeResult:
+        """Plans on the newest version and runs ``attempt``, again if others were in the way."""
+        settings = change_settings({**options, "path": self._path})
+        return plan_again_on_conflict(
+            lambda: attempt(plan_change(self._path, self._storage, settings)),
+            retries=settings.retries,
+            timeout_s=settings.timeout_s,
+        )
+
+
+def change_settings(options: Mapping[str, str]) -> ChangeSettings:
+    """The options of a write that a change of rows has, too."""
+    parsed = WriteOptions.parse({name: str(value) for name, value in options.items()})
+    return ChangeSettings(
+        max_rows_per_file=parsed.max_rows_per_file,
+        max_bytes_per_file=parsed.max_bytes_per_file,
+        properties=parsed.properties,
+        retries=parsed.commit_retries,
+        timeout_s=parsed.commit_timeout_s,
+    )

@@ -126,7 +126,7 @@ def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[s
 
 
 def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Field:
-    if _same_type(own, asked):
+    if same_type(own, asked):
         return field
     if isinstance(own, StructType) and isinstance(asked, StructType):
         own_types = {c.name.lower(): c.dataType for c in own.fields}
@@ -156,19 +156,18 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
     )
 
 
-def _same_type(one: DataType, other: DataType) -> bool:
+def same_type(one: DataType, other: DataType) -> bool:
     """Equal up to nullability and metadata."""
     if isinstance(one, StructType) and isinstance(other, StructType):
         return [f.name.lower() for f in one.fields] == [
             f.name.lower() for f in other.fields
         ] and all(
-            _same_type(a.dataType, b.dataType)
-            for a, b in zip(one.fields, other.fields, strict=True)
+            same_type(a.dataType, b.dataType) for a, b in zip(one.fields, other.fields, strict=True)
         )
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        return _same_type(one.elementType, other.elementType)
+        return same_type(one.elementType, other.elementType)
     if isinstance(one, MapType) and isinstance(other, MapType):
-        return _same_type(one.keyType, other.keyType) and _same_type(one.valueType, other.valueType)
+        return same_type(one.keyType, other.keyType) and same_type(one.valueType, other.valueType)
     return one == other
 
 

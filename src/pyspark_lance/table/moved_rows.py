@@ -204,8 +204,7 @@ class _RowSource:
 
     def __init__(self, plan: ChangePlan) -> None:
         self._plan = plan
-        self._snapshot = plan.snapshot()
-        self.stable = self._snapshot.uses_stable_row_ids
+        self.stable = plan.stable_row_ids
         self._fragments: dict[int, Fragment] = {}
         self._open: OrderedDict[int, FragmentReader] = OrderedDict()
 
@@ -236,17 +235,16 @@ class _RowSource:
     def _reader(self, fragment_id: int) -> FragmentReader:
         reader = self._open.get(fragment_id)
         if reader is None:
+            snapshot = self._plan.snapshot()
             if not self._fragments:
-                self._fragments = {one.id: one for one in counted_fragments(self._snapshot)}
+                self._fragments = {one.id: one for one in counted_fragments(snapshot)}
             fragment = self._fragments.get(fragment_id)
             if fragment is None:
                 raise CommitConflictError(
                     f"fragment {fragment_id} is not in version {self._plan.read_version}",
                     self._plan.uri,
                 )
-            reader = FragmentReader(
-                self._snapshot.files, fragment, stable_row_ids=self._snapshot.uses_stable_row_ids
-            )
+            reader = FragmentReader(snapshot.files, fragment, stable_row_ids=self.stable)
             self._open[fragment_id] = reader
             if len(self._open) > _OPEN_FRAGMENTS:
                 self._open.popitem(last=False)

@@ -63,6 +63,7 @@ class ChangePlan:
         read_version: The version whose rows are changed.
         schema: The table's schema.
         file_version: Version of the data files.
+        stable_row_ids: Whether rows keep their id when they move.
         settings: As given.
         transaction_uuid: Names the commit, also when its answer is lost.
     """
@@ -72,6 +73,7 @@ class ChangePlan:
     read_version: int
     schema: LanceSchema
     file_version: str
+    stable_row_ids: bool
     settings: ChangeSettings
     transaction_uuid: str
 
@@ -133,6 +135,7 @@ def plan_change(
         read_version=snapshot.version,
         schema=snapshot.schema,
         file_version=snapshot.manifest.data_storage_version or "2.0",
+        stable_row_ids=snapshot.uses_stable_row_ids,
         settings=settings or ChangeSettings(),
         transaction_uuid=str(uuid.uuid4()),
     )

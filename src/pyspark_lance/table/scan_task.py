@@ -24,7 +24,7 @@ from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.predicate import Predicate, columns_of, evaluate
 from pyspark_lance.table.predicate_tree import And, can_raise
 from pyspark_lance.table.snapshot import load_deletion_vector
-from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.table.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.table.table_files import TableFiles
 
 # Below this share of wanted rows, single rows are fetched instead of whole windows.
@@ -187,7 +187,8 @@ class _SliceScan:
         """Lineage columns that the lineage part of the condition reads."""
         assert self._by_lineage is not None
         named = columns_of(self._by_lineage)
-        return tuple(name for name in SYSTEM_COLUMNS if name in named)
+        # A constant names none, but a batch without columns does not know how many rows it has.
+        return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
 
     def _live_rows(self, start: int, end: int) -> NDArray[np.bool_] | None:
         vector = load_deletion_vector(self._task.files, self._slice.fragment)
@@ -290,7 +291,8 @@ class _SliceScan:
         for field in self._task.fields:
             every.setdefault(field.name, field)
         fields = tuple(field for name, field in every.items() if name in self._filter_names)
-        return fields, tuple(name for name in SYSTEM_COLUMNS if name in self._filter_names)
+        names = tuple(name for name in SYSTEM_COLUMNS if name in self._filter_names)
+        return fields, names if fields or names else (ROW_ADDRESS,)
 
     def _nothing_else_needed(self) -> bool:
         fields, names = self._filter_columns()

@@ -1,0 +1,38 @@
+"""Deletes rows for which Spark finds a condition true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from pyspark_lance.spark.change_job import pinned_scan, run_change_job
+from pyspark_lance.spark.expressions import (
+    Expression,
+    as_column,
+    named_columns,
+    pushable_filter,
+    readable_columns,
+)
+from pyspark_lance.table.commit_changes import commit_changes, delete_everything
+from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause
+from pyspark_lance.table.row_change import ChangePlan, ChangeResult, RowAction
+from pyspark_lance.table.system_columns import ROW_ADDRESS
+
+
+def delete_once(
+    spark: SparkSession, plan: ChangePlan, condition: Expression | None, alias: str
+) -> ChangeResult:
+    """One attempt; None deletes all rows."""
+    if condition is None:
+        return commit_changes(delete_everything(plan, "true"))
+    named = named_columns([condition], readable_columns(plan.schema))
+    columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
+    rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
+    changes = rows.where(as_column(condition)).select(
+        sf.lit(0).alias(CLAUSE), sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS)
+    )
+    done = run_change_job(plan, (Clause(RowAction.DELETE),), changes)
+    text = condition if isinstance(condition, str) else str(condition)
+    return commit_changes(replace(done, only_deletes=True, description=text))

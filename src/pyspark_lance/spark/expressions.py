@@ -1,0 +1,157 @@
+"""SQL texts and Columns that users write: which columns they name, and how a value is stored.
+
+Spark's Python sources cannot be told which columns a query needs, so we look which names occur in
+the texts.  Finding too many is harmless; whatever might hide a name counts as naming all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.spark.spark_types import same_type, spark_field
+from pyspark_lance.table.predicate import columns_of
+from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.table.predicate_tree import can_raise
+from pyspark_lance.table.predicate_types import spark_type_of
+from pyspark_lance.table.scan import predicate_schema
+from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
+
+Expression = str | Column
+"""A SQL text or a Column."""
+
+# A star as an argument or behind a dot, not as a multiplication; subqueries written as DataFrames
+# do not show the columns of the outer query.
+_STAR = re.compile(r"[(,.]\s*\*")
+_HIDING = re.compile(r"subquery|exists|lateral|outer", re.IGNORECASE)
+
+
+def as_column(expression: Expression) -> Column:
+    """The Column of a SQL text, or the Column itself."""
+    return sf.expr(expression) if isinstance(expression, str) else expression
+
+
+def quoted(*parts: str) -> str:
+    """A column name as SQL reads it."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def named_columns(expressions: Iterable[Expression], names: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``names`` that occur in the expressions, in their order; perhaps some more."""
+    texts = []
+    for expression in expressions:
+        text = expression if isinstance(expression, str) else str(expression)
+        if _STAR.search(text) or (not isinstance(expression, str) and _HIDING.search(text)):
+            return tuple(names)
+        texts.append(text.lower())
+    together = "\n".join(texts)
+    words = set(re.findall(r"\w+", together))
+    return tuple(
+        name
+        for name in names
+        if (name.lower() in words if re.fullmatch(r"\w+", name) else name.lower() in together)
+    )
+
+
+def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | None:
+    """The condition, if our own scan surely understands it as Spark does.
+
+    Spark evaluates it again on what is left, so it only saves reading.  Texts whose meaning
+    depends on the session (time zones, ANSI casts, quotes) are left to Spark.
+    """
+    if not isinstance(condition, str) or '"' in condition or "\\" in condition:
+        return None
+    every = predicate_schema(schema)
+    try:
+        predicate = parse_predicate(condition, every)
+        if can_raise(predicate):
+            return None
+        for name in columns_of(predicate):
+            seen = spark_type_of(every.field(name).type)
+            if pa.types.is_temporal(seen) or pa.types.is_nested(seen):
+                return None
+    except (LanceError, KeyError):
+        return None
+    return condition
+
+
+def stored_values(
+    frame: DataFrame, values: Mapping[str, Column], schema: LanceSchema
+) -> dict[str, Column]:
+    """The values in the types of their columns.
+
+    Args:
+        frame: What the values are computed from.
+        values: By column.
+        schema: The table's schema.
+
+    Raises:
+        InvalidInputError: A value of a kind that its column cannot hold.
+    """
+    if not values:
+        return {}
+    numbered = [value.alias(f"v{i}") for i, value in enumerate(values.values())]
+    found = [column.dataType for column in frame.select(*numbered).schema.fields]
+    wanted = {
+        field.name: spark_field(field).dataType for field in schema.fields if field.name in values
+    }
+    return {
+        name: _stored(value, kind, wanted[name], name)
+        for (name, value), kind in zip(values.items(), found, strict=True)
+    }
+
+
+def _stored(value: Column, kind: DataType, wanted: DataType, name: str) -> Column:
+    if same_type(kind, wanted):
+        return value
+    if isinstance(wanted, StructType | ArrayType | MapType):
+        _check_members(kind, wanted, name)
+        return value.cast(wanted)
+    if kind.typeName() == "void":
+        return value.cast(wanted)
+    # As an INSERT does it: a value that does not fit is an error, whatever the session says.
+    stored = value.try_cast(wanted)
+    message = sf.concat(
+        sf.lit(f"[LANCE_SCHEMA_MISMATCH] a value of column {name!r} does not fit "
+              f"{wanted.simpleString()}: "),
+        value.cast("string"),
+    )  # fmt: skip
+    return sf.when(value.isNotNull() & stored.isNull(), sf.raise_error(message)).otherwise(stored)
+
+
+def _check_members(kind: DataType, wanted: DataType, name: str) -> None:
+    """Spark casts structs by position; the names must agree, or values would change places."""
+    if isinstance(wanted, StructType):
+        if not isinstance(kind, StructType) or [f.name.lower() for f in kind.fields] != [
+            f.name.lower() for f in wanted.fields
+        ]:
+            raise InvalidInputError(
+                f"the value of column {name!r} is {kind.simpleString()}, which does not fit "
+                f"{wanted.simpleString()}",
+                hint="give the struct the same members in the same order, with named_struct",
+            )
+        for mine, other in zip(kind.fields, wanted.fields, strict=True):
+            _check_members(mine.dataType, other.dataType, f"{name}.{mine.name}")
+    elif isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
+        _check_members(kind.elementType, wanted.elementType, f"{name}.element")
+    elif isinstance(wanted, MapType) and isinstance(kind, MapType):
+        _check_members(kind.valueType, wanted.valueType, f"{name}.value")
+
+
+def readable_columns(schema: LanceSchema) -> tuple[str, ...]:
+    """The columns that Spark can see, lineage columns included."""
+    shown = []
+    for field in schema.fields:
+        try:
+            spark_field(field)
+        except LanceError:
+            continue
+        shown.append(field.name)
+    return (*shown, *SYSTEM_COLUMNS)

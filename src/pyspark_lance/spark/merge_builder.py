@@ -1,0 +1,110 @@
+"""The clauses of a merge, one call after the other, as in Delta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.expressions import Expression
+from pyspark_lance.spark.merge_job import ALL_COLUMNS, Merge, SparkClause
+from pyspark_lance.table.merge import Match, MergeClause, check_clauses
+from pyspark_lance.table.row_change import ChangeResult, RowAction
+
+
+class LanceMergeBuilder:
+    """A merge that is being put together; ``execute()`` runs it.
+
+    Clauses are tried in the order in which they are added; the first that applies to a row
+    decides.  Every method returns a new builder.
+
+    Args:
+        merge: What is known so far.
+        run: Runs the whole.
+    """
+
+    def __init__(self, merge: Merge, run: Callable[[Merge], ChangeResult]) -> None:
+        self._merge = merge
+        self._run = run
+
+    def whenMatchedUpdate(  # noqa: N802
+        self,
+        condition: Expression | None = None,
+        set: Mapping[str, Expression] | None = None,  # noqa: A002
+    ) -> LanceMergeBuilder:
+        """Gives columns of a matched target row other values.
+
+        Args:
+            condition: Besides the match; over both sides.
+            set: Column to value; the other columns keep theirs.
+        """
+        return self._with(Match.MATCHED, RowAction.UPDATE, condition, _required(set, "set"))
+
+    def whenMatchedUpdateAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
+        """Gives a matched target row the values of the source; columns it lacks keep theirs."""
+        return self._with(Match.MATCHED, RowAction.UPDATE, condition, ALL_COLUMNS)
+
+    def whenMatchedDelete(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
+        """Deletes a matched target row."""
+        return self._with(Match.MATCHED, RowAction.DELETE, condition, {})
+
+    def whenNotMatchedInsert(  # noqa: N802
+        self,
+        condition: Expression | None = None,
+        values: Mapping[str, Expression] | None = None,
+    ) -> LanceMergeBuilder:
+        """Inserts a row for a source row without a match.
+
+        Args:
+            condition: Over the source.
+            values: Column to value; the other columns are null.
+        """
+        values = _required(values, "values")
+        return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, values)
+
+    def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
+        """Inserts a source row without a match; columns it lacks are null."""
+        return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, ALL_COLUMNS)
+
+    def whenNotMatchedBySourceUpdate(  # noqa: N802
+        self,
+        condition: Expression | None = None,
+        set: Mapping[str, Expression] | None = None,  # noqa: A002
+    ) -> LanceMergeBuilder:
+        """Gives columns of a target row without a match other values; over the target."""
+        values = _required(set, "set")
+        return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.UPDATE, condition, values)
+
+    def whenNotMatchedBySourceDelete(  # noqa: N802
+        self, condition: Expression | None = None
+    ) -> LanceMergeBuilder:
+        """Deletes a target row without a match."""
+        return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.DELETE, condition, {})
+
+    def execute(self) -> ChangeResult:
+        """Runs the merge: one version, or none if nothing changes.
+
+        Raises:
+            InvalidInputError: Two source rows match one target row; clauses that make no sense.
+            RetryableCommitError: Other commits were in the way too often.
+            CommitConflictError: Another commit makes the merge pointless.
+        """
+        check_clauses(self._merge.clauses)
+        return self._run(self._merge)
+
+    def _with(
+        self,
+        match: Match,
+        action: RowAction,
+        condition: Expression | None,
+        values: Mapping[str, Expression],
+    ) -> LanceMergeBuilder:
+        clause: SparkClause = MergeClause(match, action, condition, values)
+        merge = replace(self._merge, clauses=(*self._merge.clauses, clause))
+        return LanceMergeBuilder(merge, self._run)
+
+
+def _required(values: Mapping[str, Expression] | None, name: str) -> Mapping[str, Expression]:
+    if not values:
+        raise InvalidInputError(f"{name} needs at least one column")
+    return dict(values)

@@ -1,0 +1,224 @@
+"""Merges a DataFrame into a table: Spark joins and evaluates, ``table/merge.py`` has the rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.spark.change_job import pinned_scan, run_change_job
+from pyspark_lance.spark.expressions import (
+    Expression,
+    as_column,
+    named_columns,
+    quoted,
+    readable_columns,
+    stored_values,
+)
+from pyspark_lance.spark.update_job import assigned_columns, struct_columns
+from pyspark_lance.table.commit_changes import commit_changes
+from pyspark_lance.table.merge import (
+    Match,
+    MergeClause,
+    ambiguous_match,
+    counts_every_match,
+    one_match_each,
+    promises_unique_keys,
+)
+from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.row_change import ChangePlan, ChangeResult, RowAction
+from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID
+
+SparkClause = MergeClause[Expression, Expression]
+
+# In place of assignments: every column of the table that the source has.
+ALL_COLUMNS: Mapping[str, Expression] = {"*": "*"}
+
+DEFAULT_TARGET_ALIAS = "target"
+_DEFAULT_SOURCE_ALIAS = "source"
+_IN_SOURCE = "__lance_in_source"
+_SOURCE_COLUMN = "__lance_source_"
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What was asked for.
+
+    Attributes:
+        source: The rows to merge, under the alias that the texts use.
+        condition: When a source row and a target row match.
+        clauses: In order.
+        alias: Of the target.
+    """
+
+    source: DataFrame
+    condition: Expression
+    clauses: tuple[SparkClause, ...]
+    alias: str
+
+
+def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeResult:
+    """One attempt.
+
+    Raises:
+        InvalidInputError: Two source rows match one target row; an unknown column.
+    """
+    source = _with_marks(_aliased_source(merge), plan.schema)
+    clauses = tuple(_spelled_out(clause, source, plan.schema) for clause in merge.clauses)
+    names = readable_columns(plan.schema)
+    texts: list[Expression] = [merge.condition]
+    for clause in clauses:
+        texts += [*clause.values.values(), *_conditions(clause)]
+        if clause.action is RowAction.UPDATE:
+            texts += map(quoted, struct_columns(clause.values, plan.schema))
+    target = _target(spark, plan, named_columns(texts, names), merge.alias)
+    joined = source.join(target, as_column(merge.condition), _join_type(clauses))
+    described, changes = _changes(joined, clauses, plan.schema, merge.alias)
+    done = run_change_job(plan, described, changes, one_match_each=one_match_each(clauses))
+    keys = named_columns([merge.condition], names)
+    if done.repeated is not None:
+        raise ambiguous_match(plan, done, _shown_keys(merge.condition, keys))
+    return commit_changes(
+        replace(
+            done,
+            assigned=frozenset(field.name for field in plan.schema.fields),
+            unique_keys=promises_unique_keys(plan.schema, keys),
+        )
+    )
+
+
+def _shown_keys(condition: Expression, keys: Sequence[str]) -> list[str]:
+    """The keys without those that are only the name of a table: a name before a dot."""
+    text = str(condition)
+    return [
+        name
+        for name in keys
+        if re.search(rf"\b{re.escape(name)}\b`?(?!\s*\.)", text, re.IGNORECASE)
+    ]
+
+
+def _conditions(clause: SparkClause) -> list[Expression]:
+    return [] if clause.condition is None else [clause.condition]
+
+
+# The two sides ------------------------------------------------------------------------------
+
+
+def _aliased_source(merge: Merge) -> DataFrame:
+    """The source, as ``source`` if the texts call it so and it has no such alias."""
+    texts: list[Expression] = [merge.condition]
+    for clause in merge.clauses:
+        texts += [*clause.values.values(), *_conditions(clause)]
+    if not any(re.search(r"\bsource`?\s*\.", str(text), re.IGNORECASE) for text in texts):
+        return merge.source
+    try:
+        _ = merge.source.select(f"{_DEFAULT_SOURCE_ALIAS}.*").schema
+    except AnalysisException:
+        return merge.source.alias(_DEFAULT_SOURCE_ALIAS)
+    return merge.source
+
+
+def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
+    """The source with a mark, and its columns once more under names that nobody else uses."""
+    columns = {_IN_SOURCE: sf.lit(True)}
+    theirs = {name.lower(): name for name in source.columns}
+    for number, field in enumerate(schema.fields):
+        if field.name.lower() in theirs:
+            name = theirs[field.name.lower()]
+            columns[f"{_SOURCE_COLUMN}{number}"] = sf.col(quoted(name))
+    return source.withColumns(columns)
+
+
+def _target(spark: SparkSession, plan: ChangePlan, named: Sequence[str], alias: str) -> DataFrame:
+    columns = [*(n for n in named if n not in (ROW_ID, ROW_ADDRESS)), ROW_ID, ROW_ADDRESS]
+    rows = pinned_scan(spark, plan, columns)
+    return rows.select(
+        *(sf.col(quoted(name)) for name in named),
+        sf.col(ROW_ID).alias(CHANGED_ROW_ID),
+        sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS),
+    ).alias(alias)
+
+
+def _join_type(clauses: Sequence[SparkClause]) -> str:
+    """The source is on the left."""
+    matches = {clause.match for clause in clauses}
+    if Match.NOT_MATCHED in matches:
+        return "full_outer" if Match.NOT_MATCHED_BY_SOURCE in matches else "left_outer"
+    return "right_outer" if Match.NOT_MATCHED_BY_SOURCE in matches else "inner"
+
+
+def _spelled_out(clause: SparkClause, source: DataFrame, schema: LanceSchema) -> SparkClause:
+    """The clause with ``ALL_COLUMNS`` replaced by the columns that the source has."""
+    if clause.values is not ALL_COLUMNS:
+        return clause
+    present = set(source.columns)
+    values: dict[str, Expression] = {
+        field.name: sf.col(f"{_SOURCE_COLUMN}{number}")
+        for number, field in enumerate(schema.fields)
+        if f"{_SOURCE_COLUMN}{number}" in present
+    }
+    if not values:
+        raise InvalidInputError("the source has no column of the table")
+    return replace(clause, values=values)
+
+
+# What becomes of each row -------------------------------------------------------------------
+
+
+def _changes(
+    joined: DataFrame, clauses: Sequence[SparkClause], schema: LanceSchema, alias: str
+) -> tuple[tuple[Clause, ...], DataFrame]:
+    """The clauses as tasks know them, and one row for each row that changes."""
+    in_source, in_target = sf.col(_IN_SOURCE).isNotNull(), sf.col(CHANGED_ADDRESS).isNotNull()
+    matches = {
+        Match.MATCHED: in_source & in_target,
+        Match.NOT_MATCHED: ~in_target,
+        Match.NOT_MATCHED_BY_SOURCE: ~in_source,
+    }
+    steps = []
+    for number, clause in enumerate(clauses):
+        applies = matches[clause.match]
+        if clause.condition is not None:
+            applies = applies & as_column(clause.condition)
+        steps.append((applies, sf.lit(number)))
+    described = []
+    assigned = []
+    for clause in clauses:
+        columns = (
+            assigned_columns(clause.values, schema, alias)
+            if clause.action in (RowAction.UPDATE, RowAction.INSERT)
+            else {}
+        )
+        assigned.append(stored_values(joined, columns, schema))
+        described.append(Clause(clause.action, tuple(columns)))
+    if counts_every_match(clauses):
+        steps.append((matches[Match.MATCHED], sf.lit(len(clauses))))
+        described.append(Clause(RowAction.KEEP))
+    first, *others = steps
+    chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
+    rows = joined.withColumn(CLAUSE, chosen).where(sf.col(CLAUSE).isNotNull())
+    names = [field.name for field in schema.fields if any(field.name in v for v in assigned)]
+    return tuple(described), rows.select(
+        CLAUSE,
+        CHANGED_ROW_ID,
+        CHANGED_ADDRESS,
+        *(_value_of(name, assigned).alias(name) for name in names),
+    )
+
+
+def _value_of(name: str, assigned: Sequence[Mapping[str, Column]]) -> Column:
+    """The value of a column for the clause that was chosen; null where it sets none."""
+    steps = [
+        (sf.col(CLAUSE) == number, values[name])
+        for number, values in enumerate(assigned)
+        if name in values
+    ]
+    first, *others = steps
+    return reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))

@@ -1,0 +1,58 @@
+"""Short forms of our own delete, update and merge in this process, for tests."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_lance.table.merge import Match, MergeClause, merge_rows, update_all
+from pyspark_lance.table.row_change import RowAction
+from pyspark_lance.table.update import update_rows
+
+
+def set_to(path, condition, **arguments):
+    """Gives columns constant values where ``condition``: ``set_to(p, "id = 1", val="x")``."""
+    settings = arguments.pop("_arguments", {})
+    types = {}
+
+    def values(batch):
+        types.update({name: batch.schema.field(name).type for name in arguments})
+        return {
+            name: pa.array([value] * batch.num_rows, types[name])
+            for name, value in arguments.items()
+        }
+
+    return update_rows(path, condition, list(arguments), values, **settings)
+
+
+def add_to(path, condition, column, amount, **arguments):
+    """Adds a number to a column."""
+    return update_rows(
+        path,
+        condition,
+        [column],
+        lambda batch: {column: pc.add(batch[column], amount)},
+        **arguments,
+    )
+
+
+def matched_update(columns, condition=None):
+    return MergeClause(Match.MATCHED, RowAction.UPDATE, condition, update_all(columns))
+
+
+def matched_delete(condition=None):
+    return MergeClause(Match.MATCHED, RowAction.DELETE, condition)
+
+
+def insert(columns, condition=None):
+    return MergeClause(Match.NOT_MATCHED, RowAction.INSERT, condition, update_all(columns))
+
+
+def delete_by_source(condition=None):
+    return MergeClause(Match.NOT_MATCHED_BY_SOURCE, RowAction.DELETE, condition)
+
+
+def upsert(path, source, key="id", **arguments):
+    """Updates what is there and inserts what is not, with the columns that the source has."""
+    names = source.column_names
+    return merge_rows(path, source, [key], [matched_update(names), insert(names)], **arguments)

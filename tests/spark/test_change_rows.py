@@ -1,0 +1,178 @@
+"""Delete, update and merge through Spark: each clause once, and what only Spark can evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as sf
+from table_access import assert_same_rows, read_ours, read_theirs, write_table
+
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.table.row_change import ChangeResult
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "t")
+
+
+def make(path, rows=6, **more):
+    """ids 0.., v = 10 * id, s = letters; three rows in each file."""
+    columns = {
+        "id": pa.array(range(rows), pa.int64()),
+        "v": pa.array([10 * i for i in range(rows)], pa.int32()),
+        "s": pa.array([chr(97 + i % 26) for i in range(rows)]),
+        **more,
+    }
+    write_table(path, pa.table(columns), max_rows_per_file=3)
+
+
+def contents(path):
+    """Rows without lineage, checked to be the same for us and for pylance."""
+    ours, theirs = read_ours(path), read_theirs(path)
+    assert_same_rows(ours, theirs)
+    lance.dataset(path).validate()
+    names = [name for name in ours.column_names if not name.startswith("_row")]
+    return sorted(tuple(row.values()) for row in ours.select(names).to_pylist())
+
+
+def lineage(path, key):
+    """(row id, created, updated) of the row with this id."""
+    rows = [row for row in read_ours(path).to_pylist() if row["id"] == key]
+    assert len(rows) == 1
+    names = ("_rowid", "_row_created_at_version", "_row_last_updated_at_version")
+    return tuple(rows[0][name] for name in names)
+
+
+def test_delete_by_condition_by_row_id_and_by_subquery(spark, path):
+    make(path)
+    table = LanceTable.forPath(spark, path)
+    assert table.delete("id = 1 OR v > 45") == ChangeResult(2, num_deleted_rows=2)
+    assert table.delete("_rowid IN (0, 99)") == ChangeResult(3, num_deleted_rows=1)
+    assert table.delete("id = 1") == ChangeResult()
+    assert table.delete("CAST(NULL AS boolean)") == ChangeResult()
+    spark.createDataFrame([(2,), (None,)], "k bigint").createOrReplaceTempView("gone_keys")
+    result = table.alias("t").delete("EXISTS (SELECT 1 FROM gone_keys WHERE k = t.id)")
+    assert result == ChangeResult(4, num_deleted_rows=1)
+    assert [row[0] for row in contents(path)] == [3, 4]
+    assert table.delete() == ChangeResult(5, num_deleted_rows=2)
+    assert contents(path) == []
+
+
+def test_update_with_expressions_functions_and_members_of_structs(spark, path):
+    point = pa.array([{"x": i, "y": -i} for i in range(6)])
+    make(path, p=point)
+    table = LanceTable.forPath(spark, path)
+    twice = sf.udf(lambda v: 2 * v, "int")
+    result = table.update(sf.col("id") % 2 == 0, {"v": twice("v"), "p.x": "id + 100"})
+    assert result == ChangeResult(2, num_updated_rows=3)
+    assert table.update(set={"s": sf.upper("s")}) == ChangeResult(3, num_updated_rows=6)
+    assert table.update("target.id = 1", {"target.v": "target.v + 1"}).num_updated_rows == 1
+    assert contents(path)[:3] == [
+        (0, 0, "A", {"x": 100, "y": 0}),
+        (1, 11, "B", {"x": 1, "y": -1}),
+        (2, 40, "C", {"x": 102, "y": -2}),
+    ]
+    assert lineage(path, 1) == (1, 1, 4)
+    assert lineage(path, 2) == (2, 1, 3)
+
+
+def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(spark, path):
+    make(path)
+    table = LanceTable.forPath(spark, path)
+    before = contents(path)
+    with pytest.raises(Exception, match="does not fit int: 30000000000"):
+        table.update("id = 3", {"v": "id * 10000000000"})
+    with pytest.raises(InvalidInputError, match="no column 'nothing'"):
+        table.update("id = 3", {"nothing": "1"})
+    assert contents(path) == before
+    assert lance.dataset(path).version == 1
+
+
+def test_upsert_with_all_columns_keeps_ids_and_takes_new_ones(spark, path):
+    make(path)
+    table = LanceTable.forPath(spark, path)
+    source = spark.createDataFrame(
+        [(4, 444, "M"), (9, 999, "N"), (None, 1, "?")], "id long, v int, s string"
+    )
+    result = (
+        table.alias("t")
+        .merge(source.alias("s"), "t.id = s.id")
+        .whenMatchedUpdateAll()
+        .whenNotMatchedInsertAll("s.id IS NOT NULL")
+        .execute()
+    )
+    assert result == ChangeResult(2, num_inserted_rows=1, num_updated_rows=1)
+    assert contents(path)[4:] == [(4, 444, "M"), (5, 50, "f"), (9, 999, "N")]
+    assert lineage(path, 4) == (4, 1, 2)
+    assert lineage(path, 9) == (6, 2, 2)
+
+
+def test_every_clause_in_order_with_a_source_of_some_columns(spark, path):
+    make(path, rows=8)
+    table = LanceTable.forPath(spark, path)
+    source = spark.createDataFrame(
+        [(0, 1), (1, 2), (2, 3), (3, None), (20, 4), (21, 5), (22, 6)], "id long, n int"
+    )
+    result = (
+        table.merge(source, "target.id = source.id")
+        .whenMatchedDelete("source.n = 1")
+        .whenMatchedUpdate("source.n < 3", set={"v": "target.v + source.n"})
+        .whenMatchedUpdate("source.n = 3", {"s": sf.concat("target.s", sf.lit("!"))})
+        .whenNotMatchedInsert("source.n = 4", values={"id": "source.id", "s": "'new'"})
+        .whenNotMatchedInsert("source.n > 5", {"id": "source.id", "v": "n"})
+        .whenNotMatchedBySourceUpdate("target.id = 4", {"v": "-1"})
+        .whenNotMatchedBySourceDelete("target.id > 6")
+        .execute()
+    )
+    assert result == ChangeResult(2, num_inserted_rows=2, num_updated_rows=3, num_deleted_rows=2)
+    assert contents(path)[:6] == [
+        (1, 12, "b"), (2, 20, "c!"), (3, 30, "d"), (4, -1, "e"), (5, 50, "f"), (6, 60, "g"),
+    ]  # fmt: skip
+    assert contents(path)[6:] == [(20, None, "new"), (22, 6, None)]
+    again = table.merge(source, "target.id = source.id").whenMatchedDelete("n = 100").execute()
+    assert again == ChangeResult()
+
+
+def test_two_source_rows_for_one_row_are_an_error_that_shows_the_key(spark, path):
+    make(path)
+    table = LanceTable.forPath(spark, path)
+    source = spark.createDataFrame([(3, 1), (3, 2), (8, 3), (8, 4)], "id long, v int").alias("s")
+    with pytest.raises(InvalidInputError, match="id = 3, _rowid = 3"):
+        table.alias("t").merge(source, "t.id = s.id").whenMatchedUpdateAll().execute()
+    files = list((Path(path) / "data").iterdir())
+    assert len(files) == 2  # nothing is left of the attempt
+    result = table.alias("t").merge(source, "t.id = s.id").whenMatchedDelete().execute()
+    assert result == ChangeResult(2, num_deleted_rows=1)
+    result = (
+        table.alias("t").merge(source, "t.id = s.id").whenNotMatchedInsertAll("s.id = 8").execute()
+    )
+    assert result.num_inserted_rows == 2
+
+
+def test_null_keys_match_only_null_safe(spark, path):
+    write_table(path, pa.table({"id": pa.array([None, 1], pa.int64()), "v": pa.array([1, 2])}))
+    table = LanceTable.forPath(spark, path).alias("t")
+    source = spark.createDataFrame([(None, 7)], "id long, v long").alias("s")
+    assert table.merge(source, "t.id = s.id").whenMatchedUpdateAll().execute() == ChangeResult()
+    safe = table.merge(source, sf.col("t.id").eqNullSafe(sf.col("s.id"))).whenMatchedUpdateAll()
+    assert safe.execute() == ChangeResult(2, num_updated_rows=1)
+    assert read_ours(path).sort_by("v").select(["id", "v"]).to_pylist() == [
+        {"id": 1, "v": 2},
+        {"id": None, "v": 7},
+    ]
+
+
+def test_merge_by_row_id_with_rows_that_were_read_before(spark, path):
+    make(path)
+    table = LanceTable.forPath(spark, path)
+    read = table.scan(["_rowid", "v"], "id > 3").selectExpr("_rowid AS r", "v + 1 AS v")
+    result = table.merge(read, "target._rowid = source.r").whenMatchedUpdateAll().execute()
+    assert result == ChangeResult(2, num_updated_rows=2)
+    assert contents(path)[4:] == [(4, 41, "e"), (5, 51, "f")]
