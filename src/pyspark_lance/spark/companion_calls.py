@@ -17,6 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_lance.errors import (
     InvalidInputError,
+    LanceError,
     TableAlreadyExistsError,
     TableNotFoundError,
     VersionNotFoundError,
@@ -99,7 +100,10 @@ def _filterable(field: Field) -> bool:
     seen = spark_type_of(field.to_arrow().type)
     if not (is_comparable(seen) or pa.types.is_struct(seen)):
         return False
-    shown = arrow_schema_of(StructType([spark_field(field)])).field(0).type
+    try:
+        shown = arrow_schema_of(StructType([spark_field(field)])).field(0).type
+    except LanceError:
+        return False  # a column that Spark is not shown
     return bool(seen == shown) or (
         pa.types.is_struct(seen) and all(_filterable(child) for child in field.children)
     )

@@ -50,6 +50,10 @@ CONSTANTS = {
     "st.c.d": ["0.0d", "double('nan')"],
 }
 PATTERNS = ["'a%'", "'%b'", "'%a%'", "'a%b'", "'_b'", "'%'", "''", "'a\\\\_b'", "'é%'"]
+OTHERS = [
+    "b", "NOT b", "b = (i32 > 3)", "upper(s) = 'A'", "length(s) > 1", "size(l) = 1",
+    "coalesce(i32, 0) = 0", "m['k'] = 1", "get(l, 0) = 1",
+]  # fmt: skip
 FAMILIES = [
     ["i8", "i16", "i32", "i64", "st.a"], ["f32", "f64", "st.c.d"], ["d1", "d2"], ["s", "st.b"],
     ["day", "ts", "ntz"], ["b"], ["bin"],
@@ -114,8 +118,7 @@ def condition(chance, depth=0):
         text = chance.choice(["s", "st.b"])
         return f"{text} {chance.choice(['', 'NOT '])}LIKE {chance.choice(PATTERNS)}"
     if kind < 0.72:
-        return chance.choice(["b", "NOT b", "b = (i32 > 3)", "upper(s) = 'A'", "length(s) > 1",
-                              "size(l) = 1", "coalesce(i32, 0) = 0", "m['k'] = 1", "l[0] = 1"])  # fmt: skip
+        return chance.choice(OTHERS)
     if kind < 0.82:
         family = chance.choice([one for one in FAMILIES if len(one) > 1])
         return f"{chance.choice(family)} {operator} {chance.choice(family)}"
@@ -181,8 +184,10 @@ QUERIES = (
     "SELECT count(*) FROM {t} WHERE b",
     "SELECT i32, count(*) FROM {t} WHERE day < date'2024-03-01' GROUP BY i32",
     "SELECT a.id, b.id FROM {t} a JOIN {t} b ON a.i64 = b.i64 AND a.id < b.id WHERE a.i8 = 3",
-    "SELECT a.id, b.s FROM {t} a "
-    "LEFT JOIN (SELECT s, id + 1 AS id FROM {t} WHERE i16 > 0) b USING (id)",
+    (
+        "SELECT a.id, b.s FROM {t} a "
+        "LEFT JOIN (SELECT s, id + 1 AS id FROM {t} WHERE i16 > 0) b USING (id)"
+    ),
     "SELECT id FROM {t} WHERE i32 = 5 UNION ALL SELECT id FROM {t} WHERE i32 = 4",
     "SELECT id FROM {t} WHERE i32 IN (SELECT i32 FROM {t} WHERE s = 'ab')",
     "SELECT id FROM {t} x WHERE NOT EXISTS (SELECT 1 FROM {t} y WHERE y.id = x.id + 1 AND y.b)",

@@ -1,0 +1,184 @@
+"""The JVM companion against plain Python and Parquet: python benchmarks/companion.py [rows].
+
+Three million rows of 51 columns and 200,000 vectors (or as many rows as the argument says, and a
+fifteenth as many vectors). The last row of the table is the time that planning takes on top.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from timing import best, print_table
+
+import pyspark_lance
+from pyspark_lance.spark.data_source import LanceDataSource
+
+FILES = 8
+TARGETS = {
+    "one column": "<= 1.2",
+    "count": "<= 1",
+    "rows changed since version 1": "<= 0.05 of all",
+}
+
+
+class PlainLance(LanceDataSource):
+    """The Python source under a name that no Java class answers to."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "plain_lance"
+
+
+def session() -> SparkSession:
+    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "4g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.jars", pyspark_lance.companion_jar())
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(PlainLance)
+    return spark
+
+
+def wide(spark: SparkSession, rows: int) -> DataFrame:
+    numbers = [sf.rand(i).alias(f"c{i}") for i in range(45)]
+    words = [(sf.col("id") % (10 * i + 7)).cast("string").alias(f"s{i}") for i in range(5)]
+    return spark.range(0, rows, 1, FILES).select("id", *numbers, *words)
+
+
+def vectors(spark: SparkSession, rows: int) -> DataFrame:
+    vector = sf.transform(
+        sf.sequence(sf.lit(1), sf.lit(768)), lambda i: (sf.col("id") * i % 97).cast("float")
+    )
+    return spark.range(0, rows, 1, FILES).select(
+        "id", vector.alias("v"), (sf.col("id") % 5).cast("string").alias("kind")
+    )
+
+
+def save(frame: DataFrame, folder: str, last: str, **options: str) -> None:
+    """All rows as Parquet and Lance; the last ones are a second version of the Lance table."""
+    frame.write.parquet(f"{folder}.parquet")
+    writer = lambda: frame.sparkSession.read.parquet(f"{folder}.parquet")  # noqa: E731
+    for mode, condition in (("error", f"NOT ({last})"), ("append", last)):
+        writer().where(condition).write.format("lance").mode(mode).options(**options).save(
+            f"{folder}.lance"
+        )
+
+
+def noop(frame: DataFrame) -> Callable[[], None]:
+    return lambda: frame.write.format("noop").mode("overwrite").save()
+
+
+def readers(spark: SparkSession, folder: str) -> dict[str, Callable[[], DataFrame]]:
+    return {
+        "companion": lambda: spark.read.format("lance").load(f"{folder}.lance"),
+        "plain": lambda: (
+            spark.read.format("plain_lance")
+            .option("metadataColumns", "all")
+            .load(f"{folder}.lance")
+        ),
+        "parquet": lambda: spark.read.parquet(f"{folder}.parquet"),
+    }
+
+
+def queries(rows: int, column: str) -> dict[str, Callable[[DataFrame], Callable[[], object]]]:
+    def small_join(frame: DataFrame) -> Callable[[], object]:
+        other = frame.sparkSession.range(0, rows, max(1, rows // 100)).withColumnRenamed("id", "k")
+        return lambda: frame.join(other, frame["id"] == other["k"]).select(column).collect()
+
+    return {
+        "one column": lambda frame: noop(frame.select(column)),
+        "count": lambda frame: frame.count,
+        "point lookup": lambda frame: frame.where(f"id = {rows // 2}").select(column).collect,
+        "small join": small_join,
+        "all columns": noop,
+    }
+
+
+def measure(
+    spark: SparkSession, folder: str, what: str, rows: int, column: str
+) -> list[tuple[str, ...]]:
+    found = []
+    sources = {name: read() for name, read in readers(spark, folder).items()}
+    sources["plain"] = sources["plain"].drop(
+        *[c for c in sources["plain"].columns if c[:4] == "_row"]
+    )
+    for name, query in queries(rows, column).items():
+        seconds = {source: best(query(frame), 3) for source, frame in sources.items()}
+        found.append(line(f"{what}: {name}", seconds, TARGETS.get(name, "")))
+    changed = "_row_last_updated_at_version > 1"
+    with_lineage = {
+        name: read() for name, read in readers(spark, folder).items() if name != "parquet"
+    }
+    seconds = {
+        name: best(noop(frame.where(changed).select("id")), 3)
+        for name, frame in with_lineage.items()
+    }
+    full = best(noop(sources["companion"]), 3)
+    label = f"{what}: rows changed since version 1"
+    share = f"{seconds['companion'] / full:.3f} of all"
+    found.append((label, *line("", seconds, "")[1:3], "", share, "<= 0.05 of all"))
+    return found
+
+
+def line(label: str, seconds: dict[str, float], target: str) -> tuple[str, ...]:
+    parquet = seconds.get("parquet")
+    ratio = f"{seconds['companion'] / parquet:.2f}" if parquet else ""
+    cells = [
+        f"{seconds[name]:.2f}" if name in seconds else ""
+        for name in ("companion", "plain", "parquet")
+    ]
+    return (label, *cells, ratio, target)
+
+
+def planning(spark: SparkSession, folder: str) -> tuple[str, ...]:
+    """Load, analyse and plan a filtered query, without running it."""
+
+    def plan(read: Callable[[], DataFrame]) -> Callable[[], object]:
+        return lambda: read().where("id = 5").select("id")._jdf.queryExecution().executedPlan()
+
+    seconds = {name: best(plan(read), 5) for name, read in readers(spark, folder).items()}
+    return line("planning a query", seconds, "<= 0.05 s more")
+
+
+def main() -> None:
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
+    few = max(1000, rows // 15)
+    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
+    spark = session()
+    try:
+        save(wide(spark, rows), f"{folder}/wide", f"id >= {rows - 1000}")
+        save(
+            vectors(spark, few),
+            f"{folder}/vectors",
+            f"id >= {few - 100}",
+            **{"v.fixed_size_list": "768"},
+        )
+        table = measure(spark, f"{folder}/wide", f"{rows:,} x 51", rows, "c7")
+        table += measure(spark, f"{folder}/vectors", f"{few:,} vectors", few, "kind")
+        table.append(planning(spark, f"{folder}/wide"))
+        print_table(
+            "The JVM companion, local[2] (python benchmarks/companion.py)",
+            ("what", "companion s", "plain s", "parquet s", "companion / parquet", "target"),
+            table,
+        )
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
