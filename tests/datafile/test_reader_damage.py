@@ -6,7 +6,6 @@ import random
 import tracemalloc
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from column_cases import column_cases, with_nulls
 from damage import survive_every, truncations
@@ -202,15 +201,3 @@ def test_errors_name_file_column_and_page(tmp_path):
     text = message_of(with_page(write(tmp_path, "int64_small", "2.1"), change))
     assert "x bytes 0.." in text
     assert "column 0 (c) page 0" in text
-
-
-def test_a_blob_v2_column_is_refused_by_name(tmp_path):
-    import lance
-
-    blobs = pa.field("b", pa.large_binary(), metadata={PREFIX + "blob": "true"})
-    table = pa.table([pa.array([b"x", None], pa.large_binary())], schema=pa.schema([blobs]))
-    lance.write_dataset(table, str(tmp_path / "t"), data_storage_version="2.2")
-    (path,) = (tmp_path / "t" / "data").glob("*.lance")
-    file = OneColumn.of_file(path)
-    with pytest.raises(UnsupportedFeatureError, match="'b' is a blob v2 column"):
-        file.read(0, 1)

@@ -5,10 +5,26 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.object_store import Buffer, ObjectStore
+
+
+class ExternalBlobs(Protocol):
+    """Where the references in blob columns lead to."""
+
+    def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
+        """The store that holds an object, and the object's path in it.
+
+        Args:
+            uri: Absolute, or relative to a base path of the table.
+            base_id: That base path.
+        """
+
+    def absolute(self, uri: str, base_id: int) -> str:
+        """The reference on its own, without the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +64,11 @@ class OpenFile(FileBytes):
 
     Attributes:
         metadata: What the file says of itself.
+        external: Finds blobs outside of the table; None if there is no table.
     """
 
     metadata: FileMetadata
+    external: ExternalBlobs | None = None
 
 
 @dataclass(frozen=True, slots=True)

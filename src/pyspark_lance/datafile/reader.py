@@ -24,7 +24,7 @@ from pyspark_lance.datafile.footer import file_version_of
 from pyspark_lance.datafile.legacy_field_reader import LegacyFieldReader
 from pyspark_lance.datafile.legacy_metadata import LegacyFile, LegacyMetadata
 from pyspark_lance.datafile.legacy_statistics import PageStatistics, read_statistics
-from pyspark_lance.datafile.open_file import OpenFile
+from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
 from pyspark_lance.datafile.v2_0_field_reader import make_v2_0_field_reader, v2_0_columns
 from pyspark_lance.datafile.v2_1_field_reader import (
     make_v2_1_field_reader,
@@ -61,7 +61,12 @@ class DataFileReader:
 
     @classmethod
     def open(
-        cls, store: ObjectStore, path: str, *, size_bytes: int | None = None
+        cls,
+        store: ObjectStore,
+        path: str,
+        *,
+        size_bytes: int | None = None,
+        external: ExternalBlobs | None = None,
     ) -> DataFileReader:
         """Reads the file's metadata, normally with one request.
 
@@ -69,6 +74,7 @@ class DataFileReader:
             store: Where the file is.
             path: Path of the file in the store.
             size_bytes: Its length according to the manifest, if that is known; checked.
+            external: Finds blobs outside of the table.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -78,7 +84,7 @@ class DataFileReader:
         tail = read_tail(store, path, size_bytes)
         if file_version_of(tail.content, path) == "0.1":
             return cls(LegacyFile(store, path, LegacyMetadata(tail)))
-        return cls(OpenFile(store, path, FileMetadata.of_tail(tail)))
+        return cls(OpenFile(store, path, FileMetadata.of_tail(tail), external))
 
     @property
     def version(self) -> str:

@@ -35,6 +35,7 @@ from pyspark_lance.datafile.v2_0_pages import ColumnPages, FileBuffers, PageRang
 from pyspark_lance.datafile.v2_0_scattered_rows import read_near_rows, take_rows
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.shown_form import is_blob_descriptor
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
@@ -354,6 +355,7 @@ class _BlobReader:
 
     def __init__(self, file: OpenFile, field: Field, column: int) -> None:
         self._file, self._type = file, field.to_arrow().type
+        self._wants_places = is_blob_descriptor(field)
         self._places = LeafReader(file, _BLOB_DESCRIPTION, column)
         self.num_values = self._places.num_values
 
@@ -366,11 +368,18 @@ class _BlobReader:
         return self._places.byte_ranges(start, end)
 
     def read(self, start: int, end: int) -> pa.Array:
-        """The values themselves."""
+        """The values themselves, or where they are."""
         places = self._places.read(start, end)
         positions, sizes = (np.asarray(places.field(index)) for index in (0, 1))
         # A null is (1, 0), an empty value (0, 0).
         is_null = (sizes == 0) & (positions != 0)
+        if self._wants_places:
+            members = {"position": np.where(is_null, 0, positions), "size": sizes}
+            return pa.StructArray.from_arrays(
+                [pa.array(members[member.name]) for member in self._type],
+                fields=list(self._type),
+                mask=pa.array(is_null),
+            )
         self._check(positions, sizes)
         borders = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         stored = np.flatnonzero(sizes)
@@ -385,6 +394,8 @@ class _BlobReader:
 
     def average_row_bytes(self) -> int:
         """The values may take the whole file."""
+        if self._wants_places:
+            return self._places.average_row_bytes()
         return max(self._file.metadata.file_size // max(self.num_values, 1), 16)
 
     def _check(self, positions: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> None:

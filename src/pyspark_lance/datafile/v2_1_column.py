@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, PageDecoder, PagePlan
 from pyspark_lance.codec.structural.page_layout import make_page_decoder, parse_page_layout
 from pyspark_lance.codec.structural.size_estimate import estimate_row_bytes
-from pyspark_lance.codec.values import PlacedValues, VariableWidthValues
+from pyspark_lance.codec.values import FixedWidthValues, PlacedValues, StructValues
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL, PageInfo
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.read_plan import PageBorders
@@ -122,7 +122,7 @@ class LeafColumnReader:
         with self.errors_of(read.page):
             decoded = read.decoder.decode(read.plan, pieces)
             if isinstance(decoded.values, PlacedValues):
-                decoded = self._fetch_placed(decoded, decoded.values)
+                decoded = _as_records(decoded, decoded.values)
             return assemble_rows(decoded, self._data_type)
 
     def average_row_bytes(self) -> int:
@@ -181,26 +181,6 @@ class LeafColumnReader:
         whole = self._pages[page].buffers[buffer]
         return ByteRange(whole.start + start, whole.start + end)
 
-    def _fetch_placed(self, decoded: DecodedRows, values: PlacedValues) -> DecodedRows:
-        """Values that lie elsewhere in the file; only those of the wanted rows are read."""
-        slots = decoded.slots
-        places, sizes = values.places[slots], values.sizes[slots]
-        file_size = self._file.metadata.file_size
-        ends = places + sizes
-        inside = bool(((ends >= places) & (ends <= file_size)).all())
-        if not inside:
-            raise CorruptFileError("a blob lies outside of the file")
-        filled = np.flatnonzero(sizes)
-        ranges = [ByteRange(int(places[i]), int(ends[i])) for i in filled.tolist()]
-        pieces = [as_array(piece) for piece in self._file.fetch(ranges)]
-        offsets = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=offsets[1:])
-        content = np.concatenate(pieces) if pieces else _NO_BYTES
-        fetched = VariableWidthValues(len(sizes), offsets, pa.py_buffer(content))
-        entries = slice(0, len(sizes))
-        definition = None if decoded.definition is None else decoded.definition[decoded.entries]
-        return DecodedRows(fetched, None, definition, decoded.layers, entries, entries)
-
     @contextlib.contextmanager
     def errors_of(self, page: int) -> Iterator[None]:
         """Adds the place to errors of the codec, which knows none.
@@ -231,3 +211,12 @@ class LeafColumnReader:
 def as_array(buffer: Buffer) -> NDArray[np.uint8]:
     """A view of the bytes."""
     return np.frombuffer(buffer, np.uint8) if len(buffer) else _NO_BYTES
+
+
+def _as_records(decoded: DecodedRows, values: PlacedValues) -> DecodedRows:
+    """Values that lie elsewhere in the file as the records that say where."""
+    members = tuple(
+        FixedWidthValues(values.num_values, 64, np.ascontiguousarray(member).view(np.uint8))
+        for member in (values.places, values.sizes)
+    )
+    return replace(decoded, values=StructValues(values.num_values, members))

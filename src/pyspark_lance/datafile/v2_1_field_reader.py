@@ -27,6 +27,7 @@ from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.page_layout import parse_page_layout
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.open_file import OpenFile
+from pyspark_lance.datafile.v2_1_blob_column import BlobColumn
 from pyspark_lance.datafile.v2_1_column import LeafColumnReader, PageRead, as_array
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
@@ -236,9 +237,10 @@ def make_v2_1_field_reader(
 def _make_node(
     file: OpenFile, field: Field, column_of: Mapping[int, int], name: str, slots: int
 ) -> _Node:
-    _refuse_special(file, field, name)
     data_type = field.to_arrow().type
     column = column_of.get(field.id, -1)
+    if column >= 0 and field.is_blob:
+        return _LeafNode(BlobColumn(file, column, name, field, slots))
     if column >= 0 and field.is_struct:
         return _make_packed_node(file, field, column, name, slots)
     if column >= 0 and not (field.is_list or field.is_map):
@@ -276,13 +278,6 @@ def _make_packed_node(
     return _PackedNode(records, field.to_arrow().type, kept)
 
 
-def _refuse_special(file: OpenFile, field: Field, name: str) -> None:
-    """Storage forms that would otherwise be shown as raw bytes."""
-    # The extension may be named by the table's schema only.
-    if field.is_blob_v2 or (field.is_struct and field.is_blob):
-        raise UnsupportedFeatureError(f"column {name!r} is a blob v2 column", where=file.path)
-
-
 def v2_1_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
     """Field id -> column of a file that no manifest describes: leaves, depth first.
 
@@ -295,7 +290,7 @@ def v2_1_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
         if field.children and not (field.is_packed and _is_packed_column(file, column, depth)):
             for child in field.children:
                 assign(child, depth + 1)
-        elif field.children or not field.is_struct:
+        elif field.children or field.is_blob or not field.is_struct:
             columns[field.id] = column
 
     for field in fields:

@@ -172,7 +172,11 @@ class Field:
     def is_blob_v2(self) -> bool:
         """A struct of the extension type lance.blob.v2."""
         name = self.metadata.get(EXTENSION_NAME_KEY, b"")
-        return self.extension_name == BLOB_V2 or name == BLOB_V2.encode()
+        if self.extension_name == BLOB_V2 or name == BLOB_V2.encode():
+            return True
+        # Data files do not name the extension, but mark the column as a packed record.
+        packed = any(_is_true(self.metadata.get(key)) for key in PACKED_KEYS)
+        return packed and _is_true(self.metadata.get(BLOB_KEY))
 
 
 def _is_true(value: bytes | None) -> bool:

@@ -202,7 +202,9 @@ class FragmentReader:
         if file.path not in self._readers:
             store, path = self._files.locate(file)
             try:
-                reader = DataFileReader.open(store, path, size_bytes=file.size_bytes or None)
+                reader = DataFileReader.open(
+                    store, path, size_bytes=file.size_bytes or None, external=self._files
+                )
             except FileNotFoundError as error:
                 raise CorruptFileError(
                     f"a data file of fragment {self._fragment.id} is missing",

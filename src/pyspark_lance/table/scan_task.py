@@ -107,7 +107,12 @@ def run(task: ScanTask) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
     held_rows = 0
     for batch in _slices_of(task):
-        if batch.num_rows >= _SMALL_BATCH_ROWS and not held:
+        # A batch of wide rows is large with few of them.
+        is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= task.batch_bytes // 2
+        if is_large:
+            if held:
+                yield _joined(held)
+                held, held_rows = [], 0
             yield batch
             continue
         if held and held_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, task.batch_rows):

@@ -56,3 +56,18 @@ class TableFiles:
         if file.base_id is None or self.base(file.base_id).is_dataset_root:
             return self.store_of(file.base_id), data_path(file.path)
         return self.store_of(file.base_id), file.path
+
+    def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
+        """The store that holds an external blob, and the blob's path in it."""
+        if _is_absolute(uri):
+            folder, _, name = uri.rpartition("/")
+            return open_store(folder or "/", self.options), name
+        return open_store(self.base(base_id).path, self.options), uri
+
+    def absolute(self, uri: str, base_id: int) -> str:
+        """The URI of an external blob."""
+        return uri if _is_absolute(uri) else f"{self.base(base_id).path.rstrip('/')}/{uri}"
+
+
+def _is_absolute(uri: str) -> bool:
+    return "://" in uri or uri.startswith("/")

@@ -1,0 +1,258 @@
+"""The bytes of blobs, given their descriptors: in the data file, beside it, or anywhere else.
+
+Source: file-format.md sections 6.7 and 9.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.object_store import Buffer, ObjectStore
+
+INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
+"""Where the bytes of a blob v2 are: its kind."""
+
+_SIDECAR_BITS: Final = 32
+_THREADS: Final = 16
+
+
+def sidecar_path(data_file: str, blob_id: int) -> str:
+    """The path of a file of blobs beside the data file: its number in bits, the lowest first."""
+    bits = f"{blob_id:0{_SIDECAR_BITS}b}"[::-1]
+    return f"{data_file.removesuffix('.lance')}/{bits}.blob"
+
+
+def fetch_v1(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
+    """The blobs that (position, size) records point to, as large_binary.
+
+    Raises:
+        CorruptFileError: A record points outside of the file.
+    """
+    positions, sizes = (_numbers(descriptors, name) for name in ("position", "size"))
+    pieces: list[Buffer] = [b""] * len(descriptors)
+    _fetch_from(file, positions, sizes, np.flatnonzero(sizes), pieces)
+    return _joined(pieces, descriptors)
+
+
+def fetch_v2(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
+    """The blobs that v2 descriptors point to, as large_binary.
+
+    Raises:
+        CorruptFileError: A descriptor points outside of its file, or the file is missing.
+        UnsupportedFeatureError: An unknown kind of descriptor.
+    """
+    return _joined(_V2Blobs(file, descriptors).pieces(external=True), descriptors)
+
+
+def logical_v2(file: OpenFile, descriptors: pa.StructArray, data_type: pa.DataType) -> pa.Array:
+    """Blobs as they are written: bytes, or for external ones the reference.
+
+    Args:
+        file: The data file.
+        descriptors: Its descriptors.
+        data_type: Struct of ``data``, ``uri`` and possibly ``position`` and ``size``.
+    """
+    blobs = _V2Blobs(file, descriptors)
+    is_external = blobs.kinds == EXTERNAL
+    mask = pc.or_(descriptors.is_null(), pa.array(is_external))
+    data = _joined(blobs.pieces(external=False), descriptors)
+    parts = {
+        "data": pc.if_else(mask, pa.scalar(None, data.type), data),
+        "uri": pa.array(
+            [uri if there else None for uri, there in zip(blobs.uris(), is_external, strict=True)],
+            pa.string(),
+        ),
+    }
+    # 0, 0 is the whole object, and is written as no range.
+    ranged = pa.array(is_external & ((blobs.positions != 0) | (blobs.sizes != 0)))
+    for name, values in (("position", blobs.positions), ("size", blobs.sizes)):
+        parts[name] = pc.if_else(ranged, pa.array(values), pa.scalar(None, pa.uint64()))
+    names = [field.name for field in data_type]
+    if not set(names) <= parts.keys():
+        raise UnsupportedFeatureError(f"blob columns of type {data_type}", where=file.path)
+    if "position" not in names and bool(pc.any(ranged).as_py()):
+        raise CorruptFileError("a part of an object where the schema has no ranges", file.path)
+    return pa.StructArray.from_arrays(
+        [parts[field.name].cast(field.type) for field in data_type],
+        fields=list(data_type),
+        mask=descriptors.is_null(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An object that holds blobs."""
+
+    store: ObjectStore
+    path: str
+
+
+class _V2Blobs:
+    def __init__(self, file: OpenFile, descriptors: pa.StructArray) -> None:
+        self._file = file
+        self._valid = np.asarray(descriptors.is_valid())
+        self.kinds, self.positions, self.sizes, self._ids = (
+            _numbers(descriptors, name) for name in ("kind", "position", "size", "blob_id")
+        )
+        self._uris = descriptors.field("blob_uri")
+        unknown = self._valid & (self.kinds > EXTERNAL)
+        if unknown.any():
+            raise UnsupportedFeatureError(
+                f"blobs of kind {self.kinds[unknown][0]}", where=file.path
+            )
+
+    def pieces(self, *, external: bool) -> list[Buffer]:
+        """The bytes of each blob; nothing for nulls, and for external ones unless asked for."""
+        found: list[Buffer] = [b""] * len(self.kinds)
+        inline = np.flatnonzero(self._valid & (self.kinds == INLINE) & (self.sizes != 0))
+        _fetch_from(self._file, self.positions, self.sizes, inline, found)
+        jobs: list[Callable[[], None]] = []
+        beside = self._valid & ((self.kinds == PACKED) | (self.kinds == DEDICATED))
+        for blob_id in np.unique(self._ids[beside]).tolist():
+            source = _Source(self._file.store, sidecar_path(self._file.path, blob_id))
+            rows = np.flatnonzero(beside & (self._ids == blob_id))
+            jobs.append(self._job(source, rows, found))
+        if external:
+            jobs += self._external_jobs(found)
+        _run(jobs, in_turn=isinstance(self._file.store, LocalStore) and not external)
+        return found
+
+    def uris(self) -> list[str]:
+        """The absolute URI of each external blob, '' for others."""
+        rows = np.flatnonzero(self._valid & (self.kinds == EXTERNAL))
+        found = [""] * len(self.kinds)
+        for row, uri in zip(
+            rows.tolist(), self._uris.take(pa.array(rows)).to_pylist(), strict=True
+        ):
+            found[row] = self._resolver().absolute(uri, int(self._ids[row]))
+        return found
+
+    def _external_jobs(self, found: list[Buffer]) -> Iterable[Callable[[], None]]:
+        rows = np.flatnonzero(self._valid & (self.kinds == EXTERNAL))
+        places: dict[tuple[str, int], list[int]] = {}
+        uris = self._uris.take(pa.array(rows)).to_pylist()
+        for row, uri in zip(rows.tolist(), uris, strict=True):
+            places.setdefault((uri, int(self._ids[row])), []).append(row)
+        for (uri, base_id), members in places.items():
+            source = _Source(*self._resolver().locate_external(uri, base_id))
+            yield self._job(source, np.array(members), found)
+
+    def _job(
+        self, source: _Source, rows: NDArray[np.int64], found: list[Buffer]
+    ) -> Callable[[], None]:
+        def fetch() -> None:
+            try:
+                self._fetch_object(source, rows, found)
+            except FileNotFoundError as error:
+                raise CorruptFileError(
+                    "a file that holds blobs is missing",
+                    where=f"{source.store.uri}/{source.path}, referred to by {self._file.path}",
+                ) from error
+
+        return fetch
+
+    def _fetch_object(self, source: _Source, rows: NDArray[np.int64], found: list[Buffer]) -> None:
+        """Blobs of one object; those of size 0 are the rest of the object, if it is external."""
+        kinds, starts, sizes = self.kinds[rows], self.positions[rows], self.sizes[rows]
+        open_ended = (kinds == EXTERNAL) & (sizes == 0)
+        if open_ended.any():
+            whole = memoryview(source.store.get(source.path))
+            for row in rows[open_ended].tolist():
+                found[row] = whole[int(self.positions[row]) :]
+        closed = ~open_ended & (sizes != 0)
+        if not closed.any():
+            return
+        size = source.store.size(source.path)
+        where = f"{source.store.uri}/{source.path}"
+        # References may share bytes; what was written for this file does not.
+        shared = bool((kinds == EXTERNAL).all())
+        _check_places(starts[closed], sizes[closed], size, where, may_overlap=shared)
+        ranges = _ranges(starts[closed], sizes[closed])
+        for row, piece in zip(
+            rows[closed].tolist(), source.store.get_ranges(source.path, ranges), strict=True
+        ):
+            found[row] = piece
+
+    def _resolver(self) -> ExternalBlobs:
+        if self._file.external is None:
+            raise UnsupportedFeatureError(
+                "blobs outside of the table, in a file that was opened without one",
+                where=self._file.path,
+            )
+        return self._file.external
+
+
+def _numbers(descriptors: pa.StructArray, name: str) -> NDArray[np.uint64]:
+    """A member as uint64, 0 where the descriptor is null."""
+    values = pc.fill_null(pc.struct_field(descriptors, name), 0)
+    return np.asarray(values).astype(np.uint64)
+
+
+def _ranges(starts: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> list[ByteRange]:
+    return list(map(ByteRange, starts.tolist(), (starts + sizes).tolist()))
+
+
+def _check_places(
+    starts: NDArray[np.uint64],
+    sizes: NDArray[np.uint64],
+    limit: int,
+    where: str,
+    *,
+    may_overlap: bool = False,
+) -> None:
+    """All blobs lie in their object, and together they are not more than it."""
+    bound = np.uint64(limit)
+    inside = (sizes <= bound) & (starts <= bound - np.minimum(sizes, bound))
+    total = float(sizes.sum(dtype=np.float64))
+    if not inside.all() or (total > limit and not may_overlap):
+        raise CorruptFileError(f"blobs lie outside of the {limit} bytes of their file", where=where)
+
+
+def _fetch_from(
+    file: OpenFile,
+    positions: NDArray[np.uint64],
+    sizes: NDArray[np.uint64],
+    rows: NDArray[np.int64],
+    found: list[Buffer],
+) -> None:
+    """Blobs in the data file itself, with one request."""
+    if not len(rows):
+        return
+    starts, lengths = positions[rows], sizes[rows]
+    _check_places(starts, lengths, file.metadata.file_size, file.path)
+    for row, piece in zip(rows.tolist(), file.fetch(_ranges(starts, lengths)), strict=True):
+        found[row] = piece
+
+
+def _run(jobs: Sequence[Callable[[], None]], *, in_turn: bool) -> None:
+    if in_turn or len(jobs) < 2:
+        for job in jobs:
+            job()
+        return
+    with ThreadPoolExecutor(min(_THREADS, len(jobs))) as executor:
+        for done in [executor.submit(job) for job in jobs]:
+            done.result()
+
+
+def _joined(pieces: Sequence[Buffer], descriptors: pa.StructArray) -> pa.Array:
+    """One large_binary array, null where the descriptor is."""
+    offsets = np.zeros(len(pieces) + 1, np.int64)
+    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
+    validity = descriptors.is_valid().buffers()[1] if descriptors.null_count else None
+    return pa.Array.from_buffers(
+        pa.large_binary(),
+        len(pieces),
+        [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))],
+    )

@@ -1,0 +1,137 @@
+import os
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from table_access import read_ours
+
+from pyspark_lance.datafile.blob_values import sidecar_path
+from pyspark_lance.errors import CorruptFileError, LanceError
+from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.table.scan import predicate_schema
+from pyspark_lance.table.snapshot import Snapshot
+
+pytestmark = pytest.mark.interop
+
+RNG = np.random.default_rng(0)
+# Inline, packed and dedicated in 2.2.
+VALUES = [b"abc", b"", None, RNG.bytes(200_000), RNG.bytes(5_000_000), b"tail", RNG.bytes(300_000)]
+BLOB = {"lance-encoding:blob": "true"}
+
+
+def blob_table(values=VALUES):
+    schema = pa.schema([("id", pa.int64()), pa.field("b", pa.large_binary(), metadata=BLOB)])
+    return pa.table({"id": range(len(values)), "b": values}, schema=schema)
+
+
+def read_blobs(path, *, binary=True, **request):
+    schema = shown_schema(Snapshot.open(path).schema, binary_blobs={"b"} if binary else ())
+    return read_ours(path, schema=schema, system_columns=(), **request)
+
+
+def pylance_blobs(path, column="b"):
+    dataset = lance.dataset(path)
+    descriptors = dataset.to_table(columns=[column])[column].to_pylist()
+    there = [i for i, one in enumerate(descriptors) if one is not None]
+    found = dict(zip(there, dataset.take_blobs(column, indices=there), strict=True))
+    return [found[i].readall() if i in found else None for i in range(len(descriptors))]
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_blobs_of_pylance_are_read_as_bytes_and_as_descriptors(tmp_path, version):
+    path = str(tmp_path)
+    dataset = lance.write_dataset(blob_table(), path, data_storage_version=version)
+    assert read_blobs(path)["b"].to_pylist() == VALUES
+    ours = read_blobs(path, binary=False)["b"]
+    theirs = dataset.to_table()["b"]
+    assert [f.name for f in ours.type] == [f.name for f in theirs.type]
+    expected = theirs.to_pylist()
+    if version == "2.0":
+        expected[2] = None  # pylance shows how it stores a null
+    assert ours.to_pylist() == expected
+    offsets = np.array([1, 3, 5], np.uint32)
+    request = {"predicate": parse_predicate("id IN (1, 3, 5)", predicate_schema(ours_schema(path)))}
+    assert read_blobs(path, **request)["b"].to_pylist() == [VALUES[i] for i in offsets]
+
+
+def ours_schema(path):
+    return Snapshot.open(path).schema
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_other_columns_and_descriptors_do_not_touch_the_bytes(tmp_path, version):
+    path = str(tmp_path)
+    lance.write_dataset(blob_table(), path, data_storage_version=version)
+    for sidecar in tmp_path.glob("data/*/*.blob"):
+        sidecar.unlink()
+    assert read_blobs(path, binary=False)["b"].to_pylist()[3]["size"] == 200_000
+    predicate = parse_predicate("b.size > 1000", predicate_schema(ours_schema(path)))
+    found = read_blobs(path, binary=False, predicate=predicate)
+    assert found["id"].to_pylist() == [3, 4, 6]
+    if version == "2.2":
+        with pytest.raises(CorruptFileError, match="holds blobs is missing"):
+            read_blobs(path)
+
+
+def test_external_blobs_are_fetched_through_base_paths_and_uris(tmp_path):
+    outside = tmp_path / "outside" / "sub"
+    outside.mkdir(parents=True)
+    content = bytes(range(100))
+    (outside / "o.bin").write_bytes(content)
+    uri = f"file://{outside}/o.bin"
+    blobs = [
+        lance.Blob.from_uri(uri), lance.Blob.from_uri(uri, position=5, size=7), b"inline", None,
+        lance.Blob.empty(), lance.Blob.from_uri(uri, position=0, size=3),
+    ]  # fmt: skip
+    table = pa.table({"b": lance.blob_array(blobs)}, schema=pa.schema([lance.blob_field("b")]))
+    expected = [content, content[5:12], b"inline", None, b"", content[:3]]
+    base = lance.DatasetBasePath(str(tmp_path / "outside"), name="ext", is_dataset_root=False)
+    for name, options in {
+        "anywhere": {"allow_external_blob_outside_bases": True},
+        "base": {"initial_bases": [base]},
+    }.items():
+        path = str(tmp_path / name)
+        lance.write_dataset(table, path, data_storage_version="2.2", **options)
+        assert read_blobs(path)["b"].to_pylist() == expected
+        raw = read_ours(path, system_columns=())["b"].to_pylist()
+        assert raw[1] == {
+            "data": None, "position": 5, "size": 7,
+            "uri": uri if name == "anywhere" else f"{tmp_path}/outside/sub/o.bin",
+        }  # fmt: skip
+        assert raw[2]["data"] == b"inline"
+        assert raw[3] is None
+    (outside / "o.bin").unlink()
+    with pytest.raises(CorruptFileError, match="holds blobs is missing"):
+        read_blobs(path)
+
+
+def test_blob_sidecars_are_named_by_the_bits_of_their_number():
+    assert sidecar_path("data/x.lance", 2) == "data/x/01" + "0" * 30 + ".blob"
+
+
+def test_damaged_descriptors_are_corrupt_and_bounded(tmp_path):
+    path = str(tmp_path)
+    values = [os.urandom(100) for _ in range(3)]
+    lance.write_dataset(blob_table(values), path, data_storage_version="2.1")
+    (file,) = tmp_path.glob("data/*.lance")
+    content = file.read_bytes()
+    places = b"".join(int(i * 128).to_bytes(8, "little") + b"\x64" + bytes(7) for i in range(3))
+    assert content.count(places) == 1
+    for size in (1 << 20, 1 << 62, (1 << 64) - 1):
+        wrong = places[:8] + size.to_bytes(8, "little") + places[16:]
+        file.write_bytes(content.replace(places, wrong))
+        with pytest.raises(LanceError):
+            read_blobs(path)
+
+
+def test_batches_of_large_blobs_have_few_rows(tmp_path):
+    path = str(tmp_path)
+    values = [bytes(1 << 20) for _ in range(40)]
+    for version in ("2.1", "2.2"):
+        lance.write_dataset(
+            blob_table(values), path, data_storage_version=version, mode="overwrite"
+        )
+        table = read_blobs(path)
+        assert max(len(chunk) for chunk in table["b"].chunks) <= 16
