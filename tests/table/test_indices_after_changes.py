@@ -1,0 +1,112 @@
+"""Indices of pylance answer as a scan without them does, after histories of our own changes."""
+
+from __future__ import annotations
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from row_changes import delete_by_source, insert, matched_delete, matched_update, set_to
+from table_access import write_table
+
+from pyspark_lance.table.delete import delete_rows
+from pyspark_lance.table.merge import merge_rows
+
+pytestmark = pytest.mark.interop
+
+WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel"]
+QUERIES = [
+    "id = 17", "id >= 40 AND id < 60", "kind = 'k2'", "kind IN ('k1', 'k4')", "kind IS NULL",
+    "array_has_any(tags, ['fig', 'grape'])", "array_has_all(tags, ['apple'])",
+    "contains(name, 'err')", "contains(name, 'changed')", "id > 1000", "id % 3 = 1 AND kind = 'k0'",
+]  # fmt: skip
+
+
+def some_rows(rng, ids):
+    ids = np.asarray(ids, dtype=np.int64)
+    kinds = [f"k{k}" if k else None for k in rng.integers(0, 5, len(ids))]
+    tags = [list(rng.choice(WORDS, rng.integers(0, 4), replace=False)) for _ in ids]
+    names = [" ".join(rng.choice(WORDS, 3)) for _ in ids]
+    vectors = rng.standard_normal(len(ids) * 4).astype(np.float32)
+    return pa.table(
+        {
+            "id": ids,
+            "kind": pa.array(kinds, pa.string()),
+            "tags": pa.array(tags, pa.list_(pa.string())),
+            "name": pa.array(names, pa.string()),
+            "text": pa.array(names[::-1], pa.string()),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors), 4),
+        }
+    )
+
+
+def make_indices(path):
+    dataset = lance.dataset(path)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("kind", "BITMAP")
+    dataset.create_scalar_index("tags", "LABEL_LIST")
+    dataset.create_scalar_index("name", "NGRAM")
+    dataset.create_scalar_index("text", "INVERTED", with_position=False)
+    dataset.create_index("vector", "IVF_FLAT", num_partitions=2)
+
+
+def keys(table):
+    return sorted(table["_rowid"].to_pylist())
+
+
+def check(path):
+    dataset = lance.dataset(path, session=lance.Session())
+    everything = dataset.scanner(with_row_id=True).to_table()
+    for query in QUERIES:
+        with_index, without = (
+            dataset.scanner(
+                columns=["id"], filter=query, with_row_id=True, use_scalar_index=use
+            ).to_table()
+            for use in (True, False)
+        )
+        assert keys(with_index) == keys(without), query
+    for word in WORDS[:3]:
+        found = dataset.scanner(columns=["id"], full_text_query=word, with_row_id=True).to_table()
+        expected = everything.filter(pa.compute.match_substring(everything["text"], word))
+        assert keys(found) == keys(expected), word
+    nearest = {"column": "vector", "q": np.zeros(4, np.float32), "k": everything.num_rows + 5}
+    found = dataset.scanner(
+        columns=["id"], nearest=nearest | {"nprobes": 2}, with_row_id=True
+    ).to_table()
+    assert keys(found) == keys(everything)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_histories_with_every_kind_of_index(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    path = str(tmp_path / "t")
+    stable = seed != 2
+    table = some_rows(rng, range(300))
+    write_table(path, table, max_rows_per_file=80, enable_stable_row_ids=stable)
+    make_indices(path)
+    check(path)
+    for step in range(6):
+        low = int(rng.integers(0, 300))
+        between = f"id >= {low} AND id < {low + 25}"
+        source = some_rows(rng, rng.choice(400, 12, replace=False))
+        names = source.column_names
+        match (step + seed) % 6:
+            case 0:
+                set_to(path, between, kind="k2", name="a changed name")
+            case 1:
+                delete_rows(path, between)
+            case 2:
+                merge_rows(path, source, ["id"], [matched_update(names), insert(names)])
+            case 3:
+                part = source.select(["id", "kind", "tags"])
+                merge_rows(path, part, ["id"], [matched_update(["kind", "tags"])])
+            case 4:
+                everywhere = [
+                    matched_delete(),
+                    delete_by_source(lambda t: pa.compute.less(t["id"], 20)),
+                ]
+                merge_rows(path, source, ["id"], everywhere)
+            case 5:
+                lance.dataset(path).optimize.compact_files(target_rows_per_fragment=200)
+                lance.dataset(path).optimize.optimize_indices()
+        check(path)
