@@ -12,7 +12,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
+from pyspark_lance.errors import (
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
@@ -240,6 +244,31 @@ class _SchemaMerger:
                 hint="cast the column to the table's type, or widen the table's with changeColumn",
             )
         return field
+
+
+def check_null_columns(before: LanceSchema, after: LanceSchema, file_version: str) -> None:
+    """Refuses new columns that cannot be null in rows that exist, or could not be rewritten.
+
+    Raises:
+        UnsupportedFeatureError: It names the column.
+    """
+    if file_version != "2.0":
+        return
+    known = {one.id for one in before.walk()}
+
+    def check(fields: Iterable[Field]) -> None:
+        for one in fields:
+            if one.is_struct and one.id not in known:
+                raise UnsupportedFeatureError(
+                    f"the column {one.name!r} would be null in rows that exist, and files of "
+                    "version 2.0 hold no null structs",
+                    hint="overwrite the table with file_format_version 2.1, or add the column with "
+                    "a value for every row",
+                )
+            if one.is_struct:
+                check(one.children)
+
+    check(after.fields)
 
 
 # Data and table ----------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from pyspark_lance.table.replace_where import (
     replacement,
 )
 from pyspark_lance.table.schema_change import (
+    check_null_columns,
     match_columns,
     merged_schema,
     next_field_id,
@@ -202,6 +203,8 @@ def plan_write(
                 schema = merged_schema(schema, data_schema, next_field_id(existing.manifest))
             columns = match_columns(schema, data_schema)
         version = _existing_file_version(existing, columns, settings)
+        if settings.merge_schema and not settings.overwrite:
+            check_null_columns(existing.schema, schema, version)
     condition = settings.replace_where
     return WritePlan(
         request=WriteFragmentsRequest(

@@ -1,0 +1,407 @@
+"""Columns come, go and change, each in one version; against pylance."""
+
+from __future__ import annotations
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, write_table
+
+from pyspark_lance.commit.application_versions import ApplicationVersion
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    RetryableCommitError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.operation import Merge, Project, UpdateConfig
+from pyspark_lance.table.columns import (
+    ColumnSettings,
+    add_columns,
+    add_null_columns,
+    change_nullability,
+    drop_columns,
+    rename_column,
+    set_metadata,
+    widen_column,
+)
+from pyspark_lance.table.local_columns import computed, copied, has_nulls
+from pyspark_lance.table.snapshot import Snapshot
+
+pytestmark = pytest.mark.interop
+
+VERSIONS = ["2.0", "2.1", "2.2"]
+
+
+def table(rows=10):
+    return pa.table(
+        {
+            "id": pa.array(range(rows), pa.int64()),
+            "x": pa.array([None if i % 5 == 4 else i for i in range(rows)], pa.int32()),
+            "s": pa.array([{"a": i, "b": str(i)} for i in range(rows)]),
+            "l": pa.array([[i] * (i % 3) for i in range(rows)], pa.list_(pa.int16())),
+        }
+    )
+
+
+@pytest.fixture(params=VERSIONS)
+def path(request, tmp_path):
+    """Three fragments, of which the second has lost its first and a middle row."""
+    where = str(tmp_path / "t.lance")
+    write_table(where, table(), file_version=request.param, max_rows_per_file=4)
+    lance.dataset(where).delete("id IN (4, 6)")
+    return where
+
+
+@pytest.fixture
+def small(tmp_path):
+    where = str(tmp_path / "t.lance")
+    write_table(where, table(4), max_rows_per_file=2)
+    return where
+
+
+def doubled(batch):
+    return [pc.multiply(batch.column("id"), 2)]
+
+
+def column(path, name):
+    found = read_ours(path, system_columns=()).sort_by("id")
+    return found[name].to_pylist()
+
+
+def check_both(path):
+    lance.dataset(path).validate()
+    assert_same_rows(read_ours(path), read_theirs(path))
+
+
+def files_of(path):
+    fragments = Snapshot.open(path).manifest.fragments
+    return [[(list(f.fields), list(f.column_indices)) for f in one.files] for one in fragments]
+
+
+def data_files(path):
+    return {one.path for one in Snapshot.open(path).store.list("data")}
+
+
+# Values --------------------------------------------------------------------------------------
+
+
+def test_a_computed_column_is_one_file_for_each_fragment_with_all_its_physical_rows(path):
+    before = read_ours(path)
+    schema = pa.schema([("d", pa.int64()), ("t", pa.string())])
+    run = computed(["id"], lambda b: [*doubled(b), pc.cast(b.column("id"), pa.string())])
+    result = add_columns(path, {}, schema, run)
+    assert (result.version, result.num_written_files, result.num_written_rows) == (3, 3, 8)
+    assert column(path, "d") == [0, 2, 4, 6, 10, 14, 16, 18]
+    assert column(path, "t") == ["0", "1", "2", "3", "5", "7", "8", "9"]
+    check_both(path)
+    after = read_ours(path)
+    same = [name for name in before.column_names if name != "_row_last_updated_at_version"]
+    assert after.select(same).equals(before.select(same))
+    assert set(after["_row_last_updated_at_version"].to_pylist()) == {3}
+    # pylance goes on with what we made.
+    dataset = lance.dataset(path)
+    dataset.update({"d": "d + 1"}, where="id = 5")
+    dataset.optimize.compact_files()
+    lance.dataset(path).add_columns({"e": "d * 10"})
+    assert column(path, "e") == [0, 20, 40, 60, 110, 140, 160, 180]
+    check_both(path)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([{"q": [1, None]}, None], pa.struct([("q", pa.list_(pa.float32()))])),
+        pa.array([[1.5, 2], None], pa.list_(pa.float32(), 2)),
+        pa.array(["x", None], pa.dictionary(pa.int8(), pa.string())),
+        pa.array([True, None]),
+        pa.array([None, None], pa.null()),
+        pa.array([b"\0", None], pa.large_binary()),
+    ],
+    ids=lambda one: str(one.type),
+)
+def test_columns_of_every_kind_can_be_added(tmp_path, values):
+    path = str(tmp_path / "t.lance")
+    write_table(path, table(6), max_rows_per_file=3)
+    lance.dataset(path).delete("id IN (0, 4)")
+    indices = lambda batch: pa.array(np.arange(batch.num_rows) % 2)  # noqa: E731
+    run = computed(["id"], lambda batch: [values.take(indices(batch))])
+    add_columns(path, {}, pa.schema([("v", values.type)]), run)
+    first, second = values.to_pylist()
+    assert column(path, "v") == [first, second, first, second]
+    check_both(path)
+
+
+def test_deleted_rows_never_put_null_where_null_cannot_be(tmp_path):
+    path = str(tmp_path / "t.lance")
+    write_table(path, pa.table({"id": pa.array(range(200_000), pa.int64())}))
+    lance.dataset(path).delete("id < 70000 OR (id > 70000 AND id < 190000) OR id = 199999")
+    schema = pa.schema([pa.field("d", pa.int64(), nullable=False)])
+    add_columns(path, {}, schema, computed(["id"], doubled))
+    assert column(path, "d") == [140_000, *range(380_000, 399_998, 2)]
+    check_both(path)
+
+
+def test_values_must_come_for_every_row_once(small):
+    schema, files = pa.schema([("d", pa.int64())]), data_files(small)
+
+    def without_last(request):
+        good = computed(["id"], doubled)(request)
+        yield next(iter(good))
+
+    with pytest.raises(InvalidInputError, match="no values came for fragment 1"):
+        add_columns(small, {}, schema, without_last)
+    with pytest.raises(SchemaMismatchError):
+        text = computed(["id"], lambda b: [pc.cast(b.column("id"), pa.string())])
+        add_columns(small, {}, schema, text)
+    with pytest.raises(ZeroDivisionError):
+        add_columns(small, {}, schema, computed(["id"], lambda b: [1 / 0]))
+    assert Snapshot.open(small).version == 1
+    assert data_files(small) == files
+
+
+def test_an_append_in_the_meantime_costs_only_its_own_fragments(small):
+    requests = []
+
+    def run(request):
+        requests.append((request.read_version, sorted(request.fragments), request.is_partial))
+        yield from computed(["id"], doubled)(request)
+        if len(requests) == 1:
+            write_table(small, table(1))  # fragment 2
+            lance.dataset(small).delete("id = 3")  # does not touch the files
+            lance.dataset(small).add_columns({"other": "id"})
+            lance.dataset(small).drop_columns(["other"])
+
+    result = add_columns(small, {}, pa.schema([("d", pa.int64())]), run)
+    # Drops meet a Merge as a conflict that is final in Lance; so the table was left alone.
+    assert result.version == 6
+    assert requests == [(1, [0, 1], False), (5, [2], True)]
+    assert column(small, "d") == [0, 0, 2, 4]
+    check_both(small)
+
+
+def test_ids_are_given_anew_when_another_column_came_first(small):
+    def run(request):
+        yield from computed(["id"], doubled)(request)
+        if Snapshot.open(small).version == 1:
+            add_null_columns(small, {}, pa.schema([("n", pa.int8())]))
+
+    add_columns(small, {}, pa.schema([("d", pa.int64())]), run)
+    schema = Snapshot.open(small).schema
+    assert schema.field("d").id == schema.field("n").id + 1
+    assert column(small, "d") == [0, 2, 4, 6]
+    check_both(small)
+
+
+def test_work_that_others_make_pointless_leaves_no_files(small):
+    def run(request):
+        yield from computed(["id"], doubled)(request)
+        rename_column(small, {}, "x", "xx")
+
+    files = data_files(small)
+    with pytest.raises(CommitConflictError):
+        add_columns(small, {}, pa.schema([("d", pa.int64())]), run)
+
+    def always(request):
+        yield from computed(["id"], doubled)(request)
+        write_table(small, table(1).rename_columns(["id", "xx", "s", "l"]))
+
+    settings = ColumnSettings(retries=2)
+    with pytest.raises(RetryableCommitError):
+        add_columns(small, {}, pa.schema([("d", pa.int64())]), always, settings)
+    assert len(data_files(small)) == len(files) + 3
+
+
+def test_the_same_work_of_an_application_is_done_once(small):
+    settings = ColumnSettings(properties=ApplicationVersion("app", 1).properties())
+    run = computed(["id"], doubled)
+    assert add_columns(small, {}, pa.schema([("d", pa.int64())]), run, settings).version == 2
+    files = data_files(small)
+    assert add_columns(small, {}, pa.schema([("d", pa.int64())]), run, settings).version is None
+    assert drop_columns(small, {}, ["d"], settings).version is None
+    assert data_files(small) == files
+
+
+# Schema only ---------------------------------------------------------------------------------
+
+
+def test_a_column_of_nulls_writes_nothing_and_changes_no_row(path):
+    before, files = read_ours(path), data_files(path)
+    columns = pa.schema([("n", pa.int8()), ("m", pa.list_(pa.struct([("k", pa.int8())])))])
+    assert add_null_columns(path, {}, columns).version == 3
+    assert data_files(path) == files
+    assert read_ours(path).drop_columns(["n", "m"]).equals(before)
+    assert column(path, "m") == [None] * 8
+    check_both(path)
+    transaction = Snapshot.open(path).file.transaction()
+    assert isinstance(transaction.operation, Merge)
+    assert transaction.operation.preserves_nullability
+    with pytest.raises(InvalidInputError, match="already"):
+        add_null_columns(path, {}, pa.schema([("N", pa.int8())]))
+    with pytest.raises(InvalidInputError, match="must not be null"):
+        add_null_columns(path, {}, pa.schema([pa.field("z", pa.int8(), nullable=False)]))
+    # Rows that pylance updates or appends have a value.
+    lance.dataset(path).update({"n": "1"}, where="id = 0")
+    assert column(path, "n")[0] == 1
+
+
+def test_dropping_keeps_files_that_others_share(path):
+    files = files_of(path)
+    add_columns(path, {}, pa.schema([("d", pa.int64())]), computed(["id"], doubled))
+    assert drop_columns(path, {}, ["d", "s.a", "L"]).version == 4
+    assert files_of(path) == files
+    assert read_ours(path, system_columns=()).column_names == ["id", "x", "s"]
+    assert column(path, "s")[0] == {"b": "0"}
+    check_both(path)
+    for bad in (["nope"], ["s.b"], ["id", "x", "s"], []):
+        with pytest.raises(InvalidInputError):
+            drop_columns(path, {}, bad)
+    # Dropped with its file, the id is free; ids that files still hold are not given again.
+    add_null_columns(path, {}, pa.schema([("again", pa.string())]))
+    assert column(path, "again") == [None] * 8
+    lance.dataset(path).optimize.compact_files()
+    check_both(path)
+
+
+def test_renaming_changes_names_only(path):
+    dataset = lance.dataset(path)
+    dataset.create_scalar_index("x", "BTREE")
+    files = files_of(path)
+    rename_column(path, {}, "x", "ex")
+    rename_column(path, {}, "s.a", "aa")
+    rename_column(path, {}, "ID", "Id")
+    assert rename_column(path, {}, "ex", "ex").version is None
+    assert files_of(path) == files
+    assert Snapshot.open(path).schema.to_arrow().names == ["Id", "ex", "s", "l"]
+    check_both(path)
+    indexed = lance.dataset(path).scanner(filter="ex = 7", columns=["Id", "s"])
+    assert indexed.to_table().to_pylist() == [{"Id": 7, "s": {"aa": 7, "b": "7"}}]
+    for old, new in (("ex", "ID"), ("s.aa", "B"), ("ex", "a.b"), ("ex", "_rowid"), ("no", "x")):
+        with pytest.raises(InvalidInputError):
+            rename_column(path, {}, old, new)
+
+
+def test_nulls_are_forbidden_only_where_there_are_none(path):
+    def change(name, nullable):
+        return change_nullability(path, {}, name, nullable=nullable, has_nulls=has_nulls)
+
+    with pytest.raises(InvalidInputError, match="holds nulls"):
+        change("x", nullable=False)
+    lance.dataset(path).delete("id IN (4, 9)")  # the rows with null
+    assert change("x", nullable=False).version == 4
+    assert change("s.a", nullable=False).version == 5
+    assert change("x", nullable=False).version is None
+    transaction = Snapshot.open(path).file.transaction()
+    assert isinstance(transaction.operation, Project)
+    assert not transaction.operation.preserves_nullability
+    check_both(path)
+    with pytest.raises(SchemaMismatchError, match="must not be null"):
+        write_table(path, table(5))
+    assert change("x", nullable=True).version == 6
+    write_table(path, table(5))
+    check_both(path)
+    with pytest.raises(InvalidInputError):
+        change("l.element", nullable=False)
+
+
+def test_metadata_of_schema_and_columns(small):
+    result = set_metadata(
+        small, {}, schema={"owner": "us"}, columns={"x": {"comment": "an x"}, "s.a": {"k": "v"}}
+    )
+    assert result.version == 2
+    assert isinstance(Snapshot.open(small).file.transaction().operation, UpdateConfig)
+    schema = lance.dataset(small).schema
+    assert schema.metadata == {b"owner": b"us"}
+    assert schema.field("x").metadata == {b"comment": b"an x"}
+    assert schema.field("s").type.field("a").metadata == {b"k": b"v"}
+    set_metadata(small, {}, schema={"owner": None}, columns={"x": {"comment": None}})
+    assert not lance.dataset(small).schema.metadata
+    assert not lance.dataset(small).schema.field("x").metadata
+    assert set_metadata(small, {}, schema={}, columns={"x": {}}).version is None
+    check_both(small)
+
+
+# Types ---------------------------------------------------------------------------------------
+
+
+def test_a_wider_type_gets_another_id_and_files_of_its_own(path):
+    before = column(path, "x"), column(path, "l")
+    assert widen_column(path, {}, "x", pa.int64(), copied("x")).version == 3
+    result = widen_column(path, {}, "l", pa.list_(pa.int32()), copied("l"))
+    assert (result.version, result.num_written_files) == (4, 3)
+    assert (column(path, "x"), column(path, "l")) == before
+    schema = read_ours(path, system_columns=()).schema
+    assert (schema.field("x").type, schema.names) == (pa.int64(), ["id", "x", "s", "l"])
+    check_both(path)
+    # The file of the first widening holds nothing else, so it goes.
+    number = len(Snapshot.open(path).manifest.fragments[0].files)
+    widen_column(path, {}, "x", pa.decimal128(20, 0), copied("x"))
+    assert len(Snapshot.open(path).manifest.fragments[0].files) == number
+    check_both(path)
+    assert widen_column(path, {}, "x", pa.decimal128(20, 0), copied("x")).version is None
+
+
+def test_types_that_could_lose_values_are_refused(small):
+    for name, kind in [
+        ("id", pa.int32()), ("id", pa.float64()), ("x", pa.float32()), ("x", pa.uint64()),
+        ("x", pa.string()), ("s", pa.string()), ("l", pa.list_(pa.int8())),
+    ]:  # fmt: skip
+        with pytest.raises(InvalidInputError, match="cannot change"):
+            widen_column(small, {}, name, kind, copied(name))
+    with pytest.raises(InvalidInputError, match="only columns"):
+        widen_column(small, {}, "s.a", pa.float64(), copied("s"))
+    lance.dataset(small).create_scalar_index("x", "BITMAP")
+    with pytest.raises(InvalidInputError, match="x_idx"):
+        widen_column(small, {}, "x", pa.int64(), copied("x"))
+    assert widen_column(small, {}, "x", pa.int32(), copied("x")).version is None
+
+
+def test_a_column_that_is_in_no_file_is_widened_without_one(small):
+    add_null_columns(small, {}, pa.schema([("n", pa.int8())]))
+    result = widen_column(small, {}, "n", pa.int64(), copied("n"))
+    assert (result.version, result.num_written_files) == (3, 0)
+    assert column(small, "n") == [None] * 4
+    check_both(small)
+
+
+def test_types_that_the_files_cannot_hold_are_refused(tmp_path):
+    path = str(tmp_path / "t.lance")
+    write_table(path, table(4), file_version="2.1")
+    columns = pa.schema([("m", pa.map_(pa.string(), pa.int8()))])
+    with pytest.raises(UnsupportedFeatureError, match=r"2\.2"):
+        add_null_columns(path, {}, columns)
+
+
+def test_files_of_version_2_0_hold_no_null_structs_so_none_are_promised(tmp_path):
+    path = str(tmp_path / "t.lance")
+    write_table(path, table(4), file_version="2.0")
+    wider = pa.struct([("a", pa.int64()), ("n", pa.struct([("k", pa.int8())]))])
+    with pytest.raises(UnsupportedFeatureError, match=r"'m'.*2\.0"):
+        add_null_columns(path, {}, pa.schema([("m", pa.struct([("k", pa.int8())]))]))
+    rows = pa.table({"s": pa.array([{"a": 1, "n": {"k": 1}}], wider)})
+    with pytest.raises(UnsupportedFeatureError, match=r"'n'.*2\.0"):
+        write_table(path, rows, merge_schema=True)
+    # With a value for every row it can be added.
+    kind = pa.struct([("k", pa.int64())])
+    run = computed(["id"], lambda b: [pa.StructArray.from_arrays([b.column("id")], ["k"])])
+    add_columns(path, {}, pa.schema([("m", kind)]), run)
+    lance.dataset(path).delete("id = 1")
+    add_columns(path, {}, pa.schema([("m2", kind)]), run)
+    assert column(path, "m2") == [{"k": 0}, {"k": 2}, {"k": 3}]
+    check_both(path)
+
+
+def test_tables_without_stable_row_ids_change_their_columns_too(tmp_path):
+    path = str(tmp_path / "t.lance")
+    write_table(path, table(), max_rows_per_file=4, enable_stable_row_ids=False)
+    add_columns(path, {}, pa.schema([("d", pa.int64())]), computed(["id"], doubled))
+    drop_columns(path, {}, ["x"])
+    dataset = lance.dataset(path)
+    dataset.validate()
+    assert dataset.to_table(columns=["id", "d"]).equals(
+        pa.table({"id": range(10), "d": [2 * i for i in range(10)]})
+    )
+    assert LINEAGE[0] not in dataset.schema.names
