@@ -73,13 +73,12 @@ def unpack_blocks(
     if blocks <= _FEW_BLOCKS and packed_bits < word_bits:
         _unpack_few(lane_words, packed_bits, rows)
         return
-    step = max(1, _STEP_ELEMENTS[word_bits] // lanes)
-    low = np.empty((min(step, blocks), lanes), packed.dtype)
-    high = np.empty_like(low)
+    step = min(blocks, max(1, _STEP_ELEMENTS[word_bits] // lanes))
+    # Pooled, like all larger memory: fresh pages would cost more than the work done in them.
+    scratch = allocate((packed_bits + 2) * step * lanes * packed.itemsize).view(packed.dtype)
     for first in range(0, blocks, step):
         part = slice(first, first + step)
-        count = len(rows[part])
-        _unpack_step(lane_words[part], packed_bits, rows[part], low[:count], high[:count])
+        _unpack_step(lane_words[part], packed_bits, rows[part], scratch)
 
 
 def _unpack_few(
@@ -118,32 +117,39 @@ def _unpack_step(
     lane_words: NDArray[np.unsignedinteger],
     packed_bits: int,
     rows: NDArray[np.unsignedinteger],
-    low: NDArray[np.unsignedinteger],
-    high: NDArray[np.unsignedinteger],
+    scratch: NDArray[np.unsignedinteger],
 ) -> None:
-    """One row of all blocks after the other; ``low`` and ``high`` are scratch."""
-    word_bits = lane_words.dtype.itemsize * 8
+    """One row of all blocks after the other.
+
+    The words are first copied together, word 0 of all blocks, word 1 of all blocks and so on, so
+    that only the last operation on each row has to step from block to block.
+    """
+    blocks, word_bits, lanes = rows.shape
     scalar = lane_words.dtype.type
     mask = scalar((1 << packed_bits) - 1)
+    size = blocks * lanes
+    words = scratch[: (packed_bits + 2) * size].reshape(packed_bits + 2, size)
+    grid = words.reshape(packed_bits + 2, blocks, lanes)
+    grid[:packed_bits] = lane_words.transpose(1, 0, 2)
+    low, high, low_grid = words[packed_bits], words[packed_bits + 1], grid[packed_bits]
     for row in range(word_bits):
         word, shift = divmod(row * packed_bits, word_bits)
         target = rows[:, row_slot(word_bits, row), :]
-        source = lane_words[:, word, :]
         end = shift + packed_bits
         if packed_bits == word_bits:
-            target[...] = source
+            target[...] = grid[word]
         elif shift == 0:
-            np.bitwise_and(source, mask, out=target)
+            np.bitwise_and(grid[word], mask, out=target)
         elif end == word_bits:
-            np.right_shift(source, scalar(shift), out=target)
+            np.right_shift(grid[word], scalar(shift), out=target)
         elif end < word_bits:
-            np.right_shift(source, scalar(shift), out=low)
-            np.bitwise_and(low, mask, out=target)
+            np.right_shift(words[word], scalar(shift), out=low)
+            np.bitwise_and(low_grid, mask, out=target)
         else:
-            np.right_shift(source, scalar(shift), out=low)
-            np.left_shift(lane_words[:, word + 1, :], scalar(word_bits - shift), out=high)
+            np.right_shift(words[word], scalar(shift), out=low)
+            np.left_shift(words[word + 1], scalar(word_bits - shift), out=high)
             np.bitwise_or(low, high, out=low)
-            np.bitwise_and(low, mask, out=target)
+            np.bitwise_and(low_grid, mask, out=target)
 
 
 def decode_inline_chunks(chunks: ChunkBuffers, word_bits: int) -> FixedWidthValues:
