@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
     from pyspark_lance.spark.batch_reader import LanceBatchReader
     from pyspark_lance.spark.batch_writer import LanceBatchWriter
+    from pyspark_lance.spark.change_writer import LanceChangeWriter
     from pyspark_lance.spark.options import ReadOptions
 
 # As in pushed_down.py, which costs more to import.
-_CALL = "_lance.call"
+_CALL, _CHANGE = "_lance.call", "_lance.change"
 
 
 class LanceDataSource(DataSource):
@@ -70,11 +71,16 @@ class LanceDataSource(DataSource):
         return LanceBatchReader(self._read_options(), self._pin(), schema, pushed)
 
     @clean_errors
-    def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter:
-        """Plans an append or overwrite."""
+    def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter | LanceChangeWriter:
+        """Plans an append or overwrite, or a change of rows that the JVM companion planned."""
         from pyspark_lance.spark.batch_writer import LanceBatchWriter
         from pyspark_lance.spark.options import WriteOptions
 
+        if _CHANGE in self.options:
+            from pyspark_lance.spark.change_writer import LanceChangeWriter
+
+            write = WriteOptions.parse(self.options)
+            return LanceChangeWriter(write, self._pin(), schema, self.options[_CHANGE])
         return LanceBatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def _read_options(self) -> ReadOptions:

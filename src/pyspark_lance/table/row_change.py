@@ -16,7 +16,7 @@ from pyspark_lance.commit.invariants import check_writable
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.write_fragments import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
@@ -119,15 +119,25 @@ class ChangeResult:
 
 
 def plan_change(
-    uri: str, options: Mapping[str, str], settings: ChangeSettings | None = None
+    uri: str,
+    options: Mapping[str, str],
+    settings: ChangeSettings | None = None,
+    *,
+    at: VersionSpec = LATEST,
 ) -> ChangePlan:
     """A plan on the newest version; writes nothing.
+
+    Args:
+        uri: Root of the table.
+        options: Storage options.
+        settings: How to change rows.
+        at: The version that the rows are found in, for rows that somebody else has found.
 
     Raises:
         TableNotFoundError: There is no table.
         UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
-    snapshot = Snapshot.open(uri, options)
+    snapshot = Snapshot.open(uri, options, at=at)
     check_writable(snapshot.manifest, snapshot.indices)
     return ChangePlan(
         uri=snapshot.uri,

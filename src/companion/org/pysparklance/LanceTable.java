@@ -10,12 +10,15 @@ import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.expressions.filter.AlwaysTrue;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
+import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -27,7 +30,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * the query was analysed, until a command goes through this very object.
  */
 class LanceTable
-    implements SupportsRead, SupportsWrite, SupportsMetadataColumns, SupportsDeleteV2 {
+    implements SupportsRead, SupportsWrite, SupportsMetadataColumns, SupportsDeleteV2,
+    SupportsRowLevelOperations {
+  /** Up to so many rows, one process finds those to delete sooner than a job is started. */
+  private static final long FEW_ROWS = 2_000_000;
+  private static final String[] OF_THE_PAST = {"version", "versionAsOf", "timestampAsOf", "tag"};
   private static final String[] LINEAGE = {
     "_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"
   };
@@ -116,7 +123,30 @@ class LanceTable
   @Override
   public boolean canDeleteWhere(Predicate[] predicates) {
     Description found = described();
-    return found == null || new PredicateJson(schema, found).all(predicates) != null;
+    if (found == null) {
+      return true;
+    }
+    boolean all = Arrays.stream(predicates).allMatch(AlwaysTrue.class::isInstance);
+    return (all || Math.abs(found.rows()) <= FEW_ROWS)
+        && new PredicateJson(schema, found).all(predicates) != null;
+  }
+
+  @Override
+  public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+    if (Arrays.stream(OF_THE_PAST).anyMatch(options::containsKey)) {
+      throw new UnsupportedOperationException(
+          "[LANCE_INVALID_INPUT] rows of a past version cannot be changed\n  hint: leave out "
+              + String.join(", ", OF_THE_PAST));
+    }
+    if (described() == null) {
+      Python.call("create", options, "_lance.create", "true", "_lance.schema", schema.json());
+    }
+    Description found = described();
+    if (!found.canPushDown()) {
+      throw new UnsupportedOperationException(
+          "[LANCE_INVALID_INPUT] " + name() + " is not read as a table whose rows can be changed");
+    }
+    return () -> new RowChange(this, found, options, info.command());
   }
 
   @Override

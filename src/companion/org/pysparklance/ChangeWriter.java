@@ -1,0 +1,155 @@
+package org.pysparklance;
+
+import java.io.IOException;
+import java.util.Iterator;
+import java.util.NoSuchElementException;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.JoinedRow;
+import org.apache.spark.sql.connector.write.DataWriter;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
+import org.apache.spark.sql.connector.write.DeltaWriter;
+import org.apache.spark.sql.connector.write.DeltaWriterFactory;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+
+/**
+ * Spark hands changes over one by one, and its Python writer wants an iterator; a thread between
+ * them keeps at most a few rows waiting. Runs on executors.
+ */
+final class ChangeWriter implements DeltaWriter<InternalRow> {
+  private static final int DELETE = 1;
+  private static final int UPDATE = 2;
+  private static final int INSERT = 3;
+  private static final int WAITING_ROWS = 4096;
+  private static final InternalRow END = new GenericInternalRow(0);
+
+  private final BlockingQueue<InternalRow> queue = new ArrayBlockingQueue<>(WAITING_ROWS);
+  private final DataWriter<InternalRow> python;
+  private final InternalRow noValues;
+  private final FutureTask<Void> writing;
+  private final Thread thread;
+
+  record Factory(DataWriterFactory python, int width) implements DeltaWriterFactory {
+    @Override
+    public DeltaWriter<InternalRow> createWriter(int partition, long task) {
+      return new ChangeWriter(python.createWriter(partition, task), width);
+    }
+  }
+
+  private ChangeWriter(DataWriter<InternalRow> python, int width) {
+    this.python = python;
+    this.noValues = new GenericInternalRow(width);
+    TaskContext context = TaskContext.get();
+    writing = new FutureTask<>(() -> TaskContext.withTaskContext(context, () -> {
+      try {
+        python.writeAll(new Waiting());
+        return null;
+      } catch (IOException error) {
+        throw new java.io.UncheckedIOException(error);
+      }
+    }));
+    thread = new Thread(writing, "lance changes of task " + context.taskAttemptId());
+    thread.setDaemon(true);
+    thread.start();
+  }
+
+  /** The rows of the queue, until the end was put there. */
+  private final class Waiting implements Iterator<InternalRow> {
+    private InternalRow next;
+
+    @Override
+    public boolean hasNext() {
+      if (next == null) {
+        try {
+          next = queue.take();
+        } catch (InterruptedException error) {
+          Thread.currentThread().interrupt();
+          throw new IllegalStateException("the task was cancelled", error);
+        }
+      }
+      return next != END;
+    }
+
+    @Override
+    public InternalRow next() {
+      if (!hasNext()) {
+        throw new NoSuchElementException();
+      }
+      InternalRow row = next;
+      next = null;
+      return row;
+    }
+  }
+
+  private void put(int action, Long rowId, Long address, InternalRow values) throws IOException {
+    enqueue(new JoinedRow(new GenericInternalRow(new Object[] {action, rowId, address}), values));
+  }
+
+  private void enqueue(InternalRow row) throws IOException {
+    try {
+      while (!queue.offer(row, 100, TimeUnit.MILLISECONDS)) {
+        if (writing.isDone()) {
+          finished();
+          throw new IOException("Python stopped reading before the last change");
+        }
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      throw new IOException("the task was cancelled", error);
+    }
+  }
+
+  private void finished() throws IOException {
+    try {
+      writing.get();
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      throw new IOException("the task was cancelled", error);
+    } catch (ExecutionException error) {
+      if (error.getCause() instanceof RuntimeException cause) {
+        throw cause;
+      }
+      throw new IOException(error.getCause());
+    }
+  }
+
+  @Override
+  public void delete(InternalRow metadata, InternalRow id) throws IOException {
+    put(DELETE, null, id.getLong(0), noValues);
+  }
+
+  @Override
+  public void update(InternalRow metadata, InternalRow id, InternalRow row) throws IOException {
+    put(UPDATE, metadata.getLong(0), id.getLong(0), row.copy());
+  }
+
+  @Override
+  public void insert(InternalRow row) throws IOException {
+    put(INSERT, null, null, row.copy());
+  }
+
+  @Override
+  public WriterCommitMessage commit() throws IOException {
+    enqueue(END);
+    finished();
+    return python.commit();
+  }
+
+  @Override
+  public void abort() throws IOException {
+    thread.interrupt();
+    python.abort();
+  }
+
+  @Override
+  public void close() throws IOException {
+    thread.interrupt();
+    python.close();
+  }
+}

@@ -1,0 +1,127 @@
+"""UPDATE, MERGE and DELETE of Spark SQL: the changes that Spark planned, as one version.
+
+The JVM companion sends one row for each row that changes: what happens to it, its row id and
+address, and its new values.  Executors write data files and note which rows go; the driver writes
+the deletion files and commits once.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import InvalidInputError, StorageError
+from pyspark_lance.spark.clean_errors import clean_errors
+from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.commit_changes import commit_changes, gathered
+from pyspark_lance.table.deletions import write_deletions
+from pyspark_lance.table.moved_rows import (
+    CHANGED_ADDRESS,
+    CHANGED_ROW_ID,
+    CLAUSE,
+    Clause,
+    WrittenChanges,
+    write_changes,
+)
+from pyspark_lance.table.row_change import ChangeSettings, RowAction, plan_change
+from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.write_fragments import remove_data_files
+
+
+@dataclass
+class ChangesWritten(WriterCommitMessage):
+    """What one task did."""
+
+    changes: WrittenChanges
+
+
+class LanceChangeWriter(DataSourceArrowWriter):
+    """Changes rows of the version that Spark read.
+
+    Args:
+        options: The options of the table.
+        pinned: Root and version that the scan of the same command reads.
+        schema: ``CLAUSE`` (1 delete, 2 update, 3 insert), ``CHANGED_ROW_ID``,
+            ``CHANGED_ADDRESS`` and the columns that get values.
+        command: DELETE, UPDATE or MERGE.
+    """
+
+    def __init__(
+        self, options: WriteOptions, pinned: tuple[str, int], schema: StructType, command: str
+    ) -> None:
+        uri, version = pinned
+        settings = ChangeSettings(
+            max_rows_per_file=options.max_rows_per_file,
+            max_bytes_per_file=options.max_bytes_per_file,
+            properties=options.properties,
+            retries=options.commit_retries,
+            timeout_s=options.commit_timeout_s,
+        )
+        self._plan = plan_change(uri, options.storage, settings, at=VersionSpec(version=version))
+        names = {field.name.lower(): field.name for field in self._plan.schema.fields}
+        given = [name for name in schema.names if name not in _OWN]
+        unknown = [name for name in given if name.lower() not in names]
+        if unknown:
+            raise InvalidInputError(f"the table has no column {unknown[0]!r}", where=uri)
+        self._columns = tuple(names[name.lower()] for name in given)
+        self._command = command
+
+    @clean_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes the rows of one task that move or are new; deletion files come later."""
+        gc.freeze()
+        clauses = (
+            Clause(RowAction.KEEP),
+            Clause(RowAction.DELETE),
+            Clause(RowAction.UPDATE, self._columns),
+            Clause(RowAction.INSERT, self._columns),
+        )
+        used = clauses[:2] if self._command == "DELETE" else clauses
+        names = [*_OWN, *self._columns]
+        batches = (
+            pa.RecordBatch.from_arrays(batch.columns, names=names)
+            for batch in iterator
+            if batch.num_rows
+        )
+        return ChangesWritten(write_changes(self._plan, used, batches))
+
+    @clean_errors
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Makes one version of the changes of all tasks."""
+        written = [one.changes for one in messages if isinstance(one, ChangesWritten)]
+        if len(written) < len(messages):
+            raise StorageError("a task sent no account of what it changed; nothing was committed")
+        touched = (rows for one in written for rows in one.touched)
+        losses = write_deletions(self._plan, touched, one_match_each=False)
+        commit_changes(
+            replace(
+                gathered(self._plan, written, losses),
+                assigned=frozenset(self._columns),
+                only_deletes=self._command == "DELETE",
+                description=f"{self._command} of Spark SQL",
+            )
+        )
+
+    @clean_errors
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Removes data files that no version refers to; Spark calls this after a failed commit too.
+
+        A commit removes its files itself when it is certain that it failed, so only those of tasks
+        that never came to a commit are left; they are removed if the table is as it was.
+        """
+        snapshot = self._plan.snapshot()
+        if plan_change(self._plan.uri, self._plan.options).read_version != snapshot.version:
+            return
+        store = open_store(self._plan.uri, self._plan.options)
+        for one in messages:
+            if isinstance(one, ChangesWritten):
+                remove_data_files(store, one.changes.fragments)
+
+
+_OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)
