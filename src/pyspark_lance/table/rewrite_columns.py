@@ -21,17 +21,27 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.codec.row_selection import take_rows
+from pyspark_lance.commit.commit_loop import Environment, commit
 from pyspark_lance.datafile.writer import DataFileWriter
-from pyspark_lance.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LanceError,
+    StorageError,
+    UnsupportedFeatureError,
+)
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile, new_data_file_name
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Update
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.column_files import rows_by_fragment
 from pyspark_lance.table.conform import conform_batch
 from pyspark_lance.table.fragment_pruning import counted_fragments
 from pyspark_lance.table.fragment_reader import FragmentReader
+from pyspark_lance.table.row_change import ChangePlan, ChangeResult
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.table_files import TableFiles
 
@@ -151,9 +161,7 @@ def rewrite_columns(
             )
             finished.append(_rewrite_fragment(request, fragment, pieces))
     except BaseException:
-        for one in finished:
-            with contextlib.suppress(Exception):  # cleanup finds what is left
-                store.delete(data_path(one.file.path))
+        remove_rewritten(store, finished)
         raise
     yield from finished
 
@@ -298,3 +306,53 @@ def with_new_file(fragment: Fragment, ids: frozenset[int], file: DataFile) -> Fr
         if any(one != TOMBSTONE for one in fields):
             files.append(replace(old, fields=fields))
     return replace(fragment, files=(*files, file))
+
+
+def commit_rewrite(
+    plan: ChangePlan,
+    request: RewriteColumnsRequest,
+    rewritten: Iterable[RewrittenColumns],
+    environment: Environment | None = None,
+) -> ChangeResult:
+    """Commits new files of fragments, in one version; none when there are none.
+
+    Raises:
+        RetryableCommitError: Another commit changed one of the fragments; plan again.  The new
+            files are removed.
+        CommitConflictError: Another commit makes the work pointless.
+    """
+    done = [one for one in rewritten if one.num_changed]
+    fragments = {fragment.id: fragment for fragment in plan.snapshot().manifest.fragments}
+    if not done:
+        return ChangeResult()
+    transaction = Transaction(
+        read_version=plan.read_version,
+        uuid=plan.transaction_uuid,
+        operation=column_update(fragments, request.columns, done),
+        properties=dict(plan.settings.properties),
+    )
+    store = request.files.store_of(None)
+    try:
+        result = commit(
+            store,
+            transaction,
+            retries=plan.settings.retries,
+            timeout_s=plan.settings.timeout_s,
+            environment=environment,
+        )
+    except StorageError:
+        raise  # whether a version refers to the files is not known
+    except LanceError:
+        remove_rewritten(store, done)
+        raise
+    if result.already_committed:
+        remove_rewritten(store, done)
+        return ChangeResult()
+    return ChangeResult(result.version, num_updated_rows=sum(one.num_changed for one in done))
+
+
+def remove_rewritten(store: ObjectStore, rewritten: Iterable[RewrittenColumns]) -> None:
+    """Removes files that no version refers to; best effort."""
+    for one in rewritten:
+        with contextlib.suppress(Exception):  # cleanup finds what is left
+            store.delete(data_path(one.file.path))

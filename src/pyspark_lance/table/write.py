@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.commit_loop import CommitResult, commit
 from pyspark_lance.commit.next_manifest import CreateOptions
-from pyspark_lance.commit.rebase import AffectedRows
 from pyspark_lance.datafile.version_support import check_legacy_writable, version_need
 from pyspark_lance.errors import (
     InvalidInputError,
@@ -35,15 +34,17 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.delete_where import matching_rows, plan_delete
+from pyspark_lance.table.deletions import AffectedRows
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.predicate import Predicate
 from pyspark_lance.table.replace_where import (
+    delete_matching,
     matching_only,
     parse_condition,
     remove_deletion_files,
     replacement,
 )
+from pyspark_lance.table.row_change import plan_change
 from pyspark_lance.table.schema_change import (
     check_null_columns,
     match_columns,
@@ -312,7 +313,8 @@ def _commit_with_columns(plan: WritePlan, files: tuple[Fragment, ...]) -> Commit
 
 def _commit_replacement(plan: WritePlan, files: tuple[Fragment, ...]) -> CommitResult | None:
     """Removes the rows of the newest version that match, and adds the rows that were written."""
-    snapshot = Snapshot.open(plan.request.uri, plan.request.options)
+    change = plan_change(plan.request.uri, plan.request.options)
+    snapshot = change.snapshot()
     text = plan.settings.replace_where or ""
     written = plan.request.schema
     if _is_done(snapshot, plan.settings):
@@ -320,16 +322,15 @@ def _commit_replacement(plan: WritePlan, files: tuple[Fragment, ...]) -> CommitR
     columns = match_columns(snapshot.schema, written.to_arrow())
     ids = same_columns(written, columns)
     files = tuple(renumbered(fragment, ids) for fragment in files)
-    affected = matching_rows(snapshot, parse_condition(text, columns))
-    if not files and not any(len(offsets) for offsets in affected.values()):
+    lost = delete_matching(change, parse_condition(text, columns))
+    if not files and not lost:
         return None
-    deleted = plan_delete(snapshot, affected, text)
-    operation = replacement(deleted, files, snapshot.schema)
+    operation = replacement(snapshot, lost, files)
     plan = replace(plan, read_version=snapshot.version)
     try:
-        return _commit(plan, operation, affected)
+        return _commit(plan, operation, AffectedRows(change, lost))
     except RetryableCommitError:
-        remove_deletion_files(snapshot.store, deleted)
+        remove_deletion_files(snapshot.store, lost)
         raise
 
 
