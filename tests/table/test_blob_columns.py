@@ -4,10 +4,16 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from table_access import read_ours
+from table_access import read_ours, write_table
 
+from pyspark_lance.datafile import blob_field_writer
 from pyspark_lance.datafile.blob_values import sidecar_path
-from pyspark_lance.errors import CorruptFileError, LanceError
+from pyspark_lance.errors import (
+    CorruptFileError,
+    LanceError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
 from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.scan import predicate_schema
@@ -36,7 +42,9 @@ def pylance_blobs(path, column="b"):
     descriptors = dataset.to_table(columns=[column])[column].to_pylist()
     there = [i for i, one in enumerate(descriptors) if one is not None]
     found = dict(zip(there, dataset.take_blobs(column, indices=there), strict=True))
-    return [found[i].readall() if i in found else None for i in range(len(descriptors))]
+    # A null of 2.0 files shows a descriptor.
+    blobs = [found.get(i) for i in range(len(descriptors))]
+    return [None if blob is None else blob.readall() for blob in blobs]
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
@@ -135,3 +143,75 @@ def test_batches_of_large_blobs_have_few_rows(tmp_path):
         )
         table = read_blobs(path)
         assert max(len(chunk) for chunk in table["b"].chunks) <= 16
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("values", [VALUES, VALUES[:2], [None, None], [b"x"] * 3000 + [None]])
+def test_blobs_that_were_written_are_read_by_pylance_and_us(tmp_path, version, values):
+    path = str(tmp_path)
+    table = blob_table(values)
+    write_table(path, table, file_version=version)
+    assert read_blobs(path)["b"].to_pylist() == values
+    assert pylance_blobs(path) == values
+    dataset = lance.dataset(path)
+    dataset.validate()
+    kind = dataset.schema.field("b").type
+    assert str(kind).startswith("extension<lance.blob.v2") == (version == "2.2")
+    # Appended by both; a binary column of any kind will do.
+    plain = pa.table({"b": pa.array(values, pa.binary()), "id": range(len(values))})
+    write_table(path, plain)
+    lance.write_dataset(table, path, mode="append")
+    assert pylance_blobs(path) == 3 * values
+    assert read_blobs(path)["b"].to_pylist() == 3 * values
+    lance.dataset(path).delete("id = 0")
+    assert read_blobs(path)["b"].to_pylist() == 3 * values[1:]
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_blobs_that_we_wrote_survive_compaction_by_pylance(tmp_path, version):
+    path = str(tmp_path)
+    for _ in range(3):
+        write_table(path, blob_table([b"one", None, b"", bytes(70_000)]), file_version=version)
+    lance.dataset(path).optimize.compact_files()
+    assert lance.dataset(path).count_rows() == 12
+    assert read_blobs(path)["b"].to_pylist() == 3 * [b"one", None, b"", bytes(70_000)]
+
+
+def test_references_and_blobs_of_pylance_can_be_written_again(tmp_path):
+    uri = f"file://{tmp_path}/o.bin"
+    (tmp_path / "o.bin").write_bytes(b"0123456789")
+    blobs = [lance.Blob.from_uri(uri), lance.Blob.from_uri(uri, position=2, size=3), b"x", None]
+    schema = pa.schema([lance.blob_field("b")])
+    table = pa.table({"b": lance.blob_array(blobs)}, schema=schema)
+    path = str(tmp_path / "t")
+    write_table(path, table)
+    assert read_blobs(path)["b"].to_pylist() == [b"0123456789", b"234", b"x", None]
+    assert pylance_blobs(path) == [b"0123456789", b"234", b"x", None]
+    raw = read_ours(path, system_columns=())
+    write_table(path, raw)
+    assert pylance_blobs(path) == 2 * [b"0123456789", b"234", b"x", None]
+
+
+def test_a_column_of_many_pages_of_blobs(tmp_path, monkeypatch):
+    monkeypatch.setattr(blob_field_writer, "PAGE_ROWS", 7)
+    for version in ("2.0", "2.1", "2.2"):
+        path = str(tmp_path / version)
+        values = [None if i % 5 == 0 else bytes([i]) * (i % 4) for i in range(50)]
+        write_table(path, blob_table(values), file_version=version)
+        assert read_blobs(path)["b"].to_pylist() == values
+        assert pylance_blobs(path) == values
+
+
+def test_blobs_that_cannot_be_written_are_refused_with_the_column(tmp_path):
+    nested = pa.struct([pa.field("b", pa.large_binary(), metadata=BLOB)])
+    table = pa.table({"s": pa.nulls(2, nested)})
+    with pytest.raises(UnsupportedFeatureError, match=r"column s\.b: blobs inside"):
+        write_table(str(tmp_path / "nested"), table)
+    path = str(tmp_path / "t")
+    write_table(path, blob_table([b"x"]), file_version="2.2")
+    with pytest.raises(SchemaMismatchError, match="'b'"):
+        write_table(path, pa.table({"id": [1], "b": ["text"]}))
+    descriptors = read_blobs(path, binary=False)
+    with pytest.raises(SchemaMismatchError, match="'b'"):
+        write_table(path, descriptors)
+    assert lance.dataset(path).count_rows() == 1

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from pyspark_lance.datafile.footer import TABLE_ENTRY_BYTES, Footer
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.proto import file_pb2
+from pyspark_lance.format.field import BLOB_KEY, PACKED_KEYS, Field
+from pyspark_lance.format.schema import TOP_LEVEL, LanceSchema
+from pyspark_lance.format.shown_form import BLOB_V2_DESCRIPTOR
+from pyspark_lance.proto import file_pb2, schema_pb2
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.object_store import Buffer, ObjectStore
 
@@ -361,10 +363,24 @@ def column_metadata_bytes(column: ColumnInfo) -> bytes:
 def file_descriptor_bytes(schema: LanceSchema, num_rows: int) -> bytes:
     """The serialized FileDescriptor message: global buffer 0."""
     message = file_pb2.FileDescriptor(length=num_rows)
-    message.schema.fields.extend(schema.to_protos())
+    for field in schema.fields:
+        message.schema.fields.extend(_file_field(field))
     for key, value in schema.metadata.items():
         message.schema.metadata[key] = value
     return message.SerializeToString()
+
+
+def _file_field(field: Field) -> list[schema_pb2.Field]:
+    """A top-level field as data files state it: a blob v2 as the record of its descriptor."""
+    if not field.is_blob_v2:
+        return LanceSchema((field,)).to_protos()
+    record = replace(
+        field,
+        children=(),
+        extension_name="",
+        metadata={BLOB_KEY: b"true", PACKED_KEYS[0]: b"true"},
+    )
+    return [record.to_proto(TOP_LEVEL), *(part.to_proto(TOP_LEVEL) for part in BLOB_V2_DESCRIPTOR)]
 
 
 def _any_bytes(type_url: str, value: bytes) -> bytes:

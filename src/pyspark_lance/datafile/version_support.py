@@ -114,13 +114,26 @@ def _needs_2_2(part: Field) -> str:
         return "maps"
     if part.is_fixed_size_list and part.children:
         return "fixed-size lists of structs"
+    if part.is_blob_v2:
+        return "blobs of the second kind"
     return ""
+
+
+def _refused_blob(path: str, part: Field, version: str) -> tuple[str, str]:
+    """What is wrong with a blob column, and what to do; '' if nothing is."""
+    if "." in path:
+        return "blobs inside of other columns are not written", "make it a column of its own"
+    if not part.is_blob_v2 and part.logical_type not in ("binary", "large_binary"):
+        return f"blobs of type {part.logical_type}", "make the column large_binary"
+    if version == "2.2" and not part.is_blob_v2:
+        return "files of version 2.2 hold blobs of the second kind", "use the type lance.blob.v2"
+    return "", ""
 
 
 def _check_part(path: str, part: Field, version: str) -> None:
     what, hint = "", "change the column's type"
     if part.is_blob:
-        what, hint = "blob columns are not written", "remove the blob key from its metadata"
+        what, hint = _refused_blob(path, part, version)
     elif part.is_packed:
         what, hint = "packed structs are not written", "remove the packed key from its metadata"
     elif part.logical_type.startswith("dict:") and part.logical_type.count(":") > 3:

@@ -34,6 +34,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.blob_columns import with_blob_version
 from pyspark_lance.table.deletions import AffectedRows
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.predicate import Predicate
@@ -183,6 +184,7 @@ def plan_write(
     if existing is None:
         schema = LanceSchema.from_arrow(data_schema)
         version = _new_file_version(schema, settings.file_version)
+        schema = LanceSchema.from_arrow(with_blob_version(data_schema, version))
         stable = settings.enable_stable_row_ids is not False
         columns = schema
     else:
@@ -195,7 +197,8 @@ def plan_write(
                 hint="this is fixed when a table is created; write to a new path",
             )
         if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
-            schema = LanceSchema.from_arrow(data_schema)
+            version = settings.file_version or _own_file_version(existing)
+            schema = LanceSchema.from_arrow(with_blob_version(data_schema, version))
             _check_overwrite(existing.schema, schema, settings)
             columns = schema
         else:
@@ -452,8 +455,10 @@ def _new_file_version(schema: LanceSchema, asked: str | None) -> str:
     return asked
 
 
-def _version_of_files(existing: Snapshot) -> str:
-    """The version of the data files of a table that does not record it."""
+def _own_file_version(existing: Snapshot) -> str:
+    """The version of a table's data files; by the files themselves if it is not recorded."""
+    if existing.manifest.data_storage_version:
+        return existing.manifest.data_storage_version
     files = (file for fragment in existing.manifest.fragments for file in fragment.files)
     first = next(files, None)
     return "2.0" if first is None else first.file_version
@@ -462,7 +467,7 @@ def _version_of_files(existing: Snapshot) -> str:
 def _existing_file_version(
     existing: Snapshot, columns: LanceSchema, settings: WriteSettings
 ) -> str:
-    own = existing.manifest.data_storage_version or _version_of_files(existing)
+    own = _own_file_version(existing)
     asked = settings.file_version
     replaces_all = settings.overwrite and settings.replace_where is None
     if asked is not None and asked != own and not replaces_all:
