@@ -1,7 +1,8 @@
 """Tables without Spark, against pylance: python benchmarks/table.py.
 
-Ratios are pylance's time divided by ours, on the same files; above 1 we are faster.  pylance is told
-to decode in one thread (it still fetches in another), and given its best of several batch sizes.
+Ratios are pylance's time divided by ours, on the same files; above 1 we are faster.  pylance is
+told to decode in one thread (it still fetches in another), and given its best of several batch
+sizes.
 """
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ def main() -> None:
                 )
             )
         print_table(
-            "Tables without Spark, file version 2.1, one decoding thread (python benchmarks/table.py)",
+            "Tables without Spark, version 2.1, one decoding thread (python benchmarks/table.py)",
             ("what", "ours ms", "pylance ms", "pylance / ours"),
             rows,
         )
