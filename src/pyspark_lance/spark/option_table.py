@@ -17,7 +17,7 @@ INTERNAL_PREFIX = "_lance."
 # <column>.<type>: types that Spark lacks.
 COLUMN_TYPES = (
     "fixed_size_list", "float16", "uint8", "uint16", "uint32", "uint64", "large_string",
-    "large_binary",
+    "large_binary", "json", "blob",
 )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ OPTIONS = (
     ),
     Option(
         "file_format_version", "write", "the table's; new: 2.1",
-        "2.0, 2.1 or 2.2; types that need 2.2 choose it for new tables",
+        "0.1, 2.0, 2.1 or 2.2; types that need 2.2 choose it for new tables",
         ("data_storage_version", "fileFormatVersion", "dataStorageVersion"),
     ),
     Option(
