@@ -142,6 +142,7 @@ Value = Callable[[pa.Table], pa.Array]
 SOURCE_PREFIX = "source."
 _SOURCE_ROW = "__source_row"
 _TARGET_ROW = "__target_row"
+_PLACE = "__place"
 
 
 def merge_rows(
@@ -231,12 +232,14 @@ def _merged(
     names = [name for name in types if any(name in clause.values for clause in clauses)]
     pieces = []
     for number in range(len(described)):
-        rows = joined.take(pa.array(np.flatnonzero(chosen == number)))
+        places = np.flatnonzero(chosen == number)
+        rows = joined.take(pa.array(places))
         values = clauses[number].values if number < len(clauses) else {}
         columns = {
             CLAUSE: pa.array(np.full(rows.num_rows, number, dtype=np.int32)),
             CHANGED_ROW_ID: rows[ROW_ID],
             CHANGED_ADDRESS: rows[ROW_ADDRESS],
+            _PLACE: pa.array(places),
         }
         for name in names:
             given = values.get(name)
@@ -244,8 +247,8 @@ def _merged(
             columns[name] = filled.cast(types[name])
         pieces.append(pa.table(columns))
     changes = pa.concat_tables(pieces)
-    # Inserts have no address, and null sorts last.
-    changes = changes.sort_by(CHANGED_ADDRESS)
+    # Inserts have no address, and null sorts last; they keep the order of the source.
+    changes = changes.sort_by([(CHANGED_ADDRESS, "ascending"), (_PLACE, "ascending")])
     return run_changes(
         plan, described, changes.to_batches(), one_match_each=one_match_each(clauses)
     )
@@ -269,6 +272,8 @@ def _joined(
     of_source, of_target = pairs[_SOURCE_ROW].to_numpy(), pairs[_TARGET_ROW].to_numpy()
     new = np.setdiff1d(np.arange(source.num_rows), of_source)
     alone = np.setdiff1d(np.arange(target.num_rows), of_target)
+    by_source = np.argsort(of_source, kind="stable")
+    of_source, of_target = of_source[by_source], of_target[by_source]
     sizes = (len(pairs), len(new), len(alone))
     match = np.repeat(
         np.array([Match.MATCHED, Match.NOT_MATCHED, Match.NOT_MATCHED_BY_SOURCE], object), sizes
