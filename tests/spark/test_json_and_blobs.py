@@ -91,3 +91,19 @@ def test_a_table_of_version_0_1_is_written_and_filtered(spark, tmp_path):
     assert lance.dataset(path).count_rows("id < 10") == 20
     found = read(spark, path, filter="id >= 990 AND s <> 'w999'").count()
     assert found == 18
+
+
+def test_an_update_stores_text_as_json_and_bytes_as_blobs(spark, tmp_path):
+    from pyspark_lance import LanceTable
+
+    path = str(tmp_path)
+    lance.write_dataset(table(), path, data_storage_version="2.2", enable_stable_row_ids=True)
+    target = LanceTable.forPath(spark, path)
+    target.update("id = 0", {"j": "'{\"z\": 1}'", "b": "X'0102'"})
+    target.update("id = 2", {"id": "20"})
+    rows = {row.id: row for row in read(spark, path, blobColumns="b").collect()}
+    assert values([rows[0].j, rows[20].j]) == [{"z": 1}, "text"]
+    assert [bytes(rows[0].b), bytes(rows[20].b), bytes(rows[3].b)] == [b"\1\2", b"", BLOBS[3]]
+    assert lance.dataset(path).count_rows("json_exists(j, '$.z')") == 1
+    with pytest.raises(Exception, match="is not JSON"):
+        target.update("id = 0", {"j": "'oops'"})

@@ -23,6 +23,7 @@ from pyspark_lance.errors import (
     VersionNotFoundError,
 )
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.spark.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options import ReadOptions, WriteOptions
@@ -97,6 +98,9 @@ def _describe(options: Mapping[str, str]) -> StructType:
 
 def _filterable(field: Field) -> bool:
     """Whether conditions see the column in the type in which Spark sees it."""
+    if any(part.is_blob for part in field.walk()):
+        return False  # Spark sees them as the options of the read say
+    field = shown_field(field)
     seen = spark_type_of(field.to_arrow().type)
     if not (is_comparable(seen) or pa.types.is_struct(seen)):
         return False

@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.spark.spark_types import same_type, spark_field
 from pyspark_lance.table.predicate import columns_of
 from pyspark_lance.table.predicate_text import parse_predicate
@@ -99,8 +100,11 @@ def stored_values(
         return {}
     numbered = [value.alias(f"v{i}") for i, value in enumerate(values.values())]
     found = [column.dataType for column in frame.select(*numbered).schema.fields]
+    # JSON is given as text, blobs as bytes.
     wanted = {
-        field.name: spark_field(field).dataType for field in schema.fields if field.name in values
+        field.name: spark_field(shown_field(field, binary_blobs=True)).dataType
+        for field in schema.fields
+        if field.name in values
     }
     return {
         name: _stored(value, kind, wanted[name], name)
