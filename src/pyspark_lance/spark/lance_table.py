@@ -12,6 +12,7 @@ from pyspark_lance.spark.expressions import Expression
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.spark.table_columns import TableColumns
 from pyspark_lance.spark.update_job import update_once
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.row_change import (
@@ -24,7 +25,7 @@ from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ID
 
 
-class LanceTable:
+class LanceTable(TableColumns):
     """One Lance table.
 
     Args:

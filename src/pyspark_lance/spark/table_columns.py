@@ -1,0 +1,170 @@
+"""The methods of ``LanceTable`` that change columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, StructType
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.column_jobs import (
+    converted_column,
+    expression_columns,
+    has_nulls,
+    joined_columns,
+    null_columns,
+    stored_type,
+)
+from pyspark_lance.spark.expressions import Expression
+from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.table.columns import (
+    ColumnResult,
+    ColumnSettings,
+    add_columns,
+    add_null_columns,
+    change_nullability,
+    drop_columns,
+    rename_column,
+    set_metadata,
+    widen_column,
+)
+from pyspark_lance.table.schema_change import find_field
+from pyspark_lance.table.snapshot import Snapshot
+
+
+class TableColumns:
+    """Adds, drops, renames and changes columns, each in one version.
+
+    All methods take the options ``commitRetries``, ``commitTimeout``, ``userMetadata``,
+    ``txnAppId`` and ``txnVersion``, as a write does.
+    """
+
+    _spark: SparkSession
+    _path: str
+    _storage: dict[str, str]
+
+    def addColumns(  # noqa: N802
+        self,
+        columns: str | StructType | Mapping[str, Expression] | DataFrame,
+        **options: str,
+    ) -> ColumnResult:
+        """Adds columns at the end of the schema.
+
+        Args:
+            columns: ``"a int, b string"`` or a StructType: columns of nulls, which write no data;
+                ``{"a": "x * 2"}``, with SQL texts or Columns over other columns of the same row;
+                or a DataFrame with ``_rowid`` and the new columns, whose rows are joined to the
+                table's (rows that it lacks get null).
+            options: See the class.
+
+        Raises:
+            InvalidInputError: A name is taken, or a row would get two values.
+            CommitConflictError: Another commit makes the change pointless.
+        """
+        settings = column_settings(options, self._path)
+        if isinstance(columns, str | StructType):
+            schema = null_columns(self._spark, columns)
+            return add_null_columns(self._path, self._storage, schema, settings)
+        snapshot = self._latest()
+        if isinstance(columns, Mapping):
+            schema, run = expression_columns(self._spark, snapshot, columns)
+        else:
+            schema, run = joined_columns(self._spark, snapshot, columns)
+        return add_columns(self._path, self._storage, schema, run, settings)
+
+    def dropColumns(self, *columns: str, **options: str) -> ColumnResult:  # noqa: N802
+        """Drops columns, or fields of structs (``a.b``); no data are written.
+
+        Raises:
+            InvalidInputError: There is no such column, or none would be left.
+        """
+        settings = column_settings(options, self._path)
+        return drop_columns(self._path, self._storage, columns, settings)
+
+    def renameColumn(self, existing: str, new: str, **options: str) -> ColumnResult:  # noqa: N802
+        """Renames a column, or a field of a struct; no data are written, indices stay.
+
+        Args:
+            existing: ``a``, or ``a.b`` for a field of a struct.
+            new: The new name, without the path.
+            options: See the class.
+
+        Raises:
+            InvalidInputError: There is no such column, or the name is taken.
+        """
+        settings = column_settings(options, self._path)
+        return rename_column(self._path, self._storage, existing, new, settings)
+
+    def changeColumn(  # noqa: N802
+        self,
+        column: str,
+        dataType: str | DataType | None = None,  # noqa: N803
+        *,
+        nullable: bool | None = None,
+        comment: str | None = None,
+        **options: str,
+    ) -> ColumnResult:
+        """Changes one property of a column.
+
+        Args:
+            column: ``a``, or ``a.b`` for a field of a struct.
+            dataType: A type that holds all values of the present one; data are written anew.
+            nullable: Whether nulls are allowed.
+            comment: A note, in the metadata of the column; '' removes it.
+            options: See the class.
+
+        Raises:
+            InvalidInputError: Not one property exactly, or one that cannot be changed.
+        """
+        settings = column_settings(options, self._path)
+        if sum(one is not None for one in (dataType, nullable, comment)) != 1:
+            raise InvalidInputError(
+                "changeColumn changes one of dataType, nullable and comment",
+                hint="each change is one version; call it for each",
+            )
+        if comment is not None:
+            changes = {column: {"comment": comment or None}}
+            return set_metadata(self._path, self._storage, columns=changes, settings=settings)
+        if nullable is not None:
+            return change_nullability(
+                self._path,
+                self._storage,
+                column,
+                nullable=nullable,
+                has_nulls=partial(has_nulls, self._spark),
+                settings=settings,
+            )
+        snapshot = self._latest()
+        name = find_field(snapshot.schema, column)[-1].name
+        assert dataType is not None  # one of the three is given
+        wanted = stored_type(self._spark, dataType, name)
+        run = converted_column(self._spark, snapshot, name)
+        return widen_column(self._path, self._storage, column, wanted, run, settings)
+
+    def setMetadata(  # noqa: N802
+        self,
+        schema: Mapping[str, str | None] | None = None,
+        columns: Mapping[str, Mapping[str, str | None]] | None = None,
+        **options: str,
+    ) -> ColumnResult:
+        """Sets metadata of the schema, and of columns by their path; None removes a key."""
+        settings = column_settings(options, self._path)
+        return set_metadata(
+            self._path, self._storage, schema=schema, columns=columns, settings=settings
+        )
+
+    def _latest(self) -> Snapshot:
+        return Snapshot.open(self._path, self._storage)
+
+
+def column_settings(options: Mapping[str, str], path: str) -> ColumnSettings:
+    """The options of a write that a change of columns has, too."""
+    given = {name: str(value) for name, value in options.items()}
+    parsed = WriteOptions.parse({**given, "path": path})
+    return ColumnSettings(
+        properties=parsed.properties,
+        retries=parsed.commit_retries,
+        timeout_s=parsed.commit_timeout_s,
+    )
