@@ -1,0 +1,140 @@
+"""UPDATE, MERGE and DELETE of Spark SQL: the rows, their lineage, one version each."""
+
+from __future__ import annotations
+
+import random
+
+import lance
+import pytest
+
+from pyspark_lance import LanceTable
+
+from .conftest import sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+LINEAGE = "_rowid, _row_created_at_version, _row_last_updated_at_version"
+
+
+@pytest.fixture
+def name(companion, path):
+    """100 rows in four fragments."""
+    companion.range(0, 100, 1, 1).selectExpr(
+        "id", "id % 7 AS m", "cast(id AS string) AS s", "named_struct('a', id, 'b', 'x') AS st"
+    ).write.format("lance").option("max_row_per_file", "25").save(path)
+    return f"lance.`{path}`"
+
+
+def test_an_update_keeps_row_ids_and_writes_only_what_changed(companion, path, name):
+    companion.sql(f"UPDATE {name} SET s = concat(s, '!'), st.a = -1 WHERE m = 3 AND length(s) = 2")
+    rows = sql(companion, f"SELECT id, s, st.a, st.b, {LINEAGE} FROM {name} WHERE s LIKE '%!'")
+    expected = [(i, f"{i}!", -1, "x", i, 1, 2) for i in range(10, 100) if i % 7 == 3]
+    assert rows == sorted(expected, key=repr)
+    dataset = lance.dataset(path)
+    dataset.validate()
+    assert (dataset.version, dataset.count_rows()) == (2, 100)
+    assert max(f.physical_rows for f in dataset.get_fragments()[4:]) <= len(expected)
+    companion.sql(f"UPDATE {name} SET s = 'never' WHERE id < 0")
+    assert lance.dataset(path).version == 2
+
+
+def test_any_condition_can_delete(companion, path, name):
+    companion.sql(f"DELETE FROM {name} WHERE id * 2 > 180")
+    companion.sql(f"DELETE FROM {name} WHERE id IN (SELECT id + 1 FROM range(5))")
+    companion.sql(
+        f"DELETE FROM {name} t WHERE EXISTS (SELECT 1 FROM {name} o WHERE o.id = t.id + 50)"
+    )
+    left = set(range(91)) - set(range(1, 6))
+    left -= {i for i in left if i + 50 in left}
+    assert {row[0] for row in sql(companion, f"SELECT id FROM {name}")} == left
+    lance.dataset(path).validate()
+    assert lance.dataset(path).version == 4
+
+
+def test_a_merge_with_every_clause(companion, path, name):
+    companion.createDataFrame(
+        [(1, "new"), (50, "fifty"), (1000, "k"), (70, None)], "id bigint, s string"
+    ).createOrReplaceTempView("news")
+    companion.sql(
+        f"""MERGE INTO {name} t USING news ON t.id = news.id
+        WHEN MATCHED AND news.s IS NULL THEN DELETE
+        WHEN MATCHED THEN UPDATE SET t.s = news.s
+        WHEN NOT MATCHED THEN INSERT (id, s) VALUES (news.id, news.s)
+        WHEN NOT MATCHED BY SOURCE AND t.id = 10 THEN UPDATE SET s = 'alone'
+        WHEN NOT MATCHED BY SOURCE AND t.id = 11 THEN DELETE"""
+    )
+    rows = sql(
+        companion,
+        f"SELECT id, s, m, {LINEAGE} FROM {name} WHERE id IN (1, 10, 11, 50, 70, 1000)",
+    )
+    assert rows == sorted(
+        [
+            (1, "new", 1, 1, 1, 2),
+            (10, "alone", 3, 10, 1, 2),
+            (50, "fifty", 1, 50, 1, 2),
+            (1000, "k", None, 100, 2, 2),
+        ],
+        key=repr,
+    )
+    dataset = lance.dataset(path)
+    dataset.validate()
+    assert (dataset.version, dataset.count_rows()) == (2, 99)
+    with pytest.raises(Exception, match="MERGE_CARDINALITY_VIOLATION"):
+        companion.sql(
+            f"MERGE INTO {name} t USING (SELECT 50 id UNION ALL SELECT 50) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET s = 'two'"
+        )
+    assert lance.dataset(path).version == 2
+
+
+def test_a_merge_into_a_new_managed_table_inserts(companion):
+    companion.sql("CREATE TABLE merged (id bigint, s string) USING lance")
+    try:
+        source = "(SELECT id, cast(id AS string) AS s FROM range(5))"
+        for _ in range(2):
+            companion.sql(
+                f"MERGE INTO merged t USING {source} n ON t.id = n.id "
+                "WHEN MATCHED THEN UPDATE SET s = 'again' WHEN NOT MATCHED THEN INSERT *"
+            )
+        assert sql(companion, "SELECT * FROM merged") == [(i, "again") for i in range(5)]
+        companion.sql("UPDATE merged SET s = 'u' WHERE id = 3")
+        assert sql(companion, "SELECT id FROM merged WHERE s = 'u'") == [(3,)]
+    finally:
+        companion.sql("DROP TABLE merged")
+
+
+def test_sql_does_what_lance_table_does(companion, tmp_path):
+    """The same random changes by SQL and by LanceTable leave the same rows and lineage."""
+    chance = random.Random(3)
+    paths = [str(tmp_path / "sql"), str(tmp_path / "object")]
+    for path in paths:
+        companion.range(0, 60, 1, 1).selectExpr("id", "id % 5 AS m", "'' AS s").write.format(
+            "lance"
+        ).option("max_row_per_file", "20").save(path)
+    name, table = f"lance.`{paths[0]}`", LanceTable.forPath(companion, paths[1])
+    for step in range(4):
+        low = chance.randint(0, 70)
+        condition = f"id % 3 = {chance.randint(0, 2)} AND id + 0 < {low + 10}"
+        source = companion.range(low, low + 12).selectExpr("id", "id % 5 m", f"'{step}' s")
+        source.createOrReplaceTempView("step_source")
+        companion.sql(f"UPDATE {name} SET s = concat(s, 'u') WHERE {condition}")
+        table.update(condition, {"s": "concat(s, 'u')"})
+        companion.sql(
+            f"MERGE INTO {name} target USING step_source source ON target.id = source.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        merge = table.merge(source, "target.id = source.id")
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        companion.sql(f"DELETE FROM {name} WHERE id + 0 = {low + 3}")
+        table.delete(f"id + 0 = {low + 3}")
+    columns = "id, m, s, _row_created_at_version, _row_last_updated_at_version"
+    found = [sql(companion, f"SELECT {columns} FROM lance.`{path}`") for path in paths]
+    assert found[0] == found[1]
+    assert lance.dataset(paths[0]).version == lance.dataset(paths[1]).version
+
+
+def test_a_failing_change_leaves_the_table_and_its_folder_alone(companion, path, name, tmp_path):
+    before = sorted(str(one) for one in tmp_path.rglob("*.lance") if one.is_file())
+    with pytest.raises(Exception, match="boom"):
+        companion.sql(f"UPDATE {name} SET s = if(id = 77, raise_error('boom'), s) WHERE id + 0 > 5")
+    assert lance.dataset(path).version == 1
+    assert sorted(str(one) for one in tmp_path.rglob("*.lance") if one.is_file()) == before
