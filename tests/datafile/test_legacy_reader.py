@@ -117,3 +117,18 @@ def test_pages_that_all_point_to_the_same_bytes_do_not_multiply_memory(tmp_path)
     reader.read(reader.schema.fields, {}, 0, 1)
     with pytest.raises(CorruptFileError, match=r"hold \d+ bytes, the file has"):
         reader.read(reader.schema.fields, {}, 0, 400)
+
+
+def test_strings_that_end_outside_of_the_file_are_corrupt_however_long(tmp_path):
+    table = pa.table({"s": ["x" * 10, "y"]})
+    written_by_pylance(str(tmp_path), table, 10)
+    (path,) = (tmp_path / "data").iterdir()
+    whole = path.read_bytes()
+    store = MemoryStore()
+    store.put("x", whole)
+    position = int(DataFileReader.open(store, "x")._file.metadata.pages.page(0, 0)[0])
+    end = np.array([1 << 33], "<i8").tobytes()
+    store.put("x", whole[: position + 16] + end + whole[position + 24 :])
+    reader = DataFileReader.open(store, "x")
+    with pytest.raises(CorruptFileError, match="of a file of"):
+        reader.read(reader.schema.fields, {}, 0, 2)

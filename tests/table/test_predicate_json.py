@@ -144,3 +144,16 @@ def test_any_tree_is_a_condition_or_is_refused_cleanly(tree):
     except LanceError:
         return
     assert predicate.type == pa.bool_()
+
+
+@pytest.mark.parametrize("place", ["literal", "pattern", "column"])
+def test_half_a_surrogate_pair_is_refused_wherever_it_is(place):
+    half = "\ud800"
+    value = literal(half if place == "literal" else "x", "string")
+    tree = op("=", column(half if place == "column" else "s"), value)
+    if place == "pattern":
+        tree = op("LIKE", column("s"), pattern=half)
+    with pytest.raises(InvalidInputError):
+        predicate_from_json(json.dumps(tree), SCHEMA)
+    with pytest.raises(InvalidInputError):
+        parse_predicate(f"s = '{half}'", SCHEMA)

@@ -144,7 +144,7 @@ class LegacyMetadata:
         """A page table of the file, for the fields ``first_id`` to ``last_id``."""
         num_ids = last_id - first_id + 1
         size = num_ids * num_batches * PAGE_ENTRY_BYTES
-        if position + size > self.file_size:
+        if num_ids < 0 or position + size > self.file_size:
             raise CorruptFileError(
                 f"the page table of {num_ids} fields and {num_batches} batches at {position} does "
                 f"not fit in the file's {self.file_size} bytes",
@@ -193,6 +193,15 @@ class LegacyFile(FileBytes):
     def fetch_checked(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
         """The bytes of ranges that come out of the file and may be nonsense.
 
+        Raises:
+            CorruptFileError: They lie outside of the file, or are more than the file.
+        """
+        self.check(ranges)
+        return self.fetch(ranges)
+
+    def check(self, ranges: Sequence[ByteRange]) -> None:
+        """Ranges that come out of the file can be what the file holds.
+
         Pages do not share bytes, so ranges of different values cannot exceed the file together;
         this bounds what a damaged page table can make us allocate.
 
@@ -210,7 +219,6 @@ class LegacyFile(FileBytes):
             raise CorruptFileError(
                 f"{len(ranges)} pages hold {total} bytes, the file has {size}", where=self.path
             )
-        return self.fetch(ranges)
 
 
 def _batch_starts(offsets: Sequence[int], path: str) -> NDArray[np.int64]:

@@ -342,10 +342,11 @@ def read_strings(
         BatchTooLargeError: More bytes than 32-bit offsets can address.
     """
     places = [ByteRange(int(one[0]), int(one[-1])) for one in offsets if one[0] < one[-1]]
+    file.check(places)
     borders = _joined_borders(offsets)
     if int(borders[-1]) > _INT32_MAX and not _is_large(data_type):
         raise BatchTooLargeError
-    data = pa.py_buffer(_joined(file.fetch_checked(places)))
+    data = pa.py_buffer(_joined(file.fetch(places)))
     validity = None
     if nullable:
         filled = borders[1:] != borders[:-1]

@@ -87,6 +87,11 @@ def make_node(file: OpenFile, field: Field, column_of: Mapping[int, int]) -> Nod
     if _is_blob_column(file, column):
         return _BlobReader(file, field, column)
     if field.is_list:
+        if len(field.children) != 1:
+            raise CorruptFileError(
+                f"list {field.name!r} (id {field.id}) has {len(field.children)} kinds of items",
+                where=file.path,
+            )
         return _ListReader(file, field, column, make_node(file, field.children[0], column_of))
     if not field.is_struct:
         return LeafReader(file, field.to_arrow().type, column)

@@ -48,6 +48,8 @@ def predicate_from_json(text: str, schema: pa.Schema, *, time_zone: str = "UTC")
     """
     try:
         tree = json.loads(text)
+        # Half a surrogate pair is valid in JSON and nowhere else.
+        json.dumps(tree, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"a pushed-down condition is not JSON: {error}") from error
     return build.condition(_Reader(schema, time_zone).expression(tree, 1), "a filter")

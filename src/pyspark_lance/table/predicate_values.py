@@ -43,7 +43,10 @@ _NO_ROWS_NEEDED = pa.record_batch([pa.nulls(1)], ["row"])
 
 def literal(value: object, kind: pa.DataType) -> Literal:
     """The constant ``value`` of the Spark type ``kind``."""
-    return Literal(pa.scalar(value, kind))
+    try:
+        return Literal(pa.scalar(value, kind))
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"the text {value!r} is not valid Unicode") from error
 
 
 def decimal_literal(value: decimal.Decimal) -> Literal:
