@@ -7,11 +7,10 @@ physical rows of the touched fragments, in the columns that change.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.table.fragment_pruning import counted_fragments
@@ -20,11 +19,12 @@ from pyspark_lance.table.snapshot import Snapshot
 
 # Measured: to find a row that lies anywhere in a file and to decode its columns (CPU of a core).
 _SCATTERED_ROW_S = 5e-6
-# To read a byte and to write it again: an object store gives a task some 400 MB/s and takes
-# 200 MB/s; a local disk is faster, but then both ways cost little.
-_MOVED_BYTE_S = 7.5e-9
-# To open, finish and later read one more file; moving rows makes a deletion file and a share of
-# a data file, rewriting columns one data file.
+# An object store gives a task some 400 MB/s and takes 200 MB/s; a local disk is faster, but then
+# both ways cost little.
+_READ_BYTE_S = 2.5e-9
+_WRITTEN_BYTE_S = 5e-9
+# To make one more file.  Moving rows makes a deletion file and a share of a data file; rewriting
+# columns makes one data file, which every later scan of the fragment opens besides.
 _FILE_S = 5e-3
 
 
@@ -109,37 +109,41 @@ def rewrite_cost(
         changed: Fragment id -> rows that change.
     """
     rows_s = columns_s = 0.0
-    chosen = tuple(field for field in snapshot.schema.fields if field.name in names)
+    widths = _leaf_widths(snapshot.schema.fields)
+    chosen = _leaf_widths(field for field in snapshot.schema.fields if field.name in names)
     for fragment in counted_fragments(snapshot):
         count = changed.get(fragment.id, 0)
         if not count:
             continue
-        whole = _row_bytes(fragment, snapshot.schema.fields)
-        part = _row_bytes(fragment, chosen)
+        whole = _row_bytes(fragment, widths.keys(), widths)
+        part = _row_bytes(fragment, chosen.keys(), widths)
         # What is deleted as a whole needs no deletion file.
         rows_s += (_FILE_S if count < fragment.num_rows else 0.0) + _FILE_S / 2
-        rows_s += count * (_SCATTERED_ROW_S + whole * _MOVED_BYTE_S)
-        columns_s += _FILE_S + fragment.physical_rows * part * _MOVED_BYTE_S
+        everything_s = fragment.physical_rows * whole * _READ_BYTE_S
+        rows_s += min(count * _SCATTERED_ROW_S, everything_s) + count * whole * _WRITTEN_BYTE_S
+        columns_s += 2 * _FILE_S
+        columns_s += fragment.physical_rows * part * (_READ_BYTE_S + _WRITTEN_BYTE_S)
     return RewriteCost(rows_s, columns_s)
 
 
-def _row_bytes(fragment: Fragment, fields: tuple[Field, ...]) -> float:
-    """Stored bytes of one row in ``fields``."""
+def _leaf_widths(fields: Iterable[Field]) -> dict[int, float]:
+    """Rough bytes of a value of each field that has a column of its own."""
+    parts = (part for field in fields for part in field.walk())
+    return {part.id: column_width(part) for part in parts if part.is_leaf}
+
+
+def _row_bytes(fragment: Fragment, wanted: Collection[int], widths: Mapping[int, float]) -> float:
+    """Stored bytes of one row in the ``wanted`` fields; a file is shared out by their widths."""
     total = 0.0
-    leaves = {part.id: column_width(part) for field in fields for part in field.walk()}
+    absent = set(wanted)
     for file in fragment.files:
-        total += _file_share(file, leaves) / max(1, fragment.physical_rows)
-    return total or sum(column_width(field) for field in fields)
-
-
-def _file_share(file: DataFile, wanted: Mapping[int, float]) -> float:
-    """Bytes of a file that hold the wanted fields, if others in it are of middling width."""
-    if not wanted or not file.size_bytes:
-        return 0.0
-    middling = sum(wanted.values()) / len(wanted)
-    widths = {field: wanted.get(field, middling) for field in file.fields}
-    present = sum(width for field, width in widths.items() if field in wanted)
-    return file.size_bytes * present / (sum(widths.values()) or 1.0)
+        # What is not in the schema any more is taken for eight bytes wide.
+        every = sum(widths.get(field, 8.0) for field in file.fields)
+        held = sum(widths[field] for field in file.fields if field in wanted)
+        if held and file.size_bytes:
+            total += file.size_bytes / max(1, fragment.physical_rows) * held / every
+            absent.difference_update(file.fields)
+    return total + sum(widths[field] for field in absent)
 
 
 def _obstacle(snapshot: Snapshot, names: Collection[str]) -> str:
