@@ -175,7 +175,7 @@ def _delete(options: Mapping[str, str]) -> StructType:
         return conjunction(terms) or TRUE
 
     done = delete_where(read.path, read.storage, condition, at=read.at, text=options.get(_TEXT, ""))
-    return _only_facts({"num_deleted_rows": done.num_deleted_rows, "version": done.version})
+    return _only_facts({"num_deleted_rows": done.num_deleted_rows, "version": done.version or 0})
 
 
 def _create(options: Mapping[str, str]) -> StructType:

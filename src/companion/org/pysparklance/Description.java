@@ -1,8 +1,6 @@
 package org.pysparklance;
 
-import org.apache.spark.sql.types.Metadata;
-import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.*;
 
 /**
  * What Python says of one version of a table.

@@ -1,14 +1,9 @@
 package org.pysparklance;
 
-import java.util.Arrays;
-import java.util.Objects;
-import java.util.OptionalLong;
+import java.util.*;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
-import org.apache.spark.sql.connector.read.Batch;
-import org.apache.spark.sql.connector.read.Scan;
-import org.apache.spark.sql.connector.read.Statistics;
-import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructType;

@@ -1,15 +1,9 @@
 package org.pysparklance;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.JsonNodeFactory;
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.ArrayDeque;
-import java.util.Base64;
-import java.util.Deque;
-import org.apache.spark.sql.connector.expressions.Expression;
-import org.apache.spark.sql.connector.expressions.Literal;
-import org.apache.spark.sql.connector.expressions.NamedReference;
+import com.fasterxml.jackson.databind.node.*;
+import java.util.*;
+import org.apache.spark.sql.connector.expressions.*;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.unsafe.types.UTF8String;
