@@ -72,7 +72,10 @@ def test_costs_grow_with_what_each_way_touches(path):
 
 def test_an_index_on_the_column_speaks_for_moving_rows(tmp_path):
     where = str(tmp_path / "t.lance")
-    write_table(where, pa.table({"a": range(20_000), "b": range(20_000)}), max_rows_per_file=10_000)
+    vectors = np.random.default_rng(2).random(COUNT * 64, dtype=np.float32)
+    wide = pa.FixedSizeListArray.from_arrays(pa.array(vectors), 64)
+    data = pa.table({"a": range(COUNT), "b": range(COUNT), "v": wide})
+    write_table(where, data, max_rows_per_file=COUNT // 2)
     assert can_rewrite_columns(Snapshot.open(where), ["a"])
     assert choose_rewrite(Snapshot.open(where), ["a"], {0: 9000}) is COLUMNS
     lance.dataset(where).create_scalar_index("a", "BTREE")
