@@ -132,3 +132,13 @@ def test_strings_that_end_outside_of_the_file_are_corrupt_however_long(tmp_path)
     reader = DataFileReader.open(store, "x")
     with pytest.raises(CorruptFileError, match="of a file of"):
         reader.read(reader.schema.fields, {}, 0, 2)
+
+
+def test_the_size_in_the_manifest_is_not_held_against_a_legacy_file(tmp_path):
+    # pylance 0.38 and later releases recorded the bytes of the pages only.
+    store = MemoryStore()
+    written_by_pylance(str(tmp_path), pa.table({"n": [1, 2, 3]}), 10)
+    (path,) = (tmp_path / "data").iterdir()
+    store.put("x", path.read_bytes())
+    reader = DataFileReader.open(store, "x", size_bytes=24)
+    assert reader.read(reader.schema.fields, {}, 0, 3).column(0).to_pylist() == [1, 2, 3]

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from pyspark_lance.datafile.footer import TABLE_ENTRY_BYTES, Footer
+from pyspark_lance.datafile.footer import TABLE_ENTRY_BYTES, Footer, is_legacy
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import BLOB_KEY, PACKED_KEYS, Field
 from pyspark_lance.format.schema import TOP_LEVEL, LanceSchema
@@ -114,14 +114,15 @@ def read_tail(store: ObjectStore, path: str, size_bytes: int | None = None) -> F
     Args:
         store: Where the file is.
         path: Path of the file in the store.
-        size_bytes: Its length according to the manifest, if that is known; checked.
+        size_bytes: Its length according to the manifest, if that is known; checked, except for
+            0.1 files: releases of Lance counted only the pages of these.
 
     Raises:
         FileNotFoundError: There is no such file.
         CorruptFileError: It has another length.
     """
     content, file_size = store.get_tail(path, TAIL_BYTES)
-    if size_bytes and size_bytes != file_size:
+    if size_bytes and size_bytes != file_size and not is_legacy(content):
         raise CorruptFileError(
             f"the manifest says the file has {size_bytes} bytes, it has {file_size}",
             where=path,

@@ -70,6 +70,14 @@ def file_version_of(tail: bytes | memoryview, where: str = "") -> str:
     return version
 
 
+def is_legacy(tail: bytes | memoryview) -> bool:
+    """Whether bytes are the end of a 0.1 file; they may be anything."""
+    if len(tail) < VERSION_BYTES:
+        return False
+    major, minor, magic = _VERSION.unpack(bytes(tail[len(tail) - VERSION_BYTES :]))
+    return magic == MAGIC and _VERSION_OF_NUMBERS.get((major, minor)) == "0.1"
+
+
 @dataclass(frozen=True, slots=True)
 class Footer:
     """The fixed tail of a 2.x file.
