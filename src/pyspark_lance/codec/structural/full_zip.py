@@ -32,7 +32,7 @@ from pyspark_lance.codec.structural.page_decoder import (
 )
 from pyspark_lance.codec.structural.value_columns import ValueDecoder, value_decoder
 from pyspark_lance.codec.structural.zip_walk import Entries, EntryShape, read_words, walk
-from pyspark_lance.codec.values import FixedWidthValues, Values, VariableWidthValues
+from pyspark_lance.codec.values import FixedWidthValues, NullValues, Values, VariableWidthValues
 from pyspark_lance.proto import encodings_v2_1_pb2
 
 DATA_BUFFER, INDEX_BUFFER = 0, 1
@@ -80,6 +80,7 @@ class FullZipPage:
         self._is_fixed = details == "bits_per_value"
         self._list_layers: tuple[ListLayer, ...] = ()
         self._item_bits = 0
+        self._holds_values = True
         self._decode_variable: ValueDecoder | None = None
         value_bytes = length_bytes = 0
         if self._is_fixed:
@@ -110,6 +111,13 @@ class FullZipPage:
         """Bytes per value, after comparing both places that say so."""
         self._list_layers, items = list_layers(encoding)
         kind = encoding_kind(items)
+        if kind == "constant" and not items.constant.HasField("value"):
+            # Releases of Lance before 4 wrote null vectors so: control words and nothing else.
+            # Without levels, no byte would limit the number of rows.
+            bare = bits_per_value == 0 and self._definition_bits > 0
+            require(bare, f"null values of {bits_per_value} bits without levels")
+            self._holds_values = False
+            return 0
         require(kind == "flat", f"full-zip values are {kind or 'not described'}")
         self._item_bits = flat_bits(items, "full-zip values")
         require_width(self._item_bits)
@@ -184,6 +192,8 @@ class FullZipPage:
         return self._finish(values, repetition, definition, num_entries)
 
     def _fixed_values(self, grid: NDArray[np.uint8]) -> Values:
+        if not self._holds_values:
+            return NullValues(len(grid))
         if self._list_layers:
             return decode_list_rows(grid, self._list_layers, self._item_bits)
         width = 8 if self._item_bits == 1 else self._item_bits
