@@ -256,3 +256,22 @@ def test_change_queries_in_sql_find_new_and_changed_rows(spark, path):
         "AND _row_last_updated_at_version > 2 AND _row_last_updated_at_version <= 4"
     )
     assert as_tuples(changed) == [(4,)]
+
+
+def test_a_catalog_table_over_a_path_can_be_read(spark, path):
+    write(spark.range(5).selectExpr("id", "id * 2 AS x"), path)
+    for name, options in {
+        "flat_table": f"path '{path}'",
+        "lineage_table": f"path '{path}', metadataColumns '_rowid', filter 'id > 2'",
+    }.items():
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+        spark.sql(f"CREATE TABLE {name} USING lance OPTIONS ({options})")
+    try:
+        assert as_tuples(spark.table("flat_table")) == [(i, 2 * i) for i in range(5)]
+        assert spark.sql("SELECT sum(x) FROM flat_table WHERE id >= 3").first()[0] == 14
+        assert as_tuples(spark.table("lineage_table")) == [(3, 6, 3), (4, 8, 4)]
+        write(spark.range(5, 6).selectExpr("id", "id * 2 AS x"), path)
+        assert spark.table("flat_table").count() == 6
+    finally:
+        for name in ("flat_table", "lineage_table"):
+            spark.sql(f"DROP TABLE {name}")

@@ -57,9 +57,10 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.companion_calls import answer
 
             return answer(self.options)
+        from pyspark_lance.spark.catalog_options import keep_options
         from pyspark_lance.spark.read_plan import spark_schema_of
 
-        return spark_schema_of(self._read_options(), self._pin())
+        return keep_options(spark_schema_of(self._read_options(), self._pin()), self.options)
 
     @clean_errors
     def reader(self, schema: StructType) -> LanceBatchReader:
@@ -67,6 +68,7 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.batch_reader import LanceBatchReader
         from pyspark_lance.spark.pushed_down import PushedDown
 
+        self._restore_options(schema)
         pushed = PushedDown.parse(self.options)
         return LanceBatchReader(self._read_options(), self._pin(), schema, pushed)
 
@@ -82,6 +84,13 @@ class LanceDataSource(DataSource):
             write = WriteOptions.parse(self.options)
             return LanceChangeWriter(write, self._pin(), schema, self.options[_CHANGE])
         return LanceBatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+
+    def _restore_options(self, schema: StructType) -> None:
+        """Takes the options that a catalog table was created with from its schema."""
+        if "path" not in self.options:
+            from pyspark_lance.spark.catalog_options import kept_options
+
+            self.options = {**kept_options(schema), **self.options}
 
     def _read_options(self) -> ReadOptions:
         from pyspark_lance.spark.options import ReadOptions
