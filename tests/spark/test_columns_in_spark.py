@@ -123,6 +123,32 @@ def test_dropping_renaming_and_changing(spark, table):
         table.changeColumn("key", "int", nullable=True)
 
 
+def test_updates_rewrite_rows_or_columns_as_asked(spark, table):
+    path = path_of(table)
+    lineage = ("id", "k", "s", "_rowid", "_rowaddr", "_row_last_updated_at_version")
+    before = rows(spark, path, *lineage, metadataColumns="all")
+    # A subquery: Spark may shuffle the rows before they get here.
+    condition = "id IN (SELECT id + 1 FROM range(2)) OR id = 8"
+    result = table.update(condition, {"k": "k + 100", "s.a": "-1"}, rewrite="columns")
+    assert (result.version, result.num_updated_rows) == (5, 3)
+    assert rows(spark, path, *lineage, metadataColumns="all") == [
+        (i, k + 100, (-1,), row_id, address, 5) if i in (1, 2, 8) else (i, k, s, *others)
+        for i, k, s, *others in before
+        for row_id, address, _ in [others]
+    ]
+    files = [one.data_files() for one in validated(table).get_fragments()]
+    assert [len(one) for one in files] == [2, 1, 2]
+    assert table.update("id = 99", {"k": "1"}, rewrite="columns").version is None
+    assert table.update("id = 0", {"k": "k + 1"}, rewrite="rows").version == 6
+    assert table.update(None, {"k": "k + 1"}).num_updated_rows == 8
+    assert [row[1] for row in rows(spark, path, "id", "k")] == [2, 102, 103, 4, 6, 7, 8, 109]
+    validated(table)
+    with pytest.raises(Exception, match="LANCE_SCHEMA_MISMATCH"):
+        table.update("id = 0", {"k": "'nonsense'"}, rewrite="columns")
+    with pytest.raises(Exception, match="auto, rows, columns"):
+        table.update("id = 0", {"k": "1"}, rewrite="cells")
+
+
 def test_merge_schema_replace_where_and_batches_of_an_application(spark, table):
     path = path_of(table)
     new = spark.range(20, 22).selectExpr("id", "'x' AS extra", "named_struct('z', 1, 'a', id) AS s")

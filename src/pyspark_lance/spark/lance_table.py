@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
+from pyspark_lance.spark.column_update import update_by
 from pyspark_lance.spark.delete_job import delete_once
 from pyspark_lance.spark.expressions import Expression
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.options import WriteOptions
 from pyspark_lance.spark.table_columns import TableColumns
-from pyspark_lance.spark.update_job import update_once
+from pyspark_lance.table.choose_rewrite import rewrite_mode
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.row_change import (
     ChangePlan,
@@ -135,6 +136,8 @@ class LanceTable(TableColumns):
         self,
         condition: Expression | None = None,
         set: Mapping[str, Expression] | None = None,  # noqa: A002
+        *,
+        rewrite: str = "auto",
         **options: str,
     ) -> ChangeResult:
         """Gives columns other values in the rows for which ``condition`` is true.
@@ -142,6 +145,9 @@ class LanceTable(TableColumns):
         Args:
             condition: SQL text or Column; without it all rows are updated.
             set: Column, or member of a struct, to its value, a SQL text or Column.
+            rewrite: ``rows`` moves the rows that change to new files; ``columns`` writes the
+                columns that change anew, for all rows of the fragments they are in; ``auto``
+                takes what is cheaper.
             options: As for ``delete``.
 
         Raises:
@@ -149,8 +155,11 @@ class LanceTable(TableColumns):
             CommitConflictError: Another commit makes the update pointless.
         """
         assignments = dict(set or {})
+        mode = rewrite_mode(rewrite)
         return self._change(
-            lambda plan: update_once(self._spark, plan, condition, assignments, self._alias),
+            lambda plan: update_by(
+                mode, self._spark, plan, condition, assignments, alias=self._alias
+            ),
             options,
         )
 
