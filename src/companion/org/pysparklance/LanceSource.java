@@ -86,7 +86,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     // Spark knows just append and overwrite for such tables; one that cannot be written sends it
     // to createRelation below, which has all four modes.
     return options.containsKey(SAVE)
-        ? new LanceTable(Options.without(options, SAVE), schema, null, false)
+        ? new LanceTable(Options.without(options, SAVE), schema, null, true)
         : new UnwritableTable(schema);
   }
 
