@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from table_access import read_ours
@@ -16,6 +20,13 @@ from pyspark_lance.table.write import (
     plan_write,
     write_rows,
 )
+
+SETTINGS = {
+    "append": {},
+    "overwrite": {"overwrite": True},
+    "merge": {"merge_schema": True},
+    "replace": {"overwrite": True, "replace_where": "id > 0"},
+}
 
 
 @pytest.fixture
@@ -48,16 +59,7 @@ def data_files(path):
     return len(list(Snapshot.open(path).store.list("data")))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"overwrite": True},
-        {"merge_schema": True},
-        {"overwrite": True, "replace_where": "id > 0"},
-    ],
-    ids=["append", "overwrite", "merge", "replace"],
-)
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 def test_the_same_batch_again_does_nothing_and_leaves_nothing(path, settings):
     write(path, [1])
     assert write(path, [2], properties=batch(0), **settings).version == 2
@@ -88,6 +90,45 @@ def test_a_driver_that_dies_between_the_put_and_the_answer_runs_again_in_vain(pa
     # Spark may also call abort for the very write that was committed.
     abort_write(plan, files)
     assert ids(path) == [1, 2]
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, {tests!r})
+from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
+from table.test_idempotent_writes import SETTINGS, batch, write
+
+path, kind, point = sys.argv[1:4]
+put = ConditionalPutCommitHandler.put
+
+def deadly(*arguments, **more):
+    if point == "after the manifest":
+        put(*arguments, **more)
+    os._exit(7)
+
+ConditionalPutCommitHandler.put = deadly
+write(path, [2], properties=batch(1), **SETTINGS[kind])
+"""
+
+
+@pytest.mark.parametrize("point", ["before the manifest", "after the manifest"])
+def test_a_batch_whose_driver_is_killed_is_written_once_by_the_next(tmp_path, point):
+    script = KILLED.format(tests=str(Path(__file__).parents[1]))
+    started = []
+    for kind in SETTINGS:
+        path = str(tmp_path / kind)
+        write(path, [1])
+        command = [sys.executable, "-c", script, path, kind, point]
+        started.append((kind, path, subprocess.Popen(command)))
+    for kind, path, process in started:
+        assert process.wait(120) == 7
+        again = write(path, [2], properties=batch(1), **SETTINGS[kind])
+        assert (again is None) == (point == "after the manifest")
+        assert write(path, [2], properties=batch(1), **SETTINGS[kind]) is None
+        assert ids(path) == ([1, 2] if kind in ("append", "merge") else [2])
+        assert Snapshot.open(path).version == 2
+        # What the killed driver wrote in vain stays until cleanup; nothing else does.
+        assert data_files(path) == (2 if point == "after the manifest" else 3)
 
 
 def test_two_drivers_that_create_the_table_with_one_batch_make_it_once(path):
