@@ -16,7 +16,7 @@ companion = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(companion)
 
 
-class CompanionHook(BuildHookInterface):  # type: ignore[type-arg]
+class CompanionHook(BuildHookInterface):  # type: ignore[misc]
     """Builds the jar and adds it to the files of the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
