@@ -221,7 +221,7 @@ CONDITIONS = [
     "ts >= TIMESTAMP '2020-01-01 00:00:00' AND day < DATE '2020-02-29' AND bin = X'35'",
     "year(ts) = 2001 AND month(day) < 12 AND substring(s, -2, 1) = 'x' AND length(s) > 0",
     "`st`.`a` = 1 OR isnan(x) OR abs(tiny) > 1e300 OR double('NaN') = x",
-    "_rowid = 5 AND concat(s, s) || 'x' > 'y' AND startswith(lower(upper(trim(s))), 'x')",
+    "tiny = 5 AND concat(s, s) || 'x' > 'y' AND startswith(lower(upper(trim(s))), 'x')",
 ]
 JSON_CONDITIONS = [
     json.dumps(tree)
