@@ -6,7 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-ALL = ("table", "planning", "spark", "companion", "data_file_read", "data_file_write")
+ALL = (
+    "table",
+    "planning",
+    "spark",
+    "companion",
+    "merge",
+    "memory",
+    "data_file_read",
+    "data_file_write",
+)
 
 
 def main() -> int:
