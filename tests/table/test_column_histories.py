@@ -179,7 +179,9 @@ class History:
         if len(self.columns) > 1:
             steps.append(self.drop)
         if len(self.rows) > 8:
-            steps += [self.their_delete, self.their_rewrite]
+            steps.append(self.their_delete)
+            if len(self.columns) > 1:  # Lance takes all columns of a row for a rewrite of rows
+                steps.append(self.their_rewrite)
         steps[int(self.rng.integers(len(steps)))]()
 
     def check(self):

@@ -20,7 +20,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.operation import Update
-from pyspark_lance.table.columns import add_null_columns
+from pyspark_lance.table.columns import add_null_columns, drop_columns
 from pyspark_lance.table.rewrite_columns import (
     commit_rewrite,
     plan_rewrite,
@@ -146,6 +146,15 @@ def test_a_whole_column_and_files_left_without_any_column(tmp_path):
     write_table(path, table(4).select(["id"]))
     set_values(path, [0, 1, 2, 3], {"id": pa.array([0, 10, 20, 30], pa.int64())})
     assert sorted(rows(path)) == [0, 10, 20, 30]
+    assert files_of(path) == [[((0,), (0,))]]
+    check_both(path)
+
+
+def test_a_file_of_which_only_dropped_columns_are_left_goes(tmp_path):
+    path = str(tmp_path / "t.lance")
+    write_table(path, table(4).select(["id", "a"]))
+    drop_columns(path, {}, ["a"])
+    set_values(path, [2], {"id": pa.array([20], pa.int64())})
     assert files_of(path) == [[((0,), (0,))]]
     check_both(path)
 

@@ -274,20 +274,25 @@ def _replaced(
 
 
 def column_update(
-    fragments: Mapping[int, Fragment], columns: LanceSchema, rewritten: Iterable[RewrittenColumns]
+    fragments: Mapping[int, Fragment],
+    schema: LanceSchema,
+    columns: LanceSchema,
+    rewritten: Iterable[RewrittenColumns],
 ) -> Update:
     """The operation that puts new files into fragments.
 
     Args:
         fragments: The touched fragments as they are in the version that was read; a fragment
             that also loses rows comes with its new deletion file.
+        schema: The table's schema.
         columns: The columns that were rewritten.
         rewritten: One new file for each fragment.
     """
     together = {one.fragment_id: one for one in rewritten}
-    ids = frozenset(part.id for field in columns.fields for part in field.walk())
+    ids = frozenset(part.id for part in columns.walk())
+    others = frozenset(part.id for part in schema.walk()) - ids
     updated = tuple(
-        with_new_file(fragments[fragment_id], ids, one.file)
+        _with_new_file(fragments[fragment_id], ids, others, one.file)
         for fragment_id, one in sorted(together.items())
     )
     return Update(
@@ -298,12 +303,18 @@ def column_update(
     )
 
 
-def with_new_file(fragment: Fragment, ids: frozenset[int], file: DataFile) -> Fragment:
-    """The fragment with ``file`` in the place of what other files hold of the fields ``ids``."""
+def _with_new_file(
+    fragment: Fragment, ids: frozenset[int], others: frozenset[int], file: DataFile
+) -> Fragment:
+    """The fragment with ``file`` in the place of what other files hold of the fields ``ids``.
+
+    A file of which no field of the schema is left (``others``) goes, also when it holds columns
+    that were dropped: Lance takes such a file for a corrupt one.
+    """
     files = []
     for old in fragment.files:
-        fields = tuple(TOMBSTONE if one in ids else one for one in old.fields)
-        if any(one != TOMBSTONE for one in fields):
+        if any(one in others or one < TOMBSTONE for one in old.fields):
+            fields = tuple(TOMBSTONE if one in ids else one for one in old.fields)
             files.append(replace(old, fields=fields))
     return replace(fragment, files=(*files, file))
 
@@ -322,13 +333,14 @@ def commit_rewrite(
         CommitConflictError: Another commit makes the work pointless.
     """
     done = [one for one in rewritten if one.num_changed]
-    fragments = {fragment.id: fragment for fragment in plan.snapshot().manifest.fragments}
     if not done:
         return ChangeResult()
+    manifest = plan.snapshot().manifest
+    fragments = {fragment.id: fragment for fragment in manifest.fragments}
     transaction = Transaction(
         read_version=plan.read_version,
         uuid=plan.transaction_uuid,
-        operation=column_update(fragments, request.columns, done),
+        operation=column_update(fragments, manifest.schema, request.columns, done),
         properties=dict(plan.settings.properties),
     )
     store = request.files.store_of(None)
