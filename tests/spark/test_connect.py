@@ -26,6 +26,18 @@ print("scan", sorted(r[0] for r in table.scan(["id"], "_row_created_at_version >
 print("take", sorted(tuple(r) for r in table.take([3, 12]).collect()))
 frame = spark.read.format("lance").load(path)
 print("shared", frame.where("id < 3").union(frame.where("id > 12")).count(), frame.count())
+source = spark.createDataFrame([(1, 100), (20, 200)], "id long, to long")
+print("delete", table.delete("id > 12").num_deleted_rows)
+print("update", table.update("id = 0", {"id": "id + 50"}).num_updated_rows)
+merge = table.alias("t").merge(source.alias("s"), "t.id = s.id")
+done = (
+    merge.whenMatchedUpdate(set={"id": "s.to"})
+    .whenNotMatchedInsert(values={"id": "s.id"})
+    .whenNotMatchedBySourceDelete("t.id < 10")
+    .execute()
+)
+print("merge", done.num_updated_rows, done.num_inserted_rows, done.num_deleted_rows)
+print("left", sorted(row[0] for row in table.toDF().collect()))
 try:
     spark.read.format("lance").load(path + "-nothing").count()
 except Exception as error:
@@ -53,5 +65,9 @@ def test_read_write_and_time_travel_work_in_spark_connect(tmp_path):
         "scan [10, 11, 12, 13, 14]",
         "take [(3, 3), (12, 12)]",
         "shared 5 15",
+        "delete 2",
+        "update 1",
+        "merge 1 1 8",
+        "left [10, 11, 12, 20, 50, 100]",
         "error True",
     ]

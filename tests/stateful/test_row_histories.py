@@ -67,7 +67,7 @@ CLAUSE_CONDITIONS = {
     ),
     "s differs": (
         lambda t: pc.not_equal(t["s"], t[SOURCE_PREFIX + "s"]),
-        lambda old, new: old["s"] != new["s"],
+        lambda old, new: None not in (old["s"], new["s"]) and old["s"] != new["s"],
     ),
     "target n < 0": (
         lambda t: pc.less(t["n"], 0),
@@ -142,7 +142,7 @@ class TableHistory(RuleBasedStateMachine):
         def values(batch):
             return {
                 "n": pa.array([to] * batch.num_rows, pa.int32()),
-                "s": pc.if_else(pc.equal(batch["s"], "a"), "b", "a"),
+                "s": pc.if_else(pc.fill_null(pc.equal(batch["s"], "a"), False), "b", "a"),
             }
 
         def change(row):

@@ -22,8 +22,17 @@ from pyspark_lance.spark.expressions import (
     readable_columns,
     stored_values,
 )
+from pyspark_lance.spark.semi_join import (
+    LEAST_TARGET_ROWS,
+    KeyPair,
+    equal_columns,
+    scan_of_keys,
+    source_keys,
+    usable_pairs,
+)
 from pyspark_lance.spark.update_job import assigned_columns, struct_columns
 from pyspark_lance.table.commit_changes import commit_changes
+from pyspark_lance.table.key_filter import KeyFilter
 from pyspark_lance.table.merge import (
     Match,
     MergeClause,
@@ -64,13 +73,26 @@ class Merge:
     alias: str
 
 
+@dataclass(frozen=True, slots=True)
+class _SourceKeys:
+    """The source, evaluated once, and its keys."""
+
+    source: DataFrame
+    pairs: tuple[KeyPair, ...]
+    found: KeyFilter
+
+
 def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeResult:
     """One attempt.
 
     Raises:
         InvalidInputError: Two source rows match one target row; an unknown column.
     """
-    source = _with_marks(_aliased_source(merge), plan.schema)
+    source = _aliased_source(merge)
+    keys = _keys_of_source(plan, merge, source)
+    if keys is not None:
+        source = keys.source
+    source = _with_marks(source, plan.schema)
     clauses = tuple(_spelled_out(clause, source, plan.schema) for clause in merge.clauses)
     names = readable_columns(plan.schema)
     texts: list[Expression] = [merge.condition]
@@ -78,18 +100,18 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeRes
         texts += [*clause.values.values(), *_conditions(clause)]
         if clause.action is RowAction.UPDATE:
             texts += map(quoted, struct_columns(clause.values, plan.schema))
-    target = _target(spark, plan, named_columns(texts, names), merge.alias)
+    target = _target(spark, plan, named_columns(texts, names), merge.alias, keys)
     joined = source.join(target, as_column(merge.condition), _join_type(clauses))
     described, changes = _changes(joined, clauses, plan.schema, merge.alias)
     done = run_change_job(plan, described, changes, one_match_each=one_match_each(clauses))
-    keys = named_columns([merge.condition], names)
+    in_condition = named_columns([merge.condition], names)
     if done.repeated is not None:
-        raise ambiguous_match(plan, done, _shown_keys(merge.condition, keys))
+        raise ambiguous_match(plan, done, _shown_keys(merge.condition, in_condition))
     return commit_changes(
         replace(
             done,
             assigned=frozenset(field.name for field in plan.schema.fields),
-            unique_keys=promises_unique_keys(plan.schema, keys),
+            unique_keys=promises_unique_keys(plan.schema, in_condition),
         )
     )
 
@@ -136,9 +158,35 @@ def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
     return source.withColumns(columns)
 
 
-def _target(spark: SparkSession, plan: ChangePlan, named: Sequence[str], alias: str) -> DataFrame:
+def _keys_of_source(plan: ChangePlan, merge: Merge, source: DataFrame) -> _SourceKeys | None:
+    """The keys of the source, if they are worth finding before the target is read."""
+    matches = {clause.match for clause in merge.clauses}
+    too_small = plan.snapshot().num_rows() < LEAST_TARGET_ROWS
+    if Match.NOT_MATCHED_BY_SOURCE in matches or too_small:
+        return None
+    names = [field.name for field in plan.schema.fields]
+    pairs = usable_pairs(plan, source, equal_columns(merge.condition, merge.alias, names))
+    if not pairs:
+        return None
+    # The keys and the join must see the same rows, whatever the source is made of.
+    source = source.localCheckpoint()
+    found = source_keys(source, pairs)
+    return None if found is None else _SourceKeys(source, pairs, found)
+
+
+def _target(
+    spark: SparkSession,
+    plan: ChangePlan,
+    named: Sequence[str],
+    alias: str,
+    keys: _SourceKeys | None,
+) -> DataFrame:
     columns = [*(n for n in named if n not in (ROW_ID, ROW_ADDRESS)), ROW_ID, ROW_ADDRESS]
-    rows = pinned_scan(spark, plan, columns)
+    rows = (
+        pinned_scan(spark, plan, columns)
+        if keys is None
+        else scan_of_keys(spark, plan, columns, keys.pairs, keys.found)
+    )
     return rows.select(
         *(sf.col(quoted(name)) for name in named),
         sf.col(ROW_ID).alias(CHANGED_ROW_ID),

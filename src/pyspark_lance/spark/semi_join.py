@@ -1,0 +1,205 @@
+"""Leaves target rows of a merge that surely have no match where they are.
+
+Spark cannot push a join into a Python source, so all rows of the target would pass through the
+pipe and a shuffle, to be thrown away.  Where keys are plain columns, the keys of the source become
+a small filter first, and the scan yields only rows that may match.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from pyspark_lance.spark.batch_reader import to_spark_batch
+from pyspark_lance.spark.clean_errors import clean_iterator
+from pyspark_lance.spark.expressions import Expression, quoted
+from pyspark_lance.spark.spark_types import arrow_schema_of, narrow, spark_schema
+from pyspark_lance.table.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
+from pyspark_lance.table.row_change import ChangePlan
+from pyspark_lance.table.scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.scan_task import ScanTask, run
+from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
+
+# Below this, reading all of the target costs less than the two jobs that find the keys.
+LEAST_TARGET_ROWS = 1_000_000
+# A filter that lets more through saves nothing.
+_MOST_SHARE = 0.5
+# Spark takes the output of a function for as large as its input; from so many rows on it does
+# not plan to broadcast it before it knows better.
+_PRETENDED_ROWS = 4_000_000
+# Keys and addresses of so many rows are some 10 MB, which is what Spark broadcasts by itself.
+_MOST_BROADCAST_ROWS = 300_000
+_KEY = "__lance_key_"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """One ``target column = source column`` of a merge condition.
+
+    Attributes:
+        target: Name of the table's column.
+        source: As the text says it.
+    """
+
+    target: str
+    source: str
+
+
+def equal_columns(condition: Expression, alias: str, names: Sequence[str]) -> tuple[KeyPair, ...]:
+    """The equations of plain columns that a condition demands, as far as they are easily seen.
+
+    Args:
+        condition: When rows match.
+        alias: Of the target.
+        names: Columns of the target.
+    """
+    by_name = {name.lower(): name for name in names}
+    pairs = []
+    for one, other in _equations(condition):
+        for target, source in ((one, other), (other, one)):
+            qualifier, _, column = target.rpartition(".")
+            found = by_name.get(column.strip("`").lower())
+            is_source = source.rpartition(".")[0].strip("`").lower() != alias.lower()
+            if qualifier.strip("`").lower() == alias.lower() and found and is_source:
+                pairs.append(KeyPair(found, source))
+                break
+    return tuple(pairs)
+
+
+_NAME = r"(?:[A-Za-z_]\w*|`[^`]+`)(?:\.(?:[A-Za-z_]\w*|`[^`]+`))*"
+_EQUATION = re.compile(rf"\s*({_NAME})\s*==?\s*({_NAME})\s*")
+_AS_COLUMN = re.compile(rf"Column<'==?\(({_NAME}), ({_NAME})\)'>")
+# With one of these, AND does not always join what both sides of it demand.
+_UNCLEAR = re.compile(r"['\"]|->|\b(OR|BETWEEN|CASE|NOT|SELECT)\b", re.IGNORECASE)
+
+
+def _equations(condition: Expression) -> list[tuple[str, str]]:
+    if not isinstance(condition, str):
+        match = _AS_COLUMN.fullmatch(str(condition))
+        return [(match[1], match[2])] if match else []
+    if _UNCLEAR.search(condition):
+        return []
+    depth, parts, part = 0, [], ""
+    for word in re.split(r"(\bAND\b|[()])", condition, flags=re.IGNORECASE):
+        depth += (word == "(") - (word == ")")
+        if word.upper() == "AND" and depth == 0:
+            parts.append(part)
+            part = ""
+        else:
+            part += word
+    matches = [_EQUATION.fullmatch(part) for part in [*parts, part]]
+    return [(match[1], match[2]) for match in matches if match]
+
+
+def usable_pairs(
+    plan: ChangePlan, source: DataFrame, pairs: Sequence[KeyPair]
+) -> tuple[KeyPair, ...]:
+    """Those pairs whose two sides have hashes that can be compared."""
+    types = {field.name: field.to_arrow().type for field in plan.schema.fields}
+    usable = []
+    for pair in pairs:
+        try:
+            found = source.select(sf.expr(pair.source)).schema
+        except AnalysisException:
+            continue
+        kind = arrow_schema_of(found).field(0).type
+        plain = found.fields[0].dataType.simpleString()  # a collation says when texts are equal
+        if is_hashable(kind) and same_hashes(kind, types[pair.target]) and "collate" not in plain:
+            usable.append(pair)
+    return tuple(usable)
+
+
+def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None:
+    """The filter of the source's keys; None if it would let too much through."""
+    keys = source.select(*(sf.expr(p.source).alias(f"{_KEY}{i}") for i, p in enumerate(pairs)))
+    schema = "payload binary"
+    parts = keys.mapInArrow(_hashed_keys, schema).repartition(1).mapInArrow(_united, schema)
+    found = [KeyFilter(row["payload"]) for row in parts.collect()]
+    if not found:
+        return None
+    together = reduce(KeyFilter.union, found)
+    return together if together.share() <= _MOST_SHARE else None
+
+
+def _hashed_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    gc.freeze()
+    hashes = [hash_keys(batch.columns) for batch in batches if batch.num_rows]
+    if hashes:
+        yield _payloads([KeyFilter.of(hashes).bits])
+
+
+def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    gc.freeze()
+    parts = (KeyFilter(one) for batch in batches for one in batch.column(0).to_pylist())
+    first = next(parts, None)
+    if first is not None:
+        yield _payloads([reduce(KeyFilter.union, parts, first).bits])
+
+
+def _payloads(payloads: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"payload": pa.array(payloads, pa.binary())})
+
+
+def scan_of_keys(
+    spark: SparkSession,
+    plan: ChangePlan,
+    columns: Sequence[str],
+    pairs: Sequence[KeyPair],
+    keys: KeyFilter,
+) -> DataFrame:
+    """Some columns of the target rows whose keys may be in ``keys``.
+
+    Args:
+        spark: The session.
+        plan: Pins the version.
+        columns: The table's and lineage columns, in any order; the keys are among them.
+        pairs: The parts of the key.
+        keys: Of the source.
+    """
+    snapshot = plan.snapshot()
+    names = [name for name in columns if name not in SYSTEM_COLUMNS]
+    system = tuple(name for name in SYSTEM_COLUMNS if name in columns)
+    shown = spark_schema(project(snapshot.schema, names), system)
+    schema, _ = narrow(snapshot.schema, shown)
+    tasks = plan_scan(snapshot, ScanRequest(schema=schema, system_columns=system))
+    read = partial(_matching, tuple(map(pickle.dumps, tasks)), tuple(p.target for p in pairs),
+                   keys, shown)  # fmt: skip
+    count = max(1, len(tasks))
+    each = max(1, _PRETENDED_ROWS // count)
+    numbers = spark.range(0, count * each, 1, count).where(sf.col("id") % each == 0)
+    found = numbers.select((sf.col("id") / each).cast("bigint").alias("id"))
+    rows = found.mapInArrow(read, shown).select(*(sf.col(quoted(name)) for name in columns))
+    # Evaluated now, so that the number of rows tells whether the source has to be shuffled.
+    rows = rows.localCheckpoint()
+    return sf.broadcast(rows) if rows.count() <= _MOST_BROADCAST_ROWS else rows
+
+
+@clean_iterator
+def _matching(
+    tasks: tuple[bytes, ...],
+    names: tuple[str, ...],
+    keys: KeyFilter,
+    shown: StructType,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    gc.freeze()
+    target = arrow_schema_of(shown)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            if number >= len(tasks):
+                continue
+            task: ScanTask = pickle.loads(tasks[number])
+            for rows in run(task):
+                match = keys.may_contain(hash_keys([rows.column(name) for name in names]))
+                if match.any():
+                    yield to_spark_batch(rows.filter(pa.array(match)), target)
