@@ -324,6 +324,31 @@ def test_metadata_of_schema_and_columns(small):
     check_both(small)
 
 
+def test_indices_follow_their_columns(small):
+    dataset = lance.dataset(small)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("x", "BITMAP")
+
+    def coverage():
+        return {one.name: set(one.fragment_bitmap) for one in Snapshot.open(small).indices}
+
+    everything = {"id_idx": {0, 1}, "x_idx": {0, 1}}
+    add_columns(small, {}, pa.schema([("d", pa.int64())]), computed(["id"], doubled))
+    add_null_columns(small, {}, pa.schema([("n", pa.int8())]))
+    rename_column(small, {}, "x", "y")
+    assert coverage() == everything
+    for condition in ("id = 2", "y = 3", "d = 4", "n IS NULL AND y < 2"):
+        answers = [
+            lance.dataset(small).scanner(filter=condition, use_scalar_index=use).to_table()
+            for use in (True, False)
+        ]
+        assert answers[0].num_rows
+        assert answers[0].equals(answers[1]), condition
+    drop_columns(small, {}, ["y"])
+    assert coverage() == {"id_idx": {0, 1}}
+    check_both(small)
+
+
 # Types ---------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import lance
 import pyarrow as pa
 import pytest
@@ -149,6 +151,26 @@ def test_two_writers_that_bring_columns_at_once_both_succeed(path):
         {"id": 3, "x": "b", "z": None, "y": 2.5},
         {"id": 4, "x": None, "z": None, "y": None},
     ]
+    check_both(path)
+
+
+def test_many_writers_with_columns_of_their_own_lose_nothing(path):
+    write_table(path, pa.table({"id": ids(0)}))
+
+    def work(writer):
+        for number in range(3):
+            rows = pa.table({"id": ids(10 * writer + number), f"w{writer}": ids(number)})
+            write_table(path, rows, merge_schema=True, retries=100, timeout_s=120)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(1, 5)))
+    found = {row["id"]: {k: v for k, v in row.items() if v is not None} for row in by_id(path)}
+    assert found == {0: {"id": 0}} | {
+        10 * writer + number: {"id": 10 * writer + number, f"w{writer}": number}
+        for writer in range(1, 5)
+        for number in range(3)
+    }
+    assert Snapshot.open(path).version == 13
     check_both(path)
 
 

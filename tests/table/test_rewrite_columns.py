@@ -150,6 +150,35 @@ def test_a_whole_column_and_files_left_without_any_column(tmp_path):
     check_both(path)
 
 
+@pytest.mark.parametrize(
+    ("stored", "new"),
+    [
+        (pa.array(["x", "y", "x", None]).dictionary_encode(), ["z", None]),
+        (pa.array(["a", None, "c", "d"], pa.large_string()), ["long", ""]),
+        (pa.array([[[1, 2]], [], None, [[3], None]]), [[[9]], None]),
+        (pa.array([True, None, False, True]), [None, False]),
+        (pa.array([None] * 4, pa.null()), [None, None]),
+        (pa.array([b"1", b"2", b"3", None], pa.binary(1)), [b"9", None]),
+        (pa.array([1, 2, None, 4], pa.timestamp("ns", "UTC")), [None, 7]),
+        (pa.array(['{"a": 1}', "[]", None, "3"], pa.json_()), ['{"b": [2]}', "null"]),
+    ],
+    ids=lambda one: str(getattr(one, "type", "")),
+)
+def test_types_of_every_kind_are_rewritten(tmp_path, stored, new):
+    path = str(tmp_path / "t.lance")
+    data = pa.table({"id": pa.array(range(4), pa.int64()), "c": stored})
+    lance.write_dataset(data, path, enable_stable_row_ids=True, data_storage_version="2.1")
+    kind = stored.type.storage_type if isinstance(stored.type, pa.JsonType) else stored.type
+    set_values(path, [1, 3], {"c": pa.array(new, kind)})
+    dataset = lance.dataset(path)
+    dataset.validate()
+    found = dataset.to_table()["c"].to_pylist()
+    before = lance.dataset(path, version=1).to_table()["c"].to_pylist()
+    assert [found[0], found[2]] == [before[0], before[2]]
+    same = [str(one).replace(" ", "") for one in (found[1], found[3])]
+    assert same == [str(one).replace(" ", "") for one in pa.array(new, kind).to_pylist()]
+
+
 def test_a_file_of_which_only_dropped_columns_are_left_goes(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(4).select(["id", "a"]))
