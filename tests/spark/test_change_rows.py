@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import lance
@@ -93,6 +95,24 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(spark, path):
         table.update("id = 3", {"nothing": "1"})
     assert contents(path) == before
     assert lance.dataset(path).version == 1
+
+
+def test_a_python_worker_that_is_killed_changes_nothing(spark, path):
+    make(path)
+    table = LanceTable.forPath(spark, path)
+    before = contents(path)
+
+    def kill(v):
+        if v == 40:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return v
+
+    with pytest.raises(Exception, match=r"(?i)python worker|crashed"):
+        table.update(set={"v": sf.udf(kill, "int")("v")})
+    assert contents(path) == before
+    assert table.update("id = 4", {"v": "1"}, txnAppId="a", txnVersion="7").version == 2
+    assert table.update("id = 4", {"v": "2"}, txnAppId="a", txnVersion="7").version is None
+    assert contents(path)[4] == (4, 1, "e")
 
 
 def test_upsert_with_all_columns_keeps_ids_and_takes_new_ones(spark, path):

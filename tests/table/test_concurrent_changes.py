@@ -15,6 +15,7 @@ import pytest
 from row_changes import add_to, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
+from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.commit_loop import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
@@ -159,6 +160,22 @@ def test_two_merges_that_insert_one_new_key_at_once(path, with_key):
         assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
     else:
         assert found == [(1, 0), (7, 1), (7, 2)]
+
+
+def test_changes_with_a_transaction_number_are_made_once(path):
+    make(path)
+    for number in (1, 2, 1, 2):
+        numbered = ChangeSettings(properties=ApplicationVersion("app", number).properties())
+        add_to(path, "id = 1", "n", number, settings=numbered)
+    assert values(path)[1] == 3
+    assert lance.dataset(path).version == 3
+    # The same work twice at once: the second finds out when it commits, and leaves no file.
+    third = ChangeSettings(properties=ApplicationVersion("app", 3).properties())
+    theirs = interrupted_by(lambda: delete_rows(path, "id = 5", settings=third))
+    done = delete_rows(path, "id = 5", settings=third, **theirs)
+    assert done.version is None
+    assert 5 not in values(path)
+    assert lance.dataset(path).version == 4
 
 
 def test_threads_that_update_different_rows_all_succeed(path):

@@ -122,7 +122,8 @@ class LanceTable(TableColumns):
 
         Args:
             condition: SQL text or Column.
-            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``, as for a write.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``, ``txnAppId``,
+                ``txnVersion`` and the limits of a data file, as for a write.
 
         Raises:
             RetryableCommitError: Other commits were in the way too often.
@@ -166,6 +167,9 @@ class LanceTable(TableColumns):
     def merge(self, source: DataFrame, condition: Expression, **options: str) -> LanceMergeBuilder:
         """Merges the rows of ``source``; add clauses, then ``execute()``.
 
+        Two merges at once that insert the same new key both insert it, unless the key is the
+        table's unenforced primary key: then the second looks again, and updates.
+
         Args:
             source: The rows, with an alias of their own, or called ``source``.
             condition: When a source row and a target row match.
@@ -182,8 +186,13 @@ class LanceTable(TableColumns):
     ) -> ChangeResult:
         """Plans on the newest version and runs ``attempt``, again if others were in the way."""
         settings = change_settings({**options, "path": self._path})
+
+        def plan_and_run() -> ChangeResult:
+            plan = plan_change(self._path, self._storage, settings)
+            return ChangeResult() if plan.is_done else attempt(plan)
+
         return plan_again_on_conflict(
-            lambda: attempt(plan_change(self._path, self._storage, settings)),
+            plan_and_run,
             retries=settings.retries,
             timeout_s=settings.timeout_s,
         )

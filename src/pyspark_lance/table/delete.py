@@ -55,6 +55,8 @@ def delete_rows(
 
     def attempt() -> ChangeResult:
         plan = plan_change(uri, options or {}, settings)
+        if plan.is_done:
+            return ChangeResult()
         if condition is None:
             return commit_changes(delete_everything(plan, "true"), environment)
         rows = matching_rows(plan, condition, columns=(), system=(ROW_ID, ROW_ADDRESS))

@@ -170,6 +170,8 @@ def merge_rows(
 
     def attempt() -> ChangeResult:
         plan = plan_change(uri, options or {}, settings)
+        if plan.is_done:
+            return ChangeResult()
         changes = _merged(plan, source, keys, clauses)
         if changes.repeated is not None:
             raise ambiguous_match(plan, changes, keys)

@@ -26,6 +26,7 @@ from pyspark_lance.table.deletions import TouchedRows, add_touched, touched_rows
 from pyspark_lance.table.fragment_pruning import counted_fragments
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.row_change import ChangePlan, RowAction
+from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import CREATED_AT
 from pyspark_lance.table.write_fragments import write_fragments
 
@@ -205,6 +206,7 @@ class _RowSource:
     def __init__(self, plan: ChangePlan) -> None:
         self._plan = plan
         self.stable = plan.stable_row_ids
+        self._snapshot: Snapshot | None = None
         self._fragments: dict[int, Fragment] = {}
         self._open: OrderedDict[int, FragmentReader] = OrderedDict()
 
@@ -235,16 +237,16 @@ class _RowSource:
     def _reader(self, fragment_id: int) -> FragmentReader:
         reader = self._open.get(fragment_id)
         if reader is None:
-            snapshot = self._plan.snapshot()
-            if not self._fragments:
-                self._fragments = {one.id: one for one in counted_fragments(snapshot)}
+            if self._snapshot is None:
+                self._snapshot = self._plan.snapshot()
+                self._fragments = {one.id: one for one in counted_fragments(self._snapshot)}
             fragment = self._fragments.get(fragment_id)
             if fragment is None:
                 raise CommitConflictError(
                     f"fragment {fragment_id} is not in version {self._plan.read_version}",
                     self._plan.uri,
                 )
-            reader = FragmentReader(snapshot.files, fragment, stable_row_ids=self.stable)
+            reader = FragmentReader(self._snapshot.files, fragment, stable_row_ids=self.stable)
             self._open[fragment_id] = reader
             if len(self._open) > _OPEN_FRAGMENTS:
                 self._open.popitem(last=False)

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.invariants import check_writable
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
@@ -66,6 +67,8 @@ class ChangePlan:
         stable_row_ids: Whether rows keep their id when they move.
         settings: As given.
         transaction_uuid: Names the commit, also when its answer is lost.
+        is_done: The (application, version) pair of the settings was committed before, so there
+            is nothing left to do.
     """
 
     uri: str
@@ -76,6 +79,7 @@ class ChangePlan:
     stable_row_ids: bool
     settings: ChangeSettings
     transaction_uuid: str
+    is_done: bool = False
 
     def snapshot(self) -> Snapshot:
         """The version whose rows are changed; read once in each process."""
@@ -139,6 +143,8 @@ def plan_change(
     """
     snapshot = Snapshot.open(uri, options, at=at)
     check_writable(snapshot.manifest, snapshot.indices)
+    settings = settings or ChangeSettings()
+    wanted = application_version(settings.properties)
     return ChangePlan(
         uri=snapshot.uri,
         options=dict(options),
@@ -146,6 +152,7 @@ def plan_change(
         schema=snapshot.schema,
         file_version=snapshot.manifest.data_storage_version or "2.0",
         stable_row_ids=snapshot.uses_stable_row_ids,
-        settings=settings or ChangeSettings(),
+        settings=settings,
         transaction_uuid=str(uuid.uuid4()),
+        is_done=wanted is not None and is_committed(wanted, snapshot.manifest.config),
     )

@@ -50,6 +50,8 @@ def update_rows(
 
     def attempt() -> ChangeResult:
         plan = plan_change(uri, options or {}, settings)
+        if plan.is_done:
+            return ChangeResult()
         names = tuple(field.name for field in project(plan.schema, tuple(columns)).fields)
         every = tuple(field.name for field in plan.schema.fields)
         rows = matching_rows(plan, condition, columns=every, system=(ROW_ID, ROW_ADDRESS))
