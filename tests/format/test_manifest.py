@@ -230,6 +230,7 @@ def test_a_hundred_thousand_fragments_take_a_second_or_so():
             Fragment(number, (file,), 1000, None, SEQUENCE, VERSIONS, VERSIONS)
             for number in range(100_000)
         ),
+        max_fragment_id=99_999,
         reader_flags=2,
         writer_flags=2,
     )

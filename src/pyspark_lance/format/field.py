@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.arrow_extension import BLOB_V2
 from pyspark_lance.format.logical_type import EXTENSION_NAME_KEY, arrow_type_of
 from pyspark_lance.proto import schema_pb2
@@ -108,7 +108,16 @@ class Field:
 
     @classmethod
     def from_proto(cls, message: schema_pb2.Field, children: tuple[Field, ...]) -> Field:
-        """The field that ``message`` describes, with children made before."""
+        """The field that ``message`` describes, with children made before.
+
+        Raises:
+            UnsupportedFeatureError: The values are not stored with the other columns.
+        """
+        if message.storage_class not in ("", "default"):
+            raise UnsupportedFeatureError(
+                f"column {message.name!r} has storage class {message.storage_class!r}",
+                hint="rewrite the table with a release of Lance before 1.0",
+            )
         dictionary = message.dictionary
         return cls(
             id=message.id,

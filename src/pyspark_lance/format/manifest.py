@@ -241,15 +241,16 @@ def _from_message(message: table_pb2.Manifest) -> Manifest:
     section = _optional(message, "transaction_section")
     if section is None:
         section = _optional(message, "transaction_section_21")
+    fragments = _in_order(fragments_from_protos(message.fragments))
     manifest = Manifest(
         version=message.version,
         schema=schema,
-        fragments=_in_order(fragments_from_protos(message.fragments)),
+        fragments=fragments,
         timestamp_ns=_timestamp_ns(message.timestamp),
         tag=message.tag,
         reader_flags=message.reader_feature_flags,
         writer_flags=message.writer_feature_flags,
-        max_fragment_id=_optional(message, "max_fragment_id"),
+        max_fragment_id=_max_fragment_id(message, fragments),
         transaction_file=message.transaction_file,
         writer_version=_writer_version(message),
         next_row_id=message.next_row_id,
@@ -278,6 +279,13 @@ def _in_order(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
         if before.id == after.id:
             raise CorruptFileError(f"two fragments have the id {after.id}")
     return ordered
+
+
+def _max_fragment_id(message: table_pb2.Manifest, fragments: tuple[Fragment, ...]) -> int | None:
+    """Releases of Lance up to 0.22 leave out a highest id of zero."""
+    if message.HasField("max_fragment_id"):
+        return int(message.max_fragment_id)
+    return max((fragment.id for fragment in fragments), default=None)
 
 
 def _check_rows(manifest: Manifest) -> None:

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pyspark_lance/proto/schema.proto\x12\x14pyspark_lance.schema\",\n\nDictionary\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0e\n\x06length\x18\x02 \x01(\x03\"\xad\x03\n\x05\x46ield\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\x05\x12\x11\n\tparent_id\x18\x04 \x01(\x05\x12\x14\n\x0clogical_type\x18\x05 \x01(\t\x12\x10\n\x08nullable\x18\x06 \x01(\x08\x12\x10\n\x08\x65ncoding\x18\x07 \x01(\x05\x12\x34\n\ndictionary\x18\x08 \x01(\x0b\x32 .pyspark_lance.schema.Dictionary\x12\x16\n\x0e\x65xtension_name\x18\t \x01(\t\x12;\n\x08metadata\x18\n \x03(\x0b\x32).pyspark_lance.schema.Field.MetadataEntry\x12\x1e\n\x16unenforced_primary_key\x18\x0c \x01(\x08\x12\'\n\x1funenforced_primary_key_position\x18\r \x01(\r\x12*\n\"unenforced_clustering_key_position\x18\x0f \x01(\r\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pyspark_lance/proto/schema.proto\x12\x14pyspark_lance.schema\",\n\nDictionary\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0e\n\x06length\x18\x02 \x01(\x03\"\xc4\x03\n\x05\x46ield\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\x05\x12\x11\n\tparent_id\x18\x04 \x01(\x05\x12\x14\n\x0clogical_type\x18\x05 \x01(\t\x12\x10\n\x08nullable\x18\x06 \x01(\x08\x12\x10\n\x08\x65ncoding\x18\x07 \x01(\x05\x12\x34\n\ndictionary\x18\x08 \x01(\x0b\x32 .pyspark_lance.schema.Dictionary\x12\x16\n\x0e\x65xtension_name\x18\t \x01(\t\x12;\n\x08metadata\x18\n \x03(\x0b\x32).pyspark_lance.schema.Field.MetadataEntry\x12\x15\n\rstorage_class\x18\x0b \x01(\t\x12\x1e\n\x16unenforced_primary_key\x18\x0c \x01(\x08\x12\'\n\x1funenforced_primary_key_position\x18\r \x01(\r\x12*\n\"unenforced_clustering_key_position\x18\x0f \x01(\r\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -26,7 +26,7 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_DICTIONARY']._serialized_start=58
   _globals['_DICTIONARY']._serialized_end=102
   _globals['_FIELD']._serialized_start=105
-  _globals['_FIELD']._serialized_end=534
-  _globals['_FIELD_METADATAENTRY']._serialized_start=487
-  _globals['_FIELD_METADATAENTRY']._serialized_end=534
+  _globals['_FIELD']._serialized_end=557
+  _globals['_FIELD_METADATAENTRY']._serialized_start=510
+  _globals['_FIELD_METADATAENTRY']._serialized_end=557
 # @@protoc_insertion_point(module_scope)
