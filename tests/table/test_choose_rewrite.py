@@ -43,7 +43,7 @@ def path(tmp_path_factory):
     ("names", "changed", "expected"),
     [
         (["k"], {0: 1}, ROWS),
-        (["k"], {0: 1000}, COLUMNS),
+        (["k"], {0: 5000}, ROWS),
         (["k"], {0: 10_000, 1: 10_000}, COLUMNS),
         (["v"], {0: 100, 1: 100}, ROWS),
         (["v"], {0: 1000}, ROWS),
@@ -61,8 +61,11 @@ def test_narrow_columns_of_many_rows_are_rewritten_as_columns(path, names, chang
 def test_costs_grow_with_what_each_way_touches(path):
     snapshot = Snapshot.open(path)
     few, many = (rewrite_cost(snapshot, ["k"], {0: count}) for count in (10, 1000))
-    assert few.columns_s == many.columns_s
     assert few.rows_s < many.rows_s
+    # Rows here and there make many stretches of last-updated versions; all rows make one.
+    half, whole = (rewrite_cost(snapshot, ["k"], {0: count}) for count in (5000, 10_000))
+    assert few.columns_s < many.columns_s < half.columns_s
+    assert whole.columns_s <= few.columns_s
     both = rewrite_cost(snapshot, ["k"], {0: 10, 1: 10})
     assert both.columns_s == pytest.approx(2 * few.columns_s, rel=0.1)
     assert rewrite_cost(snapshot, ["v"], {0: 10}).columns_s > 2 * few.columns_s
@@ -77,21 +80,21 @@ def test_an_index_on_the_column_speaks_for_moving_rows(tmp_path):
     data = pa.table({"a": range(COUNT), "b": range(COUNT), "v": wide})
     write_table(where, data, max_rows_per_file=COUNT // 2)
     assert can_rewrite_columns(Snapshot.open(where), ["a"])
-    assert choose_rewrite(Snapshot.open(where), ["a"], {0: 9000}) is COLUMNS
+    assert choose_rewrite(Snapshot.open(where), ["a"], {0: 10_000}) is COLUMNS
     lance.dataset(where).create_scalar_index("a", "BTREE")
     snapshot = Snapshot.open(where)
     assert not can_rewrite_columns(snapshot, ["a"])
     assert can_rewrite_columns(snapshot, ["b"])
-    assert choose_rewrite(snapshot, ["a"], {0: 9000}) is ROWS
-    assert choose_rewrite(snapshot, ["b"], {0: 9000}) is COLUMNS
-    assert choose_rewrite(snapshot, ["a"], {0: 9000}, asked=COLUMNS) is COLUMNS
+    assert choose_rewrite(snapshot, ["a"], {0: 10_000}) is ROWS
+    assert choose_rewrite(snapshot, ["b"], {0: 10_000}) is COLUMNS
+    assert choose_rewrite(snapshot, ["a"], {0: 10_000}, asked=COLUMNS) is COLUMNS
 
 
 def test_what_cannot_be_rewritten_is_moved_or_refused(tmp_path):
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"a": range(9000)}), where, data_storage_version="legacy")
     snapshot = Snapshot.open(where)
-    assert choose_rewrite(snapshot, ["a"], {0: 9000}) is ROWS
+    assert choose_rewrite(snapshot, ["a"], {0: 10_000}) is ROWS
     with pytest.raises(UnsupportedFeatureError, match=r"0\.1"):
         choose_rewrite(snapshot, ["a"], {0: 1}, asked=COLUMNS)
 

@@ -26,6 +26,10 @@ _WRITTEN_BYTE_S = 5e-9
 # To make one more file.  Moving rows makes a deletion file and a share of a data file; rewriting
 # columns makes one data file, which every later scan of the fragment opens besides.
 _FILE_S = 5e-3
+# The manifest says of each stretch of rows when it was last updated.  Rows that change here and
+# there make many stretches; each is written now and read by every later commit (measured: 3.5 µs
+# and 2 µs), and takes ten bytes.  When rows move, those that stay keep their one stretch.
+_STRETCH_S = 1e-5
 
 
 class RewriteMode(enum.StrEnum):
@@ -103,12 +107,15 @@ def rewrite_cost(
 ) -> RewriteCost:
     """What each way costs, by the sizes that the manifest states.
 
+    The rows that change are taken to be spread over their fragment.
+
     Args:
         snapshot: The version whose rows change.
         names: Top-level columns that get other values.
         changed: Fragment id -> rows that change.
     """
     rows_s = columns_s = 0.0
+    stable = snapshot.uses_stable_row_ids
     widths = _leaf_widths(snapshot.schema.fields)
     chosen = _leaf_widths(field for field in snapshot.schema.fields if field.name in names)
     for fragment in counted_fragments(snapshot):
@@ -121,7 +128,8 @@ def rewrite_cost(
         rows_s += (_FILE_S if count < fragment.num_rows else 0.0) + _FILE_S / 2
         everything_s = fragment.physical_rows * whole * _READ_BYTE_S
         rows_s += min(count * _SCATTERED_ROW_S, everything_s) + count * whole * _WRITTEN_BYTE_S
-        columns_s += 2 * _FILE_S
+        stretches = 2 * min(count, max(0, fragment.num_rows - count)) if stable else 0
+        columns_s += 2 * _FILE_S + stretches * _STRETCH_S
         columns_s += fragment.physical_rows * part * (_READ_BYTE_S + _WRITTEN_BYTE_S)
     return RewriteCost(rows_s, columns_s)
 
