@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.spark.batch_reader import to_spark_batch
 from pyspark_lance.spark.clean_errors import clean_iterator
 from pyspark_lance.spark.expressions import Expression, quoted
@@ -202,4 +203,4 @@ def _matching(
             for rows in run(task):
                 match = keys.may_contain(hash_keys([rows.column(name) for name in names]))
                 if match.any():
-                    yield to_spark_batch(rows.filter(pa.array(match)), target)
+                    yield to_spark_batch(filter_rows(rows, match), target)

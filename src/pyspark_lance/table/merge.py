@@ -246,7 +246,7 @@ def _merged(
         for name in names:
             given = values.get(name)
             filled = pa.nulls(rows.num_rows, types[name]) if given is None else given(rows)
-            columns[name] = filled.cast(types[name])
+            columns[name] = filled if filled.type == types[name] else filled.cast(types[name])
         pieces.append(pa.table(columns))
     changes = pa.concat_tables(pieces)
     # Inserts have no address, and null sorts last; they keep the order of the source.

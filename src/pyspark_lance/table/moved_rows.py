@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
@@ -113,7 +114,9 @@ class _Task:
         actions = self._actions[clause]
         known = actions != RowAction.INSERT
         if known.any():
-            addresses = _integers(batch.filter(pa.array(known)), CHANGED_ADDRESS)
+            addresses = _integers(
+                filter_rows(batch.select([CHANGED_ADDRESS]), known), CHANGED_ADDRESS
+            )
             gone = actions[known] != RowAction.KEEP
             add_touched(self._touched, touched_rows(addresses, gone).values())
         return actions
@@ -167,7 +170,7 @@ class _Task:
             return pieces[0]
         together = pa.Table.from_batches(pieces).unify_dictionaries().combine_chunks()
         order = np.argsort(np.concatenate(groups), kind="stable")
-        return together.take(pa.array(order)).combine_chunks().to_batches()[0]
+        return take_rows(together.to_batches()[0], order)
 
     def _given(self, batch: pa.RecordBatch, columns: Collection[str]) -> dict[str, pa.Array]:
         fields = [field for field in self._fields if field.name in columns]
@@ -282,7 +285,7 @@ def with_lineage(
 def _rows_at(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
     if len(rows) == batch.num_rows and bool((rows == np.arange(len(rows))).all()):
         return batch
-    return batch.take(pa.array(rows))
+    return take_rows(batch, rows)
 
 
 def _integers(batch: pa.RecordBatch, name: str) -> NDArray[np.uint64]:
