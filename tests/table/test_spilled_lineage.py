@@ -1,0 +1,69 @@
+"""Tables whose lineage is in hidden columns of data files (flag 2048)."""
+
+from __future__ import annotations
+
+import lance
+import pyarrow as pa
+import pytest
+from table_access import append, assert_same_rows, read_ours, read_theirs
+
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.table.scan import predicate_schema
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.time_travel import VersionSpec
+
+pytestmark = pytest.mark.interop
+
+
+def rows(ids: list[int]) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": ["x"] * len(ids)})
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(
+        rows(list(range(40))), path, enable_stable_row_ids=True, max_rows_per_file=10,
+        data_storage_version="2.1",
+    )  # fmt: skip
+    lance.dataset(path).update_config(
+        {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
+    )
+    lance.dataset(path).update({"v": "'u'"}, where="id % 3 = 0")
+    lance.dataset(path).optimize.compact_files(materialize_deletions_threshold=0.0)
+    (
+        lance.dataset(path)
+        .merge_insert("id")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute(rows([1, 5, 100]))
+    )
+    lance.dataset(path).insert(rows([200]))
+    return path
+
+
+def test_every_version_reads_as_in_pylance(path):
+    assert Snapshot.open(path).manifest.reader_flags & 2048
+    for version in [v["version"] for v in lance.dataset(path).versions()]:
+        ours = read_ours(path, VersionSpec(version=version))
+        assert_same_rows(ours, read_theirs(path, version))
+
+
+def test_conditions_on_hidden_lineage_find_their_rows(path):
+    theirs = read_theirs(path).to_pylist()
+    schema = predicate_schema(Snapshot.open(path).schema)
+    for condition, keep in {
+        "_rowid IN (1, 3, 5, 40, 41)": lambda r: r["_rowid"] in (1, 3, 5, 40, 41),
+        "_row_last_updated_at_version > 3": lambda r: r["_row_last_updated_at_version"] > 3,
+        "_row_created_at_version > 3 AND id > 100": lambda r: (
+            r["_row_created_at_version"] > 3 and r["id"] > 100
+        ),
+    }.items():
+        found = read_ours(path, predicate=parse_predicate(condition, schema))
+        assert sorted(found["id"].to_pylist()) == sorted(r["id"] for r in theirs if keep(r))
+
+
+def test_writing_is_refused_by_name(path):
+    with pytest.raises(UnsupportedFeatureError, match=r"2048|spill"):
+        append(path, 300, rows=1)
