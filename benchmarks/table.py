@@ -120,11 +120,12 @@ def change_query_table(folder: str) -> str:
             **{f"x{i}": np.random.default_rng(i).random(rows) for i in range(5)},
         }
     )
-    lance.write_dataset(
-        data, path, enable_stable_row_ids=True, max_rows_per_file=1000, data_storage_version="2.1"
-    )
-    for start in range(3):
-        lance.write_dataset(data.slice(start * 1000, 1000), path, mode="append")
+    # Not by pylance: with one thread it waits for itself when it writes many files.
+    for start, rows in ((0, len(data)), (0, 1000), (1000, 1000), (2000, 1000)):
+        part = data.slice(start, rows)
+        settings = WriteSettings(max_rows_per_file=1000)
+        plan = plan_write(path, {}, part.schema, settings, existing=open_existing(path, {}))
+        commit_write(plan, write_fragments(plan.request, part.to_batches()))
     return path
 
 
