@@ -92,7 +92,7 @@ def prepare(spark: SparkSession, folder: str, name: str, table: pa.Table) -> dic
         .options(
             batch=f"{base}.arrow",
             times=-(-part // rows),
-            columns=parquet.schema.simpleString()[7:-1],
+            columns=parquet.schema.simpleString(),
         )
         .load()
     )
