@@ -17,6 +17,7 @@ from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.field import Field
 from pyspark_lance.table.blob_columns import stored_blobs
 from pyspark_lance.table.json_columns import holds_json, stored_json
+from pyspark_lance.table.plain_types import rebased_offsets
 
 
 def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
@@ -219,7 +220,7 @@ def _to_map(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     return pa.Array.from_buffers(
         target,
         len(array),
-        [_validity(array), _rebased(offsets, first)],
+        [_validity(array), rebased_offsets(offsets, first)],
         null_count=array.null_count,
         children=[entries],
     )
@@ -263,8 +264,3 @@ def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
             _check_nulls(child, arrow_type.field(index), f"{name}.{arrow_type.field(index).name}")
     elif _is_list(arrow_type) and not arrow_type.value_field.nullable:
         _check_nulls(array.flatten(), arrow_type.value_field, f"{name}.item")
-
-
-def _rebased(offsets: pa.Array, first: int) -> pa.Buffer:
-    """Offsets that start at 0, in their own width: Arrow would widen them to 64 bits."""
-    return pc.subtract(offsets, pa.scalar(first, offsets.type)).buffers()[1]

@@ -132,7 +132,7 @@ def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Arra
         lists = array.cast(pa.list_(array.type.value_type))
         first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
         items = to_plain(lists.values.slice(first, last - first), target.value_type, name)
-        offsets = _rebased(lists.offsets, first)
+        offsets = rebased_offsets(lists.offsets, first)
         return pa.Array.from_buffers(
             target, len(array), [validity, offsets], null_count=array.null_count, children=[items]
         )
@@ -143,13 +143,13 @@ def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Arra
         entries = pa.StructArray.from_arrays(
             [keys, values], fields=[target.key_field, target.item_field]
         )
-        offsets = _rebased(array.offsets, first)
+        offsets = rebased_offsets(array.offsets, first)
         return pa.Array.from_buffers(
             target, len(array), [validity, offsets], null_count=array.null_count, children=[entries]
         )
     raise UnsupportedFeatureError(f"the column {name!r} ({array.type}) cannot be shown as {target}")
 
 
-def _rebased(offsets: pa.Array, first: int) -> pa.Buffer:
+def rebased_offsets(offsets: pa.Array, first: int) -> pa.Buffer:
     """Offsets that start at 0, in their own width: Arrow would widen them to 64 bits."""
     return pc.subtract(offsets, pa.scalar(first, offsets.type)).buffers()[1]

@@ -22,7 +22,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.predicate import Predicate, columns_of, evaluate
-from pyspark_lance.table.predicate_tree import And, can_raise
+from pyspark_lance.table.predicate_tree import can_raise, conjunction, conjuncts
 from pyspark_lance.table.snapshot import load_deletion_vector
 from pyspark_lance.table.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.table.table_files import TableFiles
@@ -333,15 +333,11 @@ def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | N
     """
     if predicate is None:
         return None, None
-    terms = predicate.terms if isinstance(predicate, And) else (predicate,)
+    terms = conjuncts(predicate)
     lineage = frozenset(SYSTEM_COLUMNS)
     first = tuple(t for t in terms if columns_of(t) <= lineage and not can_raise(t))
     rest = tuple(t for t in terms if not (columns_of(t) <= lineage and not can_raise(t)))
-    return _all_of(first), _all_of(rest)
-
-
-def _all_of(terms: tuple[Predicate, ...]) -> Predicate | None:
-    return And(terms) if len(terms) > 1 else terms[0] if terms else None
+    return conjunction(first), conjunction(rest)
 
 
 def _as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
