@@ -31,10 +31,12 @@ WORD_TYPES: Final[dict[int, np.dtype[np.unsignedinteger]]] = {
     64: np.dtype("<u8"),
 }
 
-# Blocks per step: 2**14 elements of 8 bytes, more of the narrower ones, so that the temporary
-# arrays stay in the second-level cache while the calls into numpy are still few.
+# One row of all lanes of a block, whatever the words: numpy copies such elements as a whole.
+_ROW = np.dtype("V128")
+# Blocks per step, by bits of a word. With fewer, calls into numpy would cost more than their work;
+# with more, the temporary arrays would leave the cache. Up to _FEW_BLOCKS, see _unpack_few.
 _FEW_BLOCKS = 128
-_STEP_ELEMENTS = {8: 1 << 17, 16: 1 << 16, 32: 1 << 15, 64: 1 << 14}
+_STEP_BLOCKS = {8: 2048, 16: 1024, 32: 1024, 64: 512}
 
 
 def block_words(word_bits: int, packed_bits: int) -> int:
@@ -73,9 +75,10 @@ def unpack_blocks(
     if blocks <= _FEW_BLOCKS and packed_bits < word_bits:
         _unpack_few(lane_words, packed_bits, rows)
         return
-    step = min(blocks, max(1, _STEP_ELEMENTS[word_bits] // lanes))
+    step = min(blocks, _STEP_BLOCKS[word_bits])
     # Pooled, like all larger memory: fresh pages would cost more than the work done in them.
-    scratch = allocate((packed_bits + 2) * step * lanes * packed.itemsize).view(packed.dtype)
+    size = (packed_bits + word_bits + 1) * step * lanes * packed.itemsize
+    scratch = allocate(size).view(packed.dtype)
     for first in range(0, blocks, step):
         part = slice(first, first + step)
         _unpack_step(lane_words[part], packed_bits, rows[part], scratch)
@@ -121,35 +124,26 @@ def _unpack_step(
 ) -> None:
     """One row of all blocks after the other.
 
-    The words are first copied together, word 0 of all blocks, word 1 of all blocks and so on, so
-    that only the last operation on each row has to step from block to block.
+    The words are first copied together, word 0 of all blocks, word 1 of all blocks and so on, and
+    the rows of all blocks are made together too, in the order of their elements. So arithmetic
+    runs on long contiguous arrays; between them and the blocks whole rows are copied.
     """
     blocks, word_bits, lanes = rows.shape
     scalar = lane_words.dtype.type
-    mask = scalar((1 << packed_bits) - 1)
     size = blocks * lanes
-    words = scratch[: (packed_bits + 2) * size].reshape(packed_bits + 2, size)
-    grid = words.reshape(packed_bits + 2, blocks, lanes)
-    grid[:packed_bits] = lane_words.transpose(1, 0, 2)
-    low, high, low_grid = words[packed_bits], words[packed_bits + 1], grid[packed_bits]
+    words = scratch[: packed_bits * size].reshape(packed_bits, size)
+    values = scratch[packed_bits * size :][: word_bits * size].reshape(word_bits, size)
+    high = scratch[(packed_bits + word_bits) * size :][:size]
+    np.copyto(words.view(_ROW), lane_words.view(_ROW)[..., 0].T)
     for row in range(word_bits):
         word, shift = divmod(row * packed_bits, word_bits)
-        target = rows[:, row_slot(word_bits, row), :]
-        end = shift + packed_bits
-        if packed_bits == word_bits:
-            target[...] = grid[word]
-        elif shift == 0:
-            np.bitwise_and(grid[word], mask, out=target)
-        elif end == word_bits:
-            np.right_shift(grid[word], scalar(shift), out=target)
-        elif end < word_bits:
-            np.right_shift(words[word], scalar(shift), out=low)
-            np.bitwise_and(low_grid, mask, out=target)
-        else:
-            np.right_shift(words[word], scalar(shift), out=low)
+        target = values[row_slot(word_bits, row)]
+        np.right_shift(words[word], scalar(shift), out=target)
+        if shift + packed_bits > word_bits:
             np.left_shift(words[word + 1], scalar(word_bits - shift), out=high)
-            np.bitwise_or(low, high, out=low)
-            np.bitwise_and(low_grid, mask, out=target)
+            np.bitwise_or(target, high, out=target)
+    np.bitwise_and(values, scalar((1 << packed_bits) - 1), out=values)
+    np.copyto(rows.view(_ROW)[..., 0], values.view(_ROW).T)
 
 
 def decode_inline_chunks(chunks: ChunkBuffers, word_bits: int) -> FixedWidthValues:
