@@ -1,19 +1,21 @@
 """Rows that change, as a DataFrame, become one version: the distributed half of every change.
 
-One Spark job, in which the changes are evaluated once.  The first stage writes the rows that move
-or are inserted and notes the addresses of those that go, as one bitmap for each fragment; the
-second gets all bitmaps of a fragment and writes its deletion file.  The driver receives one
-description for each file.  Only the DataFrame API is used, so it is the same in Spark Connect.
+One Spark job, in which the changes are evaluated once.  The first stage writes inserted rows and
+packs the others; the second gets rows of the same fragments together, writes those that move and
+notes the addresses of those that go, as one bitmap for each fragment; the third gets all bitmaps
+of a fragment and writes its deletion file.  The driver receives one description for each file.
+Only the DataFrame API is used, so it is the same in Spark Connect.
 """
 
 from __future__ import annotations
 
 import gc
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -22,20 +24,21 @@ from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.option_table import STORAGE_PREFIX
 from pyspark_lance.table.commit_changes import RowChanges, gathered
 from pyspark_lance.table.deletions import FragmentLoss, TouchedRows, write_deletions
-from pyspark_lance.table.moved_rows import (
-    CHANGED_ADDRESS,
-    Clause,
-    WrittenChanges,
-    write_changes,
-)
+from pyspark_lance.table.moved_rows import Clause, WrittenChanges, write_changes
+from pyspark_lance.table.packed_rows import pack_rows, unpack_rows
 from pyspark_lance.table.row_change import ChangePlan, RowAction
+from pyspark_lance.table.sort_changes import Parts, SortedChanges, in_order, sort_changes
 
-_PART = "__lance_part"
 _FRAGMENTS_PER_TASK = 64
 _MOST_TASKS = 64
 _NOT_OF_A_FRAGMENT = -1
 _MESSAGE = pa.schema([pa.field("fragment", pa.int64()), pa.field("payload", pa.binary())])
 _MESSAGE_TYPE = "fragment bigint, payload binary"
+# In the place of a part: the payload says what was written.
+_IS_WRITTEN = -1
+
+PIECE_TYPE = "part bigint, payload binary"
+"""Rows that change, packed, and the part of the table that they are in."""
 
 
 def pinned_scan(
@@ -72,9 +75,31 @@ def run_change_job(
         changes: As ``table.moved_rows.write_changes`` wants them, in any order.
         one_match_each: Report target rows that have more than one row here.
     """
-    if any(clause.action in (RowAction.UPDATE, RowAction.INSERT) for clause in clauses):
-        changes = _arranged(changes)
-    written = changes.mapInArrow(partial(_write, plan, tuple(clauses)), _MESSAGE_TYPE)
+    if not any(clause.action in (RowAction.UPDATE, RowAction.INSERT) for clause in clauses):
+        noted = changes.mapInArrow(partial(_note, plan, tuple(clauses)), _MESSAGE_TYPE)
+        return _settled(plan, noted, one_match_each=one_match_each)
+    parts = Parts.of(plan.snapshot().manifest.fragments)
+    pieces = changes.mapInArrow(partial(_sort, plan, tuple(clauses), parts), PIECE_TYPE)
+    return run_pieces(plan, clauses, pieces, one_match_each=one_match_each)
+
+
+def run_pieces(
+    plan: ChangePlan, clauses: Sequence[Clause], pieces: DataFrame, *, one_match_each: bool
+) -> RowChanges:
+    """Runs the job for changes that are packed already; commits nothing.
+
+    Args:
+        plan: Pins the version.
+        clauses: What the numbers in the pieces mean.
+        pieces: What ``packed_pieces`` yields, as ``PIECE_TYPE``.
+        one_match_each: Report target rows that have more than one row here.
+    """
+    together = pieces.hint("rebalance", sf.col("part")).sortWithinPartitions("part")
+    written = together.mapInArrow(partial(_write, plan, tuple(clauses)), _MESSAGE_TYPE)
+    return _settled(plan, written, one_match_each=one_match_each)
+
+
+def _settled(plan: ChangePlan, written: DataFrame, *, one_match_each: bool) -> RowChanges:
     num_fragments = len(plan.snapshot().manifest.fragments)
     tasks = min(_MOST_TASKS, 1 + num_fragments // _FRAGMENTS_PER_TASK)
     settle = partial(_settle, plan, one_match_each)
@@ -91,32 +116,81 @@ def run_change_job(
     )
 
 
-def _arranged(changes: DataFrame) -> DataFrame:
-    """Rows of one fragment together and in order, inserts last, in partitions of a good size."""
-    fragment = sf.shiftright(sf.col(CHANGED_ADDRESS), 32)
-    part = sf.coalesce(fragment, (sf.lit(-1) - sf.spark_partition_id()).cast("bigint"))
-    together = changes.withColumn(_PART, part).hint("rebalance", sf.col(_PART))
-    return together.sortWithinPartitions(sf.col(CHANGED_ADDRESS).asc_nulls_last())
+def packed_pieces(
+    plan: ChangePlan,
+    clauses: Sequence[Clause],
+    parts: Parts,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """In a task: sorts its changes out, and yields pieces as ``PIECE_TYPE``."""
+    context = TaskContext.get()
+    task = 0 if context is None else context.partitionId()
+    for piece in sort_changes(plan, clauses, parts, batches, task=task):
+        if not isinstance(piece, SortedChanges):
+            part, rows = piece
+            yield _piece(part, pack_rows(rows))
+        elif piece.new_fragments:
+            written = WrittenChanges(piece.new_fragments, (), piece.num_inserted_rows, 0)
+            yield _piece(_IS_WRITTEN, pickle.dumps(written))
+
+
+def _piece(part: int, payload: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([part], pa.int64()), pa.array([payload], pa.binary())], names=["part", "payload"]
+    )
+
+
+@clean_iterator
+def _sort(
+    plan: ChangePlan,
+    clauses: tuple[Clause, ...],
+    parts: Parts,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """The first stage."""
+    gc.freeze()
+    yield from packed_pieces(plan, clauses, parts, batches)
 
 
 @clean_iterator
 def _write(
     plan: ChangePlan, clauses: tuple[Clause, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The first stage."""
+    """The second stage; what the first stage wrote passes through."""
     gc.freeze()
-    written = write_changes(plan, clauses, batches)
+    passed: list[tuple[int, object]] = []
+
+    def pieces() -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+        for batch in batches:
+            for part, payload in zip(batch.column("part"), batch.column("payload"), strict=True):
+                if part.as_py() == _IS_WRITTEN:
+                    passed.append((_NOT_OF_A_FRAGMENT, pickle.loads(payload.as_py())))
+                else:
+                    yield part.as_py(), unpack_rows(payload.as_py())
+
+    noted = _noted(write_changes(plan, clauses, in_order(pieces())))
+    yield _messages([*passed, *noted])
+
+
+@clean_iterator
+def _note(
+    plan: ChangePlan, clauses: tuple[Clause, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The first and the second stage, where nothing is written."""
+    gc.freeze()
+    yield _messages(_noted(write_changes(plan, clauses, batches)))
+
+
+def _noted(written: WrittenChanges) -> list[tuple[int, object]]:
     own = WrittenChanges(written.fragments, (), written.num_inserted_rows, written.num_updated_rows)
-    yield _messages(
-        [(_NOT_OF_A_FRAGMENT, own), *((rows.fragment_id, rows) for rows in written.touched)]
-    )
+    return [(_NOT_OF_A_FRAGMENT, own), *((rows.fragment_id, rows) for rows in written.touched)]
 
 
 @clean_iterator
 def _settle(
     plan: ChangePlan, one_match_each: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The second stage; what the first stage wrote passes through."""
+    """The third stage; what was written passes through."""
     gc.freeze()
     touched: list[TouchedRows] = []
     passed: list[tuple[int, object]] = []

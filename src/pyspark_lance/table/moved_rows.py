@@ -172,35 +172,55 @@ class _Task:
         order = np.argsort(np.concatenate(groups), kind="stable")
         return take_rows(together.to_batches()[0], order)
 
-    def _given(self, batch: pa.RecordBatch, columns: Collection[str]) -> dict[str, pa.Array]:
-        fields = [field for field in self._fields if field.name in columns]
-        conformed = conform_batch(batch, fields)
-        return {field.name: conformed.column(i) for i, field in enumerate(fields)}
-
     def _updated(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
-        values = self._given(batch, columns)
+        values = _given(self._fields, batch, columns)
         others = tuple(field for field in self._fields if field.name not in columns)
         if others:
             kept = self._rows.take(others, (), _integers(batch, CHANGED_ADDRESS))
             values |= {field.name: kept.column(i) for i, field in enumerate(others)}
-        return self._assembled(values)
+        return _assembled(self._fields, values)
 
     def _inserted(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
-        values = self._given(batch, columns)
-        for field in self._fields:
-            if field.name not in values:
-                if not field.nullable:
-                    raise SchemaMismatchError(
-                        f"an inserted row lacks the column {field.name!r}, which must not be null"
-                    )
-                values[field.name] = pa.nulls(batch.num_rows, field.to_arrow().type)
-        return self._assembled(values)
+        return inserted_rows(self._fields, batch, columns)
 
-    def _assembled(self, values: dict[str, pa.Array]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [values[field.name] for field in self._fields],
-            schema=pa.schema([field.to_arrow() for field in self._fields]),
-        )
+
+def inserted_rows(
+    fields: Sequence[Field], batch: pa.RecordBatch, columns: Collection[str]
+) -> pa.RecordBatch:
+    """Whole new rows: ``columns`` of the batch, null in all others.
+
+    Args:
+        fields: Of the table.
+        batch: Has ``columns``, perhaps more.
+        columns: The columns that get a value.
+
+    Raises:
+        SchemaMismatchError: A value does not fit, or there is none where there must be one.
+    """
+    values = _given(fields, batch, columns)
+    for field in fields:
+        if field.name not in values:
+            if not field.nullable:
+                raise SchemaMismatchError(
+                    f"an inserted row lacks the column {field.name!r}, which must not be null"
+                )
+            values[field.name] = pa.nulls(batch.num_rows, field.to_arrow().type)
+    return _assembled(fields, values)
+
+
+def _given(
+    fields: Sequence[Field], batch: pa.RecordBatch, columns: Collection[str]
+) -> dict[str, pa.Array]:
+    chosen = [field for field in fields if field.name in columns]
+    conformed = conform_batch(batch, chosen)
+    return {field.name: conformed.column(i) for i, field in enumerate(chosen)}
+
+
+def _assembled(fields: Sequence[Field], values: dict[str, pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [values[field.name] for field in fields],
+        schema=pa.schema([field.to_arrow() for field in fields]),
+    )
 
 
 class _RowSource:

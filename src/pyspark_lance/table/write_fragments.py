@@ -62,8 +62,7 @@ def write_fragments(
         SchemaMismatchError: Data that do not fit the schema.
         StorageError: The store failed.
     """
-    store = open_store(request.uri, request.options)
-    files = _FragmentFiles(request, store)
+    files = FragmentFiles(request)
     try:
         for batch in batches:
             if batch.num_rows:
@@ -75,18 +74,22 @@ def write_fragments(
     return tuple(files.fragments)
 
 
-class _FragmentFiles:
-    """The files of one call, at most one of them open."""
+class FragmentFiles:
+    """Fragments that grow batch by batch, at most one of their files open.
 
-    def __init__(self, request: WriteFragmentsRequest, store: ObjectStore) -> None:
+    Args:
+        request: Where and how to write.
+    """
+
+    def __init__(self, request: WriteFragmentsRequest) -> None:
         self._request = request
-        self._store = store
+        self._store = open_store(request.uri, request.options)
         self._open: DataFileWriter | LegacyFileWriter | None = None
         self._open_rows = 0
         self.fragments: list[Fragment] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends the rows of ``batch``, starting new files at the limits."""
+        """Appends the rows of ``batch``, which conforms, starting new files at the limits."""
         limit = self._request.max_rows_per_file
         start = 0
         while start < batch.num_rows:

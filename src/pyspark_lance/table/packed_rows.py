@@ -1,0 +1,84 @@
+"""Rows packed into bytes, so that they pass through Spark as one value instead of row by row.
+
+A shuffle of packed rows costs what copying bytes costs; the JVM never looks into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.row_selection import take_rows
+
+
+def pack_rows(batch: pa.RecordBatch) -> bytes:
+    """``batch`` as an Arrow stream of its own; of a slice, only its rows."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def unpack_rows(packed: bytes) -> Iterator[pa.RecordBatch]:
+    """What ``pack_rows`` packed."""
+    with pa.ipc.open_stream(packed) as stream:
+        yield from stream
+
+
+def join_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of all batches, which have one schema, in one; there is at least one."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    return table.to_batches()[0] if table.num_rows else batches[0]
+
+
+def split_rows(
+    batch: pa.RecordBatch, groups: NDArray[np.int64]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each group, ascending by group; in a group, rows keep their order.
+
+    Args:
+        batch: The rows.
+        groups: Of each row, shape (num_rows,).
+    """
+    if not len(groups):
+        return
+    if (groups[1:] < groups[:-1]).any():
+        order = np.argsort(groups, kind="stable")
+        batch, groups = take_rows(batch, order), groups[order]
+    starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
+    for start, end in zip(starts, [*starts[1:], len(groups)], strict=True):
+        yield int(groups[start]), batch.slice(start, end - start)
+
+
+class RowBuffer:
+    """Batches until they are worth a piece.
+
+    Args:
+        most_rows: It is full from so many rows on.
+        most_bytes: And from so many bytes on.
+    """
+
+    def __init__(self, most_rows: int, most_bytes: int) -> None:
+        self._limits = most_rows, most_bytes
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Takes a batch in; whether the buffer is full now."""
+        if batch.num_rows:
+            self._batches.append(batch)
+            self._rows += batch.num_rows
+            self._bytes += batch.nbytes
+        return self._rows >= self._limits[0] or self._bytes >= self._limits[1]
+
+    def take(self) -> pa.RecordBatch | None:
+        """All rows, and forgets them; None if there are none."""
+        batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
+        return join_batches(batches) if batches else None
