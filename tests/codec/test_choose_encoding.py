@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.codec.choose_encoding import PageEncoder
+from pyspark_lance.codec.encoding_tree import describe
 from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.codec.shred import shred
 from pyspark_lance.errors import UnsupportedFeatureError
@@ -46,7 +47,10 @@ WORDS = pa.array([f"word {number % 40}" for number in range(5000)])
         (pa.array(RNG.random(5000)), "flat"),
         (pa.array(np.repeat(np.arange(100), 50)), "rle"),
         (pa.array([True, False] * 900), "flat"),
-        (pa.array([f"user {number}" for number in range(5000)]), "variable"),
+        (pa.array([f"user {number}" for number in range(5000)]), "fsst"),
+        (pa.array([f"user {number}" for number in range(5000)]).cast(pa.binary()), "variable"),
+        (pa.array([f"user {number}" for number in range(500)]), "variable"),
+        (pa.array(["".join(map(chr, RNG.integers(33, 127, 8))) for _ in range(5000)]), "variable"),
         (WORDS, "inline_bitpacking of a dictionary"),
         (WORDS.cast(pa.large_binary()), "inline_bitpacking of a dictionary"),
         (WORDS.dictionary_encode(), "inline_bitpacking of a dictionary"),
@@ -84,7 +88,8 @@ def test_equal_zeros_of_different_sign_stay_different():
 
 def test_many_distinct_values_get_no_dictionary():
     values = pa.array([f"{number:07}" for number in range(50_000)])
-    assert kind(values) == "variable"
+    assert kind(values) == "fsst"
+    assert kind(values.cast(pa.large_binary())) == "variable"
 
 
 def test_half_nulls_do_not_look_like_few_values():
@@ -147,9 +152,58 @@ def test_compression_none_means_plain_values():
     assert kind(WORDS, compression="none") == "variable"
 
 
+def value_encoding(array: pa.Array, **metadata: str) -> pb.CompressiveEncoding:
+    (layout,) = layouts(array, **metadata)
+    kind = layout.WhichOneof("layout")
+    return getattr(layout, kind).value_compression
+
+
+def test_requested_fsst_is_written_for_strings_and_binaries():
+    few = pa.array(["abc", "abcabc", None, ""])
+    assert kind(few, compression="fsst") == "fsst"
+    assert kind(few.cast(pa.large_binary()), compression="fsst") == "fsst"
+    assert value_encoding(few, compression="fsst", structural_encoding="fullzip").HasField("fsst")
+
+
+def test_wide_text_is_fsst_value_by_value_and_huge_values_are_compressed():
+    wide = pa.array([f"some words and the number {number} " * 20 for number in range(200)])
+    assert describe(value_encoding(wide)) == "fsst(variable)"
+    assert describe(value_encoding(wide.cast(pa.binary()))) == "variable"
+    huge = pa.array(["text " * 20_000, None, "", "short"])
+    assert describe(value_encoding(huge)) == "zstd(variable)"
+    assert describe(value_encoding(huge.cast(pa.binary()))) == "zstd(variable)"
+    assert describe(value_encoding(huge, compression="none")) == "variable"
+    noise = pa.array([RNG.bytes(50_000) for _ in range(3)])
+    assert describe(value_encoding(noise)) == "variable"
+
+
+@pytest.mark.parametrize("scheme", ["zstd", "lz4"])
+def test_wide_values_are_compressed_on_request(scheme):
+    wide = pa.array(["wide " * 100, "", "x" * 300])
+    assert describe(value_encoding(wide, compression=scheme)) == f"{scheme}(variable)"
+    # pylance cannot read nulls among values that lz4 compressed one by one.
+    with_null = pa.array(["wide " * 100, None])
+    assert describe(value_encoding(with_null, compression=scheme)) == "zstd(variable)"
+
+
+def test_numbers_are_split_into_bytes_on_request():
+    numbers = pa.array(np.sin(np.arange(5000) / 1000))
+    assert kind(numbers, bss="on") == "byte_stream_split"
+    assert kind(numbers, bss="auto") == kind(numbers, bss="off") == "flat"
+    split = describe(value_encoding(numbers, bss="on", compression="zstd"))
+    assert split == "zstd(byte_stream_split(flat))"
+
+
 @pytest.mark.parametrize(
-    ("key", "value"), [("compression", "fsst"), ("bss", "on"), ("structural_encoding", "other")]
+    ("key", "value", "array"),
+    [
+        ("compression", "fsst", SMALL),
+        ("compression", "other", WORDS),
+        ("bss", "on", WORDS),
+        ("bss", "on", SMALL.cast(pa.int16())),
+        ("structural_encoding", "other", SMALL),
+    ],
 )
-def test_encodings_that_are_not_written_are_refused_by_name(key, value):
+def test_encodings_that_are_not_written_are_refused_by_name(key, value, array):
     with pytest.raises(UnsupportedFeatureError, match=value):
-        kind(SMALL, **{key: value})
+        kind(array, **{key: value})

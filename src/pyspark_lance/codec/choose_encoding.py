@@ -43,14 +43,22 @@ from pyspark_lance.codec.compressive.encode_fixed_size_list import (
 from pyspark_lance.codec.compressive.encode_fixed_width import (
     bit_packed_chunks,
     boolean_chunks,
+    byte_stream_split_chunks,
     count_runs,
     flat,
     flat_chunks,
     run_length_bytes,
     run_length_chunks,
 )
-from pyspark_lance.codec.compressive.encode_variable_width import variable, variable_chunks
+from pyspark_lance.codec.compressive.encode_variable_width import variable_chunks
 from pyspark_lance.codec.compressive.pack_bits import bit_widths
+from pyspark_lance.codec.compressive.string_compression import (
+    FsstColumn,
+    StoredStrings,
+    compressed_values,
+    plain_strings,
+    smaller_huge_values,
+)
 from pyspark_lance.codec.encoding_requests import EncodingRequest, encoding_request
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
 from pyspark_lance.codec.structural.all_null_writer import encode_all_null
@@ -83,11 +91,13 @@ class PageEncoder:
         column: The column.
         request: What its metadata ask for.
         large_chunks: Whether the file is 2.2: wider sizes, and dictionaries of 64-bit numbers.
+        fsst: Keeps the symbols of its strings.
     """
 
     column: LeafColumn
     request: EncodingRequest
     large_chunks: bool
+    fsst: FsstColumn
 
     @classmethod
     def of(cls, column: LeafColumn, version: str) -> PageEncoder:
@@ -96,8 +106,8 @@ class PageEncoder:
         Raises:
             UnsupportedFeatureError: The column's metadata ask for an encoding we do not write.
         """
-        request = encoding_request(column.metadata, column.name)
-        return cls(column, request, large_chunks=version == "2.2")
+        request = encoding_request(column.metadata, column.name, column.type)
+        return cls(column, request, large_chunks=version == "2.2", fsst=FsstColumn())
 
     def encode(self, rows: LeafValues) -> Iterator[EncodedPage]:
         """The rows as one page, or as several if chunks would become too large."""
@@ -178,10 +188,34 @@ class PageEncoder:
             if encoded is not None and saves_enough(least_bytes(encoded), plain_bytes):
                 indices = smallest_chunks(index_values(encoded, nulls), floating=False)
                 return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
+        strings = plain_strings(offsets, content)
         if wide or int(np.diff(offsets).max()) >= WIDE_BYTES:
-            encoding = variable(offsets.itemsize * 8)
-            return encode_variable_full_zip(self.column, rows, offsets, content, encoding)
-        return self._mini_block(rows, self._compressed(variable_chunks(offsets, content)))
+            stored = self._stored_one_by_one(strings, nulls)
+            return encode_variable_full_zip(
+                self.column, rows, stored.offsets, stored.content, stored.encoding
+            )
+        stored = self._as_codes(strings)
+        chunks = variable_chunks(stored.offsets, stored.content, stored.encoding)
+        return self._mini_block(rows, self._compressed(chunks))
+
+    def _as_codes(self, strings: StoredStrings) -> StoredStrings:
+        """The strings as FSST codes, if that was asked for or they are text that shrinks."""
+        if self.request.compression == "fsst":
+            return self.fsst.encode(strings)
+        is_text = pa.types.is_unicode(self.column.type)
+        return self.fsst.shrink_text(strings) if is_text and not self._as_asked else strings
+
+    def _stored_one_by_one(
+        self, strings: StoredStrings, nulls: NDArray[np.bool_] | None
+    ) -> StoredStrings:
+        """The bytes of each value as a full-zip page has them."""
+        request = self.request
+        if request.general is not None:
+            # pylance cannot read nulls among values that lz4 compressed one by one.
+            scheme = request.general if nulls is None else "zstd"
+            return compressed_values(strings, nulls, scheme, request.compression_level)
+        huge = None if self._as_asked else smaller_huge_values(strings, nulls)
+        return self._as_codes(strings) if huge is None else huge
 
     def _encode_fixed_width(
         self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool
@@ -192,6 +226,8 @@ class PageEncoder:
         if wide or bits >= WIDE_BYTES * 8:
             matrix = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
             return encode_fixed_full_zip(self.column, rows, matrix, flat(bits))
+        if self.request.byte_stream_split:
+            return self._mini_block(rows, self._compressed(byte_stream_split_chunks(values)))
         if self._as_asked or bits not in (8, 16, 32, 64):
             plain = flat_chunks(values, bits)
         else:
@@ -215,9 +251,10 @@ class PageEncoder:
         return self.request.plain or self.request.compression is not None
 
     def _compressed(self, values: ValueChunks) -> ValueChunks:
-        if self.request.compression is None:
+        request = self.request
+        if request.general is None:
             return values
-        return compressed_chunks(values, self.request.compression, self.request.compression_level)
+        return compressed_chunks(values, request.general, request.compression_level)
 
     def _mini_block(
         self, rows: LeafValues, values: ValueChunks, dictionary: DictionaryBlock | None = None

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
+from pyspark_lance.codec.arrow_values import bits_per_value, is_variable_width
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 
 _PREFIX: Final = "lance-encoding:"
-_COMPRESSIONS: Final = ("none", "lz4", "zstd")
+_COMPRESSIONS: Final = ("none", "lz4", "zstd", "fsst")
 _STRUCTURES: Final = ("miniblock", "fullzip")
 
 
@@ -22,24 +25,34 @@ class EncodingRequest:
     """What to do beyond the usual choice.
 
     Attributes:
-        compression: ``lz4``, ``zstd`` or None.
+        compression: ``lz4``, ``zstd``, ``fsst`` or None.
         compression_level: Its level, None for the default.
         full_zip: Whether the layout for large values is asked for.
         plain: Whether compression ``none`` was asked for: values as they are.
+        byte_stream_split: Whether numbers are to be split into their bytes.
     """
 
     compression: str | None = None
     compression_level: int | None = None
     full_zip: bool = False
     plain: bool = False
+    byte_stream_split: bool = False
+
+    @property
+    def general(self) -> str | None:
+        """The general compression asked for: ``lz4``, ``zstd`` or None."""
+        return None if self.compression == "fsst" else self.compression
 
 
-def encoding_request(metadata: Mapping[str, str], column: str) -> EncodingRequest:
+def encoding_request(
+    metadata: Mapping[str, str], column: str, kind: pa.DataType
+) -> EncodingRequest:
     """Reads the keys.
 
     Args:
         metadata: Metadata of the field.
         column: Its name, for messages.
+        kind: Its type.
 
     Raises:
         UnsupportedFeatureError: A key asks for an encoding that is not written.
@@ -48,10 +61,12 @@ def encoding_request(metadata: Mapping[str, str], column: str) -> EncodingReques
     for key in ("packed", _PREFIX + "packed", _PREFIX + "blob"):
         if metadata.get(key, "").lower() == "true":
             raise _refused(column, key, "true")
-    if metadata.get(_PREFIX + "bss", "off").lower() == "on":
+    split = metadata.get(_PREFIX + "bss", "off").lower() == "on"
+    if split and not _can_be_split(kind):
         raise _refused(column, _PREFIX + "bss", "on")
     compression = metadata.get(_PREFIX + "compression", "").lower()
-    if compression and compression not in _COMPRESSIONS:
+    is_known = not compression or compression in _COMPRESSIONS
+    if not is_known or (compression == "fsst" and not is_variable_width(kind)):
         raise _refused(column, _PREFIX + "compression", compression)
     structure = metadata.get(_PREFIX + "structural-encoding", "").lower()
     if structure and structure not in _STRUCTURES:
@@ -64,11 +79,19 @@ def encoding_request(metadata: Mapping[str, str], column: str) -> EncodingReques
             f"column {column}: {_PREFIX}compression-level is {level!r}, not a whole number"
         ) from None
     return EncodingRequest(
-        compression=compression if compression in ("lz4", "zstd") else None,
+        compression=None if compression in ("", "none") else compression,
         compression_level=level_number if compression == "zstd" else None,
         full_zip=structure == "fullzip",
         plain=compression == "none",
+        byte_stream_split=split,
     )
+
+
+def _can_be_split(kind: pa.DataType) -> bool:
+    """Whether values are numbers of 32 or 64 bits."""
+    if is_variable_width(kind) or pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+        return False
+    return not pa.types.is_null(kind) and bits_per_value(kind) in (32, 64)
 
 
 def _refused(column: str, key: str, value: str) -> UnsupportedFeatureError:

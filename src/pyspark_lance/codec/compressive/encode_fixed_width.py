@@ -44,6 +44,23 @@ def flat_chunks(values: NDArray[Any], bits: int) -> ValueChunks:
     return ValueChunks(flat(bits), log2_values, len(values), (buffer,))
 
 
+def byte_stream_split_chunks(values: NDArray[np.unsignedinteger[Any]]) -> ValueChunks:
+    """ByteStreamSplit: in every chunk all first bytes, all second bytes, and so on."""
+    size = values.itemsize
+    log2_values = chunk_log2(size)
+    full = len(values) >> log2_values << log2_values
+    planes = allocate(values.nbytes)
+    grid = values.view(np.uint8).reshape(-1, size)
+    chunks = (full >> log2_values, size, 1 << log2_values)
+    planes[: full * size].reshape(chunks)[...] = (
+        grid[:full].reshape(chunks[0], chunks[2], size).transpose(0, 2, 1)
+    )
+    planes[full * size :].reshape(size, -1)[...] = grid[full:].T
+    encoding = pb.CompressiveEncoding(byte_stream_split=pb.ByteStreamSplit(values=flat(size * 8)))
+    buffer = ChunkBuffer((fixed_size_segments(planes, size << log2_values),))
+    return ValueChunks(encoding, log2_values, len(values), (buffer,))
+
+
 def boolean_chunks(bits: NDArray[np.uint8], num_values: int) -> ValueChunks:
     """Booleans, as bits."""
     buffer = ChunkBuffer((fixed_size_segments(bits, (1 << MAX_LOG2_VALUES) // 8),))

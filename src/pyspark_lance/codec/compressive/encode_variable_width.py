@@ -29,12 +29,15 @@ def variable(offset_bits: int) -> pb.CompressiveEncoding:
     return pb.CompressiveEncoding(variable=pb.Variable(offsets=flat(offset_bits)))
 
 
-def variable_chunks(offsets: Offsets, content: NDArray[np.uint8]) -> ValueChunks:
+def variable_chunks(
+    offsets: Offsets, content: NDArray[np.uint8], encoding: pb.CompressiveEncoding
+) -> ValueChunks:
     """Chunks of offsets, counted from the start of their buffer, and bytes.
 
     Args:
-        offsets: One more than values; no value is longer than 255 bytes.
+        offsets: One more than values; values are less than a kilobyte long.
         content: The bytes they count into.
+        encoding: What the bytes are.
     """
     count, width = len(offsets) - 1, offsets.itemsize
     log2_values = _log2_values(offsets)
@@ -48,7 +51,7 @@ def variable_chunks(offsets: Offsets, content: NDArray[np.uint8]) -> ValueChunks
     )
     byte_segments = Segments(content, bases, offsets[lasts].astype(np.int64) - bases)
     buffer = ChunkBuffer((offset_segments, byte_segments), alignment=width)
-    return ValueChunks(variable(width * 8), log2_values, count, (buffer,))
+    return ValueChunks(encoding, log2_values, count, (buffer,))
 
 
 def _log2_values(offsets: Offsets) -> int:

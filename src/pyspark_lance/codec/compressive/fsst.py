@@ -10,6 +10,7 @@ Source: file-format.md section 6.4 (7).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,13 @@ _PAIRS = 1 << 16
 # Below this many codes a table of pairs is not worth its millisecond.
 _FEW_CODES = 1 << 15
 _MAX_INT32 = 2**31 - 1
+
+_Number = TypeVar("_Number", bound=np.number)
+
+
+def table_header(num_symbols: int) -> int:
+    """The first word of a table whose codes are not the plain bytes."""
+    return num_symbols | _ENCODED_BIT | _MAGIC << 32
 
 
 @dataclass(slots=True)
@@ -96,9 +104,10 @@ class SymbolTable:
         if literals:
             elements[1, :, :, 0] = _LITERALS + codes[None, :]
             elements[1, :, :, 1] = codes[:, None]
-        ends = np.cumsum(self.lengths[elements].sum(axis=-1).reshape(-1))
-        offsets = np.zeros(len(ends) + 1, _offset_type(large=large))
-        offsets[1:] = ends
+        pairs = elements.reshape(-1, 2)
+        lengths = self.lengths.take(pairs[:, 0]) + self.lengths.take(pairs[:, 1])
+        offsets = np.zeros(len(pairs) + 1, _offset_type(large=large))
+        np.cumsum(lengths, out=offsets[1:])
         taken = pc.take(self.elements, pa.array(elements.reshape(-1)), boundscheck=False)
         return _binary_array(offsets, taken.buffers()[2])
 
@@ -156,19 +165,21 @@ def _decode_in_pairs(
     large = len(stream) * MAX_SYMBOL_BYTES > _MAX_INT32
     taken = pc.take(table.pairs(literals=literals, large=large), pa.array(pairs), boundscheck=False)
     _, ends, text = taken.buffers()
-    pair_ends = np.frombuffer(ends, _offset_type(large=large))
     # A border inside of a pair lies behind the pair's first code.
     whole_pairs = borders >> 1
-    offsets = pair_ends.take(whole_pairs)
-    # The first border is 0; what is found before it does not count.
-    first_lengths = table.lengths.take(stream.take(borders - 1, mode="clip"))
+    pair_ends = np.frombuffer(ends, _offset_type(large=large))
+    offsets = _take(pair_ends, whole_pairs)
+    # Behind the last pair is no other one, but no border inside of it either.
+    split = _take(pairs, np.minimum(whole_pairs, len(pairs) - 1))
+    first_lengths = _take(table.lengths, split.astype(np.uint8))
     if literals:
-        is_literal = np.zeros(len(pairs) + 1, bool)
-        is_literal[after_escape] = True
-        first_lengths[is_literal.take(whole_pairs)] = 1
-    first_lengths *= borders & 1
-    offsets += first_lengths
-    return offsets, text or pa.py_buffer(b"")
+        first_lengths = np.where(split >= _PAIRS, np.int32(1), first_lengths)
+    return offsets + first_lengths * (borders & 1), text or pa.py_buffer(b"")
+
+
+def _take(values: NDArray[_Number], indices: NDArray[np.integer]) -> NDArray[_Number]:
+    """Arrow's kernel, which unlike numpy's does not widen the indices first."""
+    return pc.take(pa.array(values), pa.array(indices), boundscheck=False).to_numpy()
 
 
 def _escapes(stream: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -1,0 +1,107 @@
+"""Choosing the symbols of FSST from a sample of the strings.
+
+As in the paper (Boncz, Neumann, Leis: FSST, 2020): encode the sample with the symbols so far, count
+how often each symbol and each pair of neighbours occurs, keep those that save most, and repeat;
+symbols grow by joining neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.compressive.encode_fsst import tokens_at
+from pyspark_lance.codec.compressive.fsst import MAX_SYMBOL_BYTES
+from pyspark_lance.codec.compressive.fsst_symbols import (
+    LITERALS,
+    Matcher,
+    Symbols,
+    best_symbols,
+    byte_lengths,
+)
+from pyspark_lance.codec.row_ranges import expand_ranges
+
+_SAMPLE_BYTES: Final = 1 << 15
+_PIECE_BYTES: Final = 64
+_ROUNDS: Final = 5
+_TOKENS: Final = LITERALS + 256
+# A byte without a symbol takes two codes.
+_SINGLE_BYTE_BONUS: Final = 8
+_MIN_PAIRS: Final = 3
+_MAX_PAIRS: Final = 2048
+
+
+def train_symbols(borders: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
+    """Symbols for strings like these.
+
+    Args:
+        borders: Of the strings, from 0 on; as from ``sample_of``.
+        sample: Their bytes.
+    """
+    words = np.zeros(0, np.uint64)
+    symbols = Symbols(words, byte_lengths(words))
+    for _ in range(_ROUNDS):
+        symbols = _improve(symbols, borders, sample)
+    return symbols
+
+
+def _improve(symbols: Symbols, borders: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
+    """One round."""
+    if len(symbols.words):
+        tokens = tokens_at(borders, sample, Matcher(symbols))
+        places = np.flatnonzero(tokens < _TOKENS)
+        found = tokens[places].astype(np.int64)
+    else:
+        places, found = np.arange(len(sample)), LITERALS + sample.astype(np.int64)
+    elements = np.zeros(_TOKENS, np.uint64)
+    elements[: len(symbols.words)] = symbols.words
+    elements[LITERALS:] = np.arange(256)
+    lengths = np.ones(_TOKENS, np.int64)
+    lengths[: len(symbols.words)] = symbols.lengths
+
+    single_counts = np.bincount(found, minlength=_TOKENS)
+    singles = np.flatnonzero(single_counts)
+    single_gains = single_counts[singles] * lengths[singles].astype(np.float64)
+    single_gains[lengths[singles] == 1] *= _SINGLE_BYTE_BONUS
+
+    same_string = np.searchsorted(borders, places, side="right")
+    neighbours = np.flatnonzero(same_string[1:] == same_string[:-1])
+    pair_counts = np.bincount(found[neighbours] * _TOKENS + found[neighbours + 1])
+    pairs = np.flatnonzero(pair_counts >= _MIN_PAIRS)
+    if len(pairs) > _MAX_PAIRS:
+        pairs = pairs[np.argpartition(-pair_counts[pairs], _MAX_PAIRS)[:_MAX_PAIRS]]
+    left, right = np.divmod(pairs, _TOKENS)
+    joined = elements[left] | elements[right] << (8 * lengths[left]).astype(np.uint64)
+    # A zero inside of a symbol would match behind the end of a string.
+    usable = (lengths[left] < MAX_SYMBOL_BYTES) & (elements[left] != 0) & (elements[right] != 0)
+    pairs, joined = pairs[usable], joined[usable]
+    joined_lengths = np.minimum(lengths[left] + lengths[right], MAX_SYMBOL_BYTES)[usable]
+    pair_gains = pair_counts[pairs] * joined_lengths.astype(np.float64)
+
+    words, which = np.unique(np.concatenate((elements[singles], joined)), return_inverse=True)
+    gains = np.bincount(which, weights=np.concatenate((single_gains, pair_gains)))
+    return best_symbols(words, gains.astype(np.float64))
+
+
+def sample_of(
+    offsets: NDArray[np.signedinteger[Any]], content: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Evenly spaced pieces of the strings, side by side, and their borders.
+
+    Args:
+        offsets: One more than strings.
+        content: The bytes they count into.
+    """
+    first, end = int(offsets[0]), int(offsets[-1])
+    starts = np.unique(np.linspace(first, end, _SAMPLE_BYTES // _PIECE_BYTES + 1).astype(np.int64))
+    stops = np.minimum(starts + _PIECE_BYTES, np.append(starts[1:], end))
+    inside = expand_ranges(starts, stops - starts)
+    # Where strings begin inside of the pieces, moved to where the pieces are now.
+    begins = np.searchsorted(offsets, starts, side="left")
+    counts = np.searchsorted(offsets, stops, side="left") - begins
+    moved = np.cumsum(stops - starts) - stops
+    cuts = offsets[expand_ranges(begins, counts)] + np.repeat(moved, counts)
+    borders = np.concatenate((cuts, starts + moved + (stops - starts), [0]))
+    return np.unique(borders), content[inside]

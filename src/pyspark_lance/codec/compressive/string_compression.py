@@ -1,0 +1,147 @@
+"""Making strings and binaries smaller before they go into a page.
+
+Text becomes FSST codes if a sample says that this pays, as pylance does it; values of tens of
+kilobytes are compressed one by one.
+
+Source: file-format.md sections 6.3, 6.4 and 11.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.compressive.encode_block_compression import (
+    block_compressor,
+    general,
+)
+from pyspark_lance.codec.compressive.encode_fsst import encode_strings
+from pyspark_lance.codec.compressive.encode_variable_width import variable
+from pyspark_lance.codec.compressive.fsst_symbols import Matcher
+from pyspark_lance.codec.compressive.fsst_training import sample_of, train_symbols
+from pyspark_lance.proto import encodings_v2_1_pb2 as pb
+
+_MIN_TEXT_BYTES: Final = 1 << 15
+_MIN_LONGEST: Final = 5
+_HUGE_VALUE: Final = 1 << 15
+# Compressing costs some microseconds per value.
+_MIN_MEAN_OF_HUGE: Final = 1 << 12
+_GAIN: Final = 0.9
+# Symbols of another page are used again if they make at most so many codes more.
+_STILL_GOOD: Final = 1.05
+_SAMPLE_BYTES: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredStrings:
+    """Values of variable width as they are stored.
+
+    Attributes:
+        offsets: One more than values, of the width that the page says.
+        content: The bytes they count into.
+        encoding: What the bytes are.
+    """
+
+    offsets: NDArray[np.signedinteger[Any]]
+    content: NDArray[np.uint8]
+    encoding: pb.CompressiveEncoding
+
+
+def plain_strings(
+    offsets: NDArray[np.signedinteger[Any]], content: NDArray[np.uint8]
+) -> StoredStrings:
+    """The values as they are."""
+    return StoredStrings(offsets, content, variable(offsets.itemsize * 8))
+
+
+class FsstColumn:
+    """Makes FSST codes; keeps the symbols from page to page while they suit."""
+
+    def __init__(self) -> None:
+        self._matcher: Matcher | None = None
+        self._table = b""
+        self._share = 0.0
+
+    def shrink_text(self, strings: StoredStrings) -> StoredStrings:
+        """The strings as codes, or as they are if that saves little."""
+        offsets = strings.offsets
+        total = int(offsets[-1]) - int(offsets[0])
+        if total < _MIN_TEXT_BYTES or int(np.diff(offsets).max()) < _MIN_LONGEST:
+            return strings
+        return self._encode(strings, _GAIN)
+
+    def encode(self, strings: StoredStrings) -> StoredStrings:
+        """The strings as codes, however many these are."""
+        return self._encode(strings, np.inf)
+
+    def _encode(self, strings: StoredStrings, gain: float) -> StoredStrings:
+        offsets, content = strings.offsets, strings.content
+        borders, sample = sample_of(offsets, content)
+        matcher = self._matcher
+        if matcher is None or _coded_share(borders, sample, matcher) > _STILL_GOOD * self._share:
+            symbols = train_symbols(borders, sample)
+            matcher = Matcher(symbols)
+            self._matcher, self._table = matcher, symbols.to_bytes()
+            self._share = _coded_share(borders, sample, matcher)
+        if self._share > gain:
+            return strings
+        codes = encode_strings(offsets, content, matcher)
+        if int(codes.offsets[-1]) > np.iinfo(offsets.dtype).max:
+            return strings
+        encoding = pb.CompressiveEncoding(
+            fsst=pb.Fsst(symbol_table=self._table, values=strings.encoding)
+        )
+        return StoredStrings(codes.offsets.astype(offsets.dtype), codes.content, encoding)
+
+
+def _coded_share(borders: NDArray[np.int64], sample: NDArray[np.uint8], matcher: Matcher) -> float:
+    """How many codes there are for each byte."""
+    return len(encode_strings(borders, sample, matcher).content) / max(1, len(sample))
+
+
+def smaller_huge_values(
+    strings: StoredStrings, nulls: NDArray[np.bool_] | None
+) -> StoredStrings | None:
+    """Values of tens of kilobytes compressed one by one; None if they are not so large."""
+    offsets = strings.offsets
+    total, count = int(offsets[-1]) - int(offsets[0]), len(offsets) - 1
+    if int(np.diff(offsets).max()) <= _HUGE_VALUE or total < _MIN_MEAN_OF_HUGE * count:
+        return None
+    some = strings.content[int(offsets[0]) : int(offsets[0]) + _SAMPLE_BYTES]
+    if len(block_compressor("zstd", None)(some)) > _GAIN * len(some):
+        return strings
+    return compressed_values(strings, nulls, "zstd", None)
+
+
+def compressed_values(
+    strings: StoredStrings, nulls: NDArray[np.bool_] | None, scheme: str, level: int | None
+) -> StoredStrings:
+    """Every value compressed by itself; nulls stay without any bytes.
+
+    Args:
+        strings: The values.
+        nulls: True where a value does not matter; it is empty.
+        scheme: ``lz4`` or ``zstd``.
+        level: Compression level, None for the default.
+    """
+    compress = block_compressor(scheme, level)
+    absent = set() if nulls is None else set(np.flatnonzero(nulls).tolist())
+    borders = strings.offsets.tolist()
+    content = strings.content.data
+    pieces = [
+        b"" if start == end and index in absent else compress(content[start:end])
+        for index, (start, end) in enumerate(pairwise(borders))
+    ]
+    offsets = np.zeros(len(borders), np.int64)
+    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
+    if int(offsets[-1]) > np.iinfo(strings.offsets.dtype).max:
+        return strings
+    return StoredStrings(
+        offsets.astype(strings.offsets.dtype),
+        np.frombuffer(b"".join(pieces), np.uint8),
+        general(scheme, level, strings.encoding),
+    )

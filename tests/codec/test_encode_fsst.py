@@ -1,0 +1,113 @@
+"""Strings made into FSST codes are the same strings again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_lance.codec.compressive import encode_fsst
+from pyspark_lance.codec.compressive.encode_fsst import encode_strings
+from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
+from pyspark_lance.codec.compressive.fsst_symbols import Matcher, Symbols, byte_lengths
+from pyspark_lance.codec.compressive.fsst_training import sample_of, train_symbols
+from pyspark_lance.codec.values import VariableWidthValues
+
+RNG = np.random.default_rng(3)
+
+
+def parts(strings: list[bytes], kind: type = np.int32) -> tuple[np.ndarray, np.ndarray]:
+    offsets = np.concatenate([[0], np.cumsum([len(s) for s in strings])]).astype(kind)
+    return offsets, np.frombuffer(b"".join(strings), np.uint8)
+
+
+def symbols_of(*symbols: bytes) -> Symbols:
+    words = np.array([int.from_bytes(symbol, "little") for symbol in symbols], np.uint64)
+    return Symbols(words, byte_lengths(words))
+
+
+def round_trip(offsets: np.ndarray, content: np.ndarray, symbols: Symbols) -> bytes:
+    """The codes; fails unless they decode to what was given."""
+    codes = encode_strings(offsets, content, Matcher(symbols))
+    stored = VariableWidthValues(len(offsets) - 1, codes.offsets, pa.py_buffer(codes.content))
+    found = decode_fsst(stored, SymbolTable.from_bytes(symbols.to_bytes()))
+    np.testing.assert_array_equal(found.offsets, offsets - offsets[0])
+    assert found.data.to_pybytes() == content[offsets[0] : offsets[-1]].tobytes()
+    return codes.content.tobytes()
+
+
+ALPHABETS = (b"ab", b"\x00a\xff", bytes(range(256)))
+STRINGS = st.sampled_from(ALPHABETS).flatmap(
+    lambda alphabet: st.lists(
+        st.lists(st.sampled_from(alphabet), max_size=40).map(bytes), max_size=30
+    )
+)
+
+
+@given(STRINGS, st.sampled_from([np.int32, np.int64]))
+def test_trained_symbols_give_the_strings_back(strings, kind):
+    offsets, content = parts(strings, kind)
+    if len(content):
+        round_trip(offsets, content, train_symbols(*sample_of(offsets, content)))
+
+
+@given(STRINGS)
+def test_any_symbols_give_the_strings_back(strings):
+    offsets, content = parts(strings)
+    round_trip(offsets, content, symbols_of(b"ab", b"aba", b"abab" * 2, b"\xff", b"b", b"\x00"))
+    round_trip(offsets, content, symbols_of())
+
+
+def test_the_longest_symbol_is_taken():
+    offsets, content = parts([b"abcdefghij", b"abc", b"ab", b"a", b"xa"])
+    codes = round_trip(offsets, content, symbols_of(b"a", b"ab", b"abcdefgh"))
+    assert codes == b"\x02\xffi\xffj" + b"\x01\xffc" + b"\x01" + b"\x00" + b"\xffx\x00"
+
+
+def test_no_symbol_reaches_into_the_next_string():
+    offsets, content = parts([b"aaa", b"aaaaa", b"", b"aaaaaaaaa"])
+    codes = round_trip(offsets, content, symbols_of(b"a", b"aaaaaaaa"))
+    assert codes == b"\x00" * 3 + b"\x00" * 5 + b"\x01\x00"
+
+
+def test_a_zero_byte_at_the_end_is_not_taken_for_the_end():
+    offsets, content = parts([b"ab\x00", b"ab", b"\x00\x00", b""])
+    round_trip(offsets, content, train_symbols(*sample_of(offsets, content)))
+    round_trip(offsets, content, symbols_of(b"ab", b"\x00"))
+
+
+@pytest.mark.parametrize("length", [127, 128, 129, 1000, 70_000])
+def test_long_strings_are_cut_into_pieces(length, monkeypatch):
+    monkeypatch.setattr(encode_fsst, "_BLOCK_BYTES", 1000)
+    words = [b"alpha ", b"beta ", b"gamma "]
+    texts = [b"".join(words[n] for n in RNG.integers(0, 3, length))[:length] for _ in range(3)]
+    offsets, content = parts([b"", texts[0], b"x", texts[1], b"", texts[2]])
+    codes = round_trip(offsets, content, train_symbols(*sample_of(offsets, content)))
+    assert length < 1000 or len(codes) < len(content) / 2.5
+
+
+def test_strings_that_start_inside_of_a_buffer():
+    offsets, content = parts([f"user-{number}".encode() for number in range(3000)])
+    symbols = train_symbols(*sample_of(offsets[1000:], content))
+    codes = round_trip(offsets[1000:2001], content, symbols)
+    assert len(codes) < 4.1 * 1000
+
+
+def test_a_sample_has_the_borders_of_the_strings():
+    strings = [bytes([65 + number % 50]) * (number % 7) for number in range(60_000)]
+    borders, sample = sample_of(*parts(strings))
+    assert 30_000 < len(sample) < 34_000
+    assert borders[0] == 0
+    assert borders[-1] == len(sample)
+    # A string is one letter; where the letter changes there is a border.
+    changes = np.flatnonzero(sample[1:] != sample[:-1]) + 1
+    assert np.isin(changes, borders).all()
+
+
+def test_a_table_names_as_many_symbols_as_there_are():
+    words = [number.to_bytes(2, "little") for number in range(300, 555)]
+    table = symbols_of(*words).to_bytes()
+    assert len(table) == 2312
+    assert SymbolTable.from_bytes(table).lengths[:255].tolist() == [2] * 255
