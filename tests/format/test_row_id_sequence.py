@@ -111,7 +111,7 @@ def test_damaged_bounds_allocate_nothing():
 
 
 def test_garbage_is_corrupt():
-    with pytest.raises(CorruptFileError, match="not protobuf"):
+    with pytest.raises(CorruptFileError, match="not a RowIdSequence message"):
         RowIdSequence.from_bytes(b"\xff\xff\xff")
     with pytest.raises(CorruptFileError, match="no known shape"):
         RowIdSequence.from_bytes(bytes.fromhex("0a00"))

@@ -11,11 +11,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
-from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.physical_rows import (
+    as_positions,
+    check_deleted_offsets,
+    check_row_count,
+    check_rows,
+)
+from pyspark_lance.format.range_messages import (
+    WORTHWHILE_BYTES,
+    WORTHWHILE_RANGES,
+    Ranges,
+    decode_ranges,
+    encode_ranges,
+)
 from pyspark_lance.format.u64_segment import (
     MAX_ROWS,
     RangeSegment,
@@ -23,6 +35,7 @@ from pyspark_lance.format.u64_segment import (
     choose_segment,
     segment_from_proto,
 )
+from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import row_ids_pb2
 
 
@@ -53,14 +66,19 @@ class RowIdSequence:
         Raises:
             CorruptFileError: ``data`` is not such a message, or a segment breaks a rule.
         """
-        try:
-            message = row_ids_pb2.RowIdSequence.FromString(data)
-        except DecodeError as error:
-            raise CorruptFileError(f"row-id sequence is not protobuf: {error}") from error
+        ranges = decode_ranges(data, versions=False) if len(data) >= WORTHWHILE_BYTES else None
+        if ranges is not None:
+            bounds = zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)
+            return cls(tuple([RangeSegment(start, end) for start, end in bounds]))
+        message = parse_message(row_ids_pb2.RowIdSequence, data)
         return cls(tuple([segment_from_proto(segment) for segment in message.segments]))
 
     def to_bytes(self) -> bytes:
         """The serialized message."""
+        bounds = [(one.start, one.end) for one in self.segments if isinstance(one, RangeSegment)]
+        if len(bounds) == len(self.segments) >= WORTHWHILE_RANGES:
+            starts, ends = np.array(bounds, dtype=np.uint64).T
+            return encode_ranges(Ranges(starts, ends))
         message = row_ids_pb2.RowIdSequence(
             segments=[segment.to_proto() for segment in self.segments]
         )
@@ -106,8 +124,7 @@ class RowIdSequence:
         Raises:
             CorruptFileError: Another length.
         """
-        if self._length != physical_rows:
-            raise CorruptFileError(f"{self._length} row ids for {physical_rows} physical rows")
+        check_row_count(self._length, physical_rows, "row ids")
         return self
 
     def bounds(self) -> tuple[int, int] | None:
@@ -130,8 +147,7 @@ class RowIdSequence:
         Raises:
             InvalidInputError: The positions are not inside the sequence.
         """
-        if not 0 <= start <= end <= self._length:
-            raise InvalidInputError(f"rows [{start}, {end}) are not inside [0, {self._length})")
+        check_rows(start, end, self._length)
         if start == 0 and end == self._length:
             return self
         segments: list[U64Segment] = []
@@ -153,7 +169,7 @@ class RowIdSequence:
         Raises:
             InvalidInputError: An offset is not inside the sequence.
         """
-        positions = _as_positions(offsets, self._length)
+        positions = as_positions(offsets, self._length)
         if len(self.segments) == 1:
             return self.segments[0].take(positions)
         row_ids = np.empty(len(positions), dtype=np.uint64)
@@ -193,19 +209,3 @@ class RowIdSequence:
                 segments.append(choose_segment(segment.to_array()[keep]))
             segment_start = segment_end
         return RowIdSequence(tuple(segments))
-
-
-def check_deleted_offsets(deleted: DeletionVector, physical_rows: int) -> None:
-    """Raises CorruptFileError when a deleted offset is not inside [0, physical_rows)."""
-    largest = deleted.max_offset
-    if largest is not None and largest >= physical_rows:
-        raise CorruptFileError(f"deleted offset {largest} of a fragment with {physical_rows} rows")
-
-
-def _as_positions(offsets: ArrayLike, length: int) -> NDArray[np.int64]:
-    positions = np.asarray(offsets)
-    if positions.size == 0:
-        return np.empty(0, dtype=np.int64)
-    if positions.min() < 0 or positions.max() >= length:
-        raise InvalidInputError(f"a row offset is not inside [0, {length})")
-    return positions.astype(np.int64, copy=False)

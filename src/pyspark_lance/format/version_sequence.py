@@ -11,13 +11,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.deletion_vector import DeletionVector
-from pyspark_lance.format.row_id_sequence import check_deleted_offsets
+from pyspark_lance.format.physical_rows import (
+    as_positions,
+    check_deleted_offsets,
+    check_row_count,
+    check_rows,
+)
+from pyspark_lance.format.range_messages import (
+    WORTHWHILE_BYTES,
+    WORTHWHILE_RANGES,
+    Ranges,
+    decode_ranges,
+    encode_ranges,
+)
 from pyspark_lance.format.u64_segment import MAX_ROWS, segment_from_proto
+from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import row_ids_pb2
 
 _U64_END = 1 << 64
@@ -56,17 +68,23 @@ class RowDatasetVersionSequence:
         Raises:
             CorruptFileError: ``data`` is not such a message, or a span breaks a rule.
         """
-        try:
-            message = row_ids_pb2.RowDatasetVersionSequence.FromString(data)
-        except DecodeError as error:
-            raise CorruptFileError(f"row-version sequence is not protobuf: {error}") from error
-        # Of a span only the number of values counts (section 7.1).
+        ranges = decode_ranges(data, versions=True) if len(data) >= WORTHWHILE_BYTES else None
+        if ranges is not None and ranges.versions is not None:
+            # Of a span only the number of values counts (section 7.1).
+            return _from_lengths((ranges.ends - ranges.starts).astype(np.int64), ranges.versions)
+        message = parse_message(row_ids_pb2.RowDatasetVersionSequence, data)
         return cls(
             _normalized([(len(segment_from_proto(run.span)), run.version) for run in message.runs])
         )
 
     def to_bytes(self) -> bytes:
         """The serialized message; spans are the rows' offsets."""
+        if len(self.runs) >= WORTHWHILE_RANGES:
+            offsets, versions = self._ends_and_versions()
+            ends = offsets.astype(np.uint64)
+            return encode_ranges(
+                Ranges(np.concatenate(([np.uint64(0)], ends[:-1])), ends, versions)
+            )
         message = row_ids_pb2.RowDatasetVersionSequence()
         start = 0
         for length, version in self.runs:
@@ -103,8 +121,7 @@ class RowDatasetVersionSequence:
         Raises:
             CorruptFileError: Another length.
         """
-        if self._length != physical_rows:
-            raise CorruptFileError(f"{self._length} row versions for {physical_rows} physical rows")
+        check_row_count(self._length, physical_rows, "row versions")
         return self
 
     @property
@@ -130,8 +147,7 @@ class RowDatasetVersionSequence:
         Raises:
             InvalidInputError: The rows are not inside the sequence.
         """
-        if not 0 <= start <= end <= self._length:
-            raise InvalidInputError(f"rows [{start}, {end}) are not inside [0, {self._length})")
+        check_rows(start, end, self._length)
         if start == 0 and end == self._length:
             return self
         if len(self.runs) == 1:
@@ -146,14 +162,11 @@ class RowDatasetVersionSequence:
         Raises:
             InvalidInputError: An offset is not inside the sequence.
         """
-        positions = np.asarray(offsets)
-        if positions.size == 0:
-            return np.empty(0, dtype=np.uint64)
-        self._check_offsets(positions)
+        positions = as_positions(offsets, self._length)
         if len(self.runs) == 1:
             return np.full(len(positions), self.runs[0][1], dtype=np.uint64)
         ends, versions = self._ends_and_versions()
-        return versions[np.searchsorted(ends, positions.astype(np.int64), side="right")]
+        return versions[np.searchsorted(ends, positions, side="right")]
 
     def without(self, deleted: DeletionVector) -> RowDatasetVersionSequence:
         """The versions of live rows.
@@ -176,11 +189,9 @@ class RowDatasetVersionSequence:
         Raises:
             InvalidInputError: An offset is not inside the sequence.
         """
-        chosen = np.unique(np.asarray(offsets))
-        if chosen.size == 0:
+        rows = np.unique(as_positions(offsets, self._length))
+        if rows.size == 0:
             return self
-        self._check_offsets(chosen)
-        rows = chosen.astype(np.int64)
         # Stretches of consecutive offsets, then every place where old or new value may change.
         breaks = np.flatnonzero(np.diff(rows) != 1) + 1
         firsts = rows[np.concatenate(([0], breaks))]
@@ -198,10 +209,6 @@ class RowDatasetVersionSequence:
         lengths = np.array([length for length, _ in self.runs], dtype=np.int64)
         versions = np.array([version for _, version in self.runs], dtype=np.uint64)
         return np.cumsum(lengths), versions
-
-    def _check_offsets(self, offsets: NDArray[np.integer]) -> None:
-        if offsets.min() < 0 or offsets.max() >= self._length:
-            raise InvalidInputError(f"a row offset is not inside [0, {self._length})")
 
 
 def _normalized(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -1,0 +1,198 @@
+"""Many ranges as protobuf at once: what most row-id and row-version sequences consist of.
+
+A sequence of ranges is nothing but varints: tags, lengths and numbers.  So its bytes are cut into
+varints by array operations, and the shape of all messages is checked together.  Bytes of another
+shape, and damaged ones, are left to the protobuf library.  No I/O.
+
+Source: table format, sections 6.1 and 7.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.format.u64_segment import MAX_ROWS
+
+WORTHWHILE_RANGES = 16
+"""For fewer, the protobuf library is as fast."""
+WORTHWHILE_BYTES = WORTHWHILE_RANGES * 8
+
+_MOST_VARINT_BYTES = 10
+_MESSAGE_TAG = 1 << 3 | 2  # field 1, length-delimited: segment, run, span and range alike
+_FIRST_TAG = 1 << 3  # field 1, varint: start
+_SECOND_TAG = 2 << 3  # field 2, varint: end, and the version of a run
+_CONTINUES = 0x80
+_HEAD_BYTES = np.uint64(2)
+
+_Columns = list[tuple[NDArray[np.uint64], NDArray[np.int64]]]
+"""The n-th varint of every message, and how many bytes it has; 0 where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Ranges, and for runs the version of each; arrays of one length.
+
+    Attributes:
+        starts: First value of each.
+        ends: One past the last value of each.
+        versions: None for ranges that are segments of row ids.
+    """
+
+    starts: NDArray[np.uint64]
+    ends: NDArray[np.uint64]
+    versions: NDArray[np.uint64] | None = None
+
+
+# Encoding ----------------------------------------------------------------------------------
+
+
+def encode_ranges(ranges: Ranges) -> bytes:
+    """The bytes that the protobuf library would write, message after message."""
+    columns = _nested([*_field(_FIRST_TAG, ranges.starts), *_field(_SECOND_TAG, ranges.ends)])
+    if ranges.versions is not None:
+        columns = [*_nested(columns), *_field(_SECOND_TAG, ranges.versions)]
+    return _varint_bytes(_nested(columns))
+
+
+def _field(tag: int, values: NDArray[np.uint64]) -> _Columns:
+    """A number, which is left out where it is zero."""
+    present = (values != 0).astype(np.int64)
+    return [(np.full(len(values), tag, np.uint64), present), (values, _varint_sizes(values))]
+
+
+def _nested(content: _Columns) -> _Columns:
+    """A message in field 1, short enough for its length to take one byte."""
+    lengths = np.sum([sizes for _, sizes in content], axis=0)
+    one = np.ones(len(lengths), np.int64)
+    tags = np.full(len(lengths), _MESSAGE_TAG, np.uint64)
+    return [(tags, one), (lengths.astype(np.uint64), one), *content]
+
+
+def _varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Bytes of each value as a varint; 0 for zero, which is not written."""
+    sizes = np.zeros(len(values), np.int64)
+    for index in range(_MOST_VARINT_BYTES):
+        sizes += values >= np.uint64(1 << 7 * index)
+    return sizes
+
+
+def _varint_bytes(columns: _Columns) -> bytes:
+    values = np.stack([one for one, _ in columns], axis=1).ravel()
+    sizes = np.stack([one for _, one in columns], axis=1).ravel()
+    values, sizes = values[sizes > 0], sizes[sizes > 0]
+    firsts = np.cumsum(sizes) - sizes
+    out = np.empty(int(sizes.sum()), np.uint8)
+    for index in range(int(sizes.max(initial=0))):
+        chosen = np.flatnonzero(sizes > index)
+        low = (values[chosen] >> np.uint64(7 * index)).astype(np.uint8) & np.uint8(0x7F)
+        more = sizes[chosen] > index + 1
+        out[firsts[chosen] + index] = low | np.where(more, np.uint8(_CONTINUES), np.uint8(0))
+    return out.tobytes()
+
+
+# Decoding ----------------------------------------------------------------------------------
+
+
+def decode_ranges(data: bytes, *, versions: bool) -> Ranges | None:
+    """The ranges that ``data`` consist of; None if that is not plain to see.
+
+    Args:
+        data: The whole sequence message.
+        versions: Whether the ranges are the spans of runs.
+    """
+    heads = _message_starts(data)
+    tokens = _Varints.read(data)
+    if heads is None or tokens is None:
+        return None
+    place = np.searchsorted(tokens.starts, heads)
+    begin = heads.astype(np.uint64)
+    outer = np.append(begin[1:], np.uint64(len(data)))
+    plain, end = tokens.message(place, begin)
+    plain &= end == outer
+    if versions:
+        begin, place = begin + _HEAD_BYTES, place + 2
+        is_message, span_end = tokens.message(place, begin)
+        plain &= is_message & (span_end <= outer)
+        end = span_end
+    begin, place = begin + _HEAD_BYTES, place + 2
+    is_message, range_end = tokens.message(place, begin)
+    plain &= is_message & (range_end == end)
+    place = place + 2
+    starts, place = tokens.number(place, _FIRST_TAG, end)
+    ends, place = tokens.number(place, _SECOND_TAG, end)
+    plain &= tokens.starts[place] == end
+    numbers = None
+    if versions:
+        numbers, place = tokens.number(place, _SECOND_TAG, outer)
+        plain &= tokens.starts[place] == outer
+    plain &= (starts <= ends) & (ends - starts <= MAX_ROWS)
+    return Ranges(starts, ends, numbers) if plain.all() else None
+
+
+def _message_starts(data: bytes) -> NDArray[np.int64] | None:
+    """Where each message begins; None if one is too long to be a range."""
+    starts, position, length = [], 0, len(data)
+    while position + 1 < length:
+        starts.append(position)
+        size = data[position + 1]
+        if size >= _CONTINUES:
+            return None
+        position += 2 + size
+    return np.array(starts, np.int64) if position == length else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Varints:
+    """All numbers of a message, as if it held nothing else.
+
+    Attributes:
+        values: The numbers, and some zeros behind the last.
+        starts: Where each begins; the length of the data for those behind the last.
+    """
+
+    values: NDArray[np.uint64]
+    starts: NDArray[np.uint64]
+
+    @classmethod
+    def read(cls, data: bytes) -> _Varints | None:
+        """None if the bytes are no varints, or one does not fit 64 bits."""
+        raw = np.frombuffer(data, np.uint8)
+        lasts = np.flatnonzero(raw < _CONTINUES)
+        if not len(lasts) or lasts[-1] != len(raw) - 1:
+            return None
+        starts = np.concatenate(([0], lasts[:-1] + 1))
+        sizes = lasts - starts + 1
+        longest = int(sizes.max())
+        if longest > _MOST_VARINT_BYTES or (raw[lasts[sizes == _MOST_VARINT_BYTES]] > 1).any():
+            return None
+        values = (raw[starts] & np.uint8(0x7F)).astype(np.uint64)
+        for index in range(1, longest):
+            chosen = np.flatnonzero(sizes > index)
+            part = (raw[starts[chosen] + index] & np.uint8(0x7F)).astype(np.uint64)
+            values[chosen] |= part << np.uint64(7 * index)
+        behind = 16  # more than the numbers of a run
+        return cls(
+            np.concatenate((values, np.zeros(behind, np.uint64))),
+            np.concatenate((starts, np.full(behind, len(raw)))).astype(np.uint64),
+        )
+
+    def message(
+        self, place: NDArray[np.int64], begin: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
+        """Whether a short message in field 1 begins at each place; and where it ends."""
+        # Tag and length take a byte each, or the bytes do not mean what they seem to.
+        found = (self.values[place] == _MESSAGE_TAG) & (self.starts[place] == begin)
+        found &= self.starts[place + 1] == begin + np.uint64(1)
+        found &= self.starts[place + 2] == begin + _HEAD_BYTES
+        found &= self.values[place + 1] < _CONTINUES
+        return found, begin + _HEAD_BYTES + self.values[place + 1]
+
+    def number(
+        self, place: NDArray[np.int64], tag: int, end: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """The numbers of a field, zero where it is absent; and the places behind it."""
+        present = (self.values[place] == tag) & (self.starts[place] < end)
+        return np.where(present, self.values[place + 1], np.uint64(0)), place + 2 * present
