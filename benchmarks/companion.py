@@ -1,7 +1,8 @@
-"""The JVM companion against plain Python and Parquet: python benchmarks/companion.py [rows].
+"""The JVM companion against plain Python and Parquet: python benchmarks/companion.py [rows [folder]].
 
 Three million rows of 51 columns and 200,000 vectors (or as many rows as the argument says, and a
 fifteenth as many vectors). The last row of the table is the time that planning takes on top.
+Tables that a run left in the given folder are measured again; without one, they are removed.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def vectors(spark: SparkSession, rows: int) -> DataFrame:
 
 def save(frame: DataFrame, folder: str, last: str, **options: str) -> None:
     """All rows as Parquet and Lance; the last ones are a second version of the Lance table."""
+    if os.path.exists(f"{folder}.lance/_versions/2.manifest"):
+        return
     frame.write.parquet(f"{folder}.parquet")
     writer = lambda: frame.sparkSession.read.parquet(f"{folder}.parquet")  # noqa: E731
     for mode, condition in (("error", f"NOT ({last})"), ("append", last)):
@@ -157,7 +160,8 @@ def planning(spark: SparkSession, folder: str) -> tuple[str, ...]:
 def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
     few = max(1000, rows // 15)
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
+    kept = sys.argv[2] if len(sys.argv) > 2 else None
+    folder = kept or tempfile.mkdtemp(prefix="pyspark-lance-bench-")
     spark = session()
     try:
         save(wide(spark, rows), f"{folder}/wide", f"id >= {rows - 1000}")
@@ -177,7 +181,8 @@ def main() -> None:
         )
     finally:
         spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        if kept is None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Answers what the JVM companion asks while it plans a query.
 
-A question comes as hidden options of ``DataSource.schema()``; the answer goes back as metadata of
-the first column, which the companion takes off again.  Numbers are integers, sets are objects
-whose keys are the members: Spark's metadata cannot hold empty lists.
+A question comes as hidden options of ``DataSource.schema()``; the answer is a JSON object, which
+goes back as metadata of the only column of the schema.
 """
 
 from __future__ import annotations
@@ -24,17 +23,26 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.shown_form import shown_field
+from pyspark_lance.spark.alter_table import alter_table
 from pyspark_lance.spark.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options import ReadOptions, WriteOptions
 from pyspark_lance.spark.pushed_down import CALL, PushedDown, pinned_version
 from pyspark_lance.spark.read_plan import open_pinned, spark_schema_of
 from pyspark_lance.spark.spark_types import arrow_schema_of, spark_field
+from pyspark_lance.table.columns import ColumnSettings
 from pyspark_lance.table.delete_where import delete_where
 from pyspark_lance.table.predicate import Predicate, conjunction
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.predicate_tree import TRUE
-from pyspark_lance.table.predicate_types import is_comparable, spark_type_of
+from pyspark_lance.table.predicate_types import (
+    INTERVAL,
+    NULL,
+    TIME,
+    is_comparable,
+    spark_type_of,
+    type_name,
+)
 from pyspark_lance.table.scan import column_width, predicate_schema
 from pyspark_lance.table.scan_facts import counted_rows, lineage_bounds, rows_left
 from pyspark_lance.table.snapshot import Snapshot
@@ -45,6 +53,8 @@ from pyspark_lance.table.write import open_existing
 
 _REPLY = "_lance"
 _TEXT, _REPLACE = f"{INTERNAL_PREFIX}text", f"{INTERNAL_PREFIX}replace"
+# Conditions on these stay with Spark.
+_NOT_COMPARED = (INTERVAL, NULL, TIME)
 Facts = dict[str, Any]
 
 
@@ -56,17 +66,8 @@ def answer(options: Mapping[str, str]) -> StructType:
             f"the JVM companion asks {question!r}, which this version does not know",
             hint="use the jar of this very version: pyspark_lance.companion_jar()",
         )
-    return _QUESTIONS[question](options)
-
-
-def _with_facts(schema: StructType, facts: Facts) -> StructType:
-    first, *others = schema.fields
-    metadata = {**(first.metadata or {}), _REPLY: facts}
-    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
-
-
-def _only_facts(facts: Facts) -> StructType:
-    return _with_facts(StructType([StructField("answer", LongType())]), facts)
+    facts = json.dumps(_QUESTIONS[question](options))
+    return StructType([StructField("answer", LongType(), metadata={_REPLY: facts})])
 
 
 def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
@@ -77,50 +78,54 @@ def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
     return read, Snapshot.open(read.path, read.storage, at=read.at)
 
 
-def _describe(options: Mapping[str, str]) -> StructType:
+def _describe(options: Mapping[str, str]) -> Facts:
     read, snapshot = _open(options)
-    schema = spark_schema_of(read, (snapshot.uri, snapshot.version))
-    stable = snapshot.uses_stable_row_ids
     rows = counted_rows(snapshot)
-    facts = {
+    lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
+    types = {field.name: _types(field) for field in snapshot.schema.fields}
+    types |= dict.fromkeys(lineage, "bigint")
+    return {
+        "schema": spark_schema_of(read, (snapshot.uri, snapshot.version)).json(),
         "root": snapshot.uri,
         "version": snapshot.version,
         # With a filter of the user's own, the number of rows takes a scan.
         "rows": -1 if rows is None or read.filter is not None else rows,
         "fragments": len(snapshot.manifest.fragments),
-        "pushdown": True,
-        "lineage": dict.fromkeys(SYSTEM_COLUMNS if stable else (ROW_ID, ROW_ADDRESS), True),
+        "lineage": dict.fromkeys(lineage, True),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
-        "filterable": {field.name: True for field in snapshot.schema.fields if _filterable(field)},
+        "types": {name: kind for name, kind in types.items() if kind is not None},
     }
-    return _with_facts(schema, facts)
 
 
-def _filterable(field: Field) -> bool:
-    """Whether conditions see the column in the type in which Spark sees it."""
+def _types(field: Field) -> str | dict[str, Any] | None:
+    """The type in which both conditions and Spark see a column, or those of a struct's fields.
+
+    None for a column on which conditions mean something else, or nothing, here.
+    """
     if any(part.is_blob for part in field.walk()):
-        return False  # Spark sees them as the options of the read say
+        return None  # Spark sees them as the options of the read say
     field = shown_field(field)
     seen = spark_type_of(field.to_arrow().type)
-    if not (is_comparable(seen) or pa.types.is_struct(seen)):
-        return False
+    if pa.types.is_struct(seen):
+        children = {child.name: _types(child) for child in field.children}
+        return None if None in children.values() else children
+    if not is_comparable(seen) or seen in _NOT_COMPARED:
+        return None
     try:
         shown = arrow_schema_of(StructType([spark_field(field)])).field(0).type
     except LanceError:
-        return False  # a column that Spark is not shown
-    return bool(seen == shown) or (
-        pa.types.is_struct(seen) and all(_filterable(child) for child in field.children)
-    )
+        return None  # a column that Spark is not shown
+    return type_name(seen) if seen == shown else None
 
 
-def _find(options: Mapping[str, str]) -> StructType:
+def _find(options: Mapping[str, str]) -> Facts:
     """As ``_describe``; that there is no table is an answer too."""
     try:
         return _describe(options)
     except VersionNotFoundError:
         raise
     except TableNotFoundError:
-        return _only_facts({"missing": True})
+        return {"missing": True}
 
 
 def _existing(options: Mapping[str, str]) -> Snapshot | None:
@@ -128,11 +133,11 @@ def _existing(options: Mapping[str, str]) -> Snapshot | None:
     return open_existing(write.path, write.storage)
 
 
-def _exists(options: Mapping[str, str]) -> StructType:
-    return _only_facts({"exists": _existing(options) is not None})
+def _exists(options: Mapping[str, str]) -> Facts:
+    return {"exists": _existing(options) is not None}
 
 
-def _absent(options: Mapping[str, str]) -> StructType:
+def _absent(options: Mapping[str, str]) -> Facts:
     """Refuses to go on where there is a table."""
     existing = _existing(options)
     if existing is not None:
@@ -142,25 +147,26 @@ def _absent(options: Mapping[str, str]) -> StructType:
             hint='use mode("append"), mode("overwrite") or mode("ignore"), or in SQL register the '
             "table with CREATE TABLE … USING lance LOCATION '…' and INSERT into it",
         )
-    return _only_facts({})
+    return {}
 
 
-def _plan(options: Mapping[str, str]) -> StructType:
+def _plan(options: Mapping[str, str]) -> Facts:
     _, snapshot = _open(options)
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     fragments, rows = rows_left(snapshot, predicate)
-    return _only_facts({"fragments": fragments, "rows": rows})
+    return {"fragments": fragments, "rows": rows}
 
 
-def _bounds(options: Mapping[str, str]) -> StructType:
+def _bounds(options: Mapping[str, str]) -> Facts:
     _, snapshot = _open(options)
     known, bounds = lineage_bounds(snapshot, options[f"{INTERNAL_PREFIX}column"])
     if not known:
-        return _only_facts({"unknown": True})
-    return _only_facts({} if bounds is None else {"min": bounds[0], "max": bounds[1]})
+        return {}
+    low, high = bounds or (None, None)
+    return {"min": low, "max": high}
 
 
-def _delete(options: Mapping[str, str]) -> StructType:
+def _delete(options: Mapping[str, str]) -> Facts:
     read = ReadOptions.parse(options)
     if replace(read.at, branch=None) != LATEST:
         raise InvalidInputError(
@@ -175,36 +181,44 @@ def _delete(options: Mapping[str, str]) -> StructType:
         return conjunction(terms) or TRUE
 
     done = delete_where(read.path, read.storage, condition, at=read.at, text=options.get(_TEXT, ""))
-    return _only_facts({"num_deleted_rows": done.num_deleted_rows, "version": done.version or 0})
+    return {"num_deleted_rows": done.num_deleted_rows, "version": done.version or 0}
 
 
-def _create(options: Mapping[str, str]) -> StructType:
+def _create(options: Mapping[str, str]) -> Facts:
     """A table without rows; with ``_lance.replace``, in place of the rows and columns there."""
     write = WriteOptions.parse(options)
     schema = StructType.fromJson(json.loads(options[f"{INTERNAL_PREFIX}schema"]))
     LanceBatchWriter(write, schema, overwrite=_REPLACE in options).commit([])
-    return _only_facts({})
+    return {}
 
 
-def _list_tables(options: Mapping[str, str]) -> StructType:
-    """One column for each table, after that of the facts."""
+def _list_tables(options: Mapping[str, str]) -> Facts:
     write = WriteOptions.parse(options)
-    names = list_tables(write.path, write.storage)
-    first = _only_facts({}).fields
-    return StructType([*first, *(StructField(name, LongType()) for name in names)])
+    return {"tables": list(list_tables(write.path, write.storage))}
 
 
-def _drop(options: Mapping[str, str]) -> StructType:
+def _alter(options: Mapping[str, str]) -> Facts:
     write = WriteOptions.parse(options)
-    return _only_facts({"dropped": drop_table(write.path, write.storage)})
+    settings = ColumnSettings(
+        properties=write.properties,
+        retries=write.commit_retries,
+        timeout_s=write.commit_timeout_s,
+    )
+    alter_table(write.path, write.storage, options[f"{INTERNAL_PREFIX}changes"], settings)
+    return {}
 
 
-def _rename(options: Mapping[str, str]) -> StructType:
+def _drop(options: Mapping[str, str]) -> Facts:
+    write = WriteOptions.parse(options)
+    return {"dropped": drop_table(write.path, write.storage)}
+
+
+def _rename(options: Mapping[str, str]) -> Facts:
     rename_table(WriteOptions.parse(options).path, options[f"{INTERNAL_PREFIX}new_path"])
-    return _only_facts({})
+    return {}
 
 
-_QUESTIONS: dict[str, Callable[[Mapping[str, str]], StructType]] = {
+_QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "describe": _describe,
     "find": _find,
     "exists": _exists,
@@ -214,6 +228,7 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], StructType]] = {
     "delete": _delete,
     "create": _create,
     "tables": _list_tables,
+    "alter": _alter,
     "drop": _drop,
     "rename": _rename,
 }

@@ -62,6 +62,19 @@ except LanceError as error:
     assert "com.example.ForeignLance" in str(error), error
     print("all is well")
 """
+_BOTH = """
+import sys
+from pyspark.sql import SparkSession
+spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+         .config("spark.driver.host", "127.0.0.1").config("spark.jars", sys.argv[1]).getOrCreate())
+spark.sparkContext.setLogLevel("OFF")
+try:
+    spark.read.format("lance").load("/nowhere")
+except Exception as error:
+    for name in ("com.example.ForeignLance", "org.pysparklance.LanceSource"):
+        assert name in str(error), error
+    print("all is well")
+"""
 
 
 def run(code, *arguments):
@@ -104,4 +117,7 @@ def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, companion_b
             "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister",
             "com.example.ForeignLance\n",
         )
-    run(_FOREIGN, str(tmp_path / "foreign.jar"))
+    foreign = str(tmp_path / "foreign.jar")
+    run(_FOREIGN, foreign)
+    # Spark does not choose between two, and says which they are.
+    run(_BOTH, f"{foreign},{jar}")

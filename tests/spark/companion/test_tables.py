@@ -180,3 +180,40 @@ def test_any_path_is_a_table_and_has_its_past(companion, path):
     assert companion.sql(f"SELECT * FROM {name} TIMESTAMP AS OF '{later}'").count() in (3, 6)
     companion.sql(f"DELETE FROM {name} WHERE id = 1")
     assert companion.table(name).count() == 4
+
+
+def test_alter_table_changes_columns_one_version_each(companion, path):
+    companion.range(0, 10, 1, 1).selectExpr(
+        "id", "cast(id AS int) AS n", "named_struct('a', id, 'b', 'x') AS st"
+    ).write.format("lance").save(path)
+    name = f"lance.`{path}`"
+    for change in (
+        "ADD COLUMNS (note string COMMENT 'a note', price decimal(10, 2))",
+        "ALTER COLUMN n TYPE bigint",
+        "RENAME COLUMN n TO number",
+        "RENAME COLUMN st.b TO c",
+        "DROP COLUMNS (price, st.a)",
+        "DROP COLUMN IF EXISTS nothing",
+        "ALTER COLUMN number COMMENT 'counted'",
+    ):
+        companion.sql(f"ALTER TABLE {name} {change}")
+    frame = companion.table(name)
+    assert [(f.name, f.dataType.simpleString()) for f in frame.schema.fields] == [
+        ("id", "bigint"), ("number", "bigint"), ("st", "struct<c:string>"), ("note", "string"),
+    ]  # fmt: skip
+    rows = [(i, i, ("x",), None, i, 1) for i in range(10)]
+    found = frame.select("*", "_rowid", "_row_created_at_version").orderBy("id").collect()
+    assert [tuple(row) for row in found] == rows
+    dataset = lance.dataset(path)
+    dataset.validate()
+    # The comment of a new column is a version of its own.
+    assert dataset.version == 8
+    assert dataset.schema.field("note").metadata[b"comment"] == b"a note"
+    for refused, message in (
+        ("ADD COLUMN a int FIRST", "FIRST and AFTER"),
+        ("ADD COLUMN st.d int", "mergeSchema"),
+        ("SET TBLPROPERTIES (a = 'b')", "SetProperty is not supported"),
+    ):
+        with pytest.raises(Exception, match=message):
+            companion.sql(f"ALTER TABLE {name} {refused}")
+    assert lance.dataset(path).version == 8

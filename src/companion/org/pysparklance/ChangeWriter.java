@@ -1,9 +1,9 @@
 package org.pysparklance;
 
 import java.io.IOException;
-import java.util.Iterator;
-import java.util.NoSuchElementException;
+import java.io.UncheckedIOException;
 import java.util.concurrent.*;
+import java.util.stream.Stream;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -38,76 +38,27 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
     this.python = python;
     this.noValues = new GenericInternalRow(width);
     TaskContext context = TaskContext.get();
-    writing = new FutureTask<>(() -> TaskContext.withTaskContext(context, () -> {
-      try {
-        python.writeAll(new Waiting());
-        return null;
-      } catch (IOException error) {
-        throw new java.io.UncheckedIOException(error);
-      }
-    }));
+    writing = new FutureTask<>(() -> TaskContext.withTaskContext(context, this::writeAll));
     thread = new Thread(writing, "lance changes of task " + context.taskAttemptId());
     thread.setDaemon(true);
     thread.start();
   }
 
-  /** The rows of the queue, until the end was put there. */
-  private final class Waiting implements Iterator<InternalRow> {
-    private InternalRow next;
-
-    @Override
-    public boolean hasNext() {
-      if (next == null) {
-        try {
-          next = queue.take();
-        } catch (InterruptedException error) {
-          Thread.currentThread().interrupt();
-          throw new IllegalStateException("the task was cancelled", error);
-        }
-      }
-      return next != END;
-    }
-
-    @Override
-    public InternalRow next() {
-      if (!hasNext()) {
-        throw new NoSuchElementException();
-      }
-      InternalRow row = next;
-      next = null;
-      return row;
-    }
-  }
-
-  private void put(int action, Long rowId, Long address, InternalRow values) throws IOException {
-    enqueue(new JoinedRow(new GenericInternalRow(new Object[] {action, rowId, address}), values));
-  }
-
-  private void enqueue(InternalRow row) throws IOException {
+  private Void writeAll() {
     try {
-      while (!queue.offer(row, 100, TimeUnit.MILLISECONDS)) {
-        if (writing.isDone()) {
-          finished();
-          throw new IOException("Python stopped reading before the last change");
-        }
-      }
+      python.writeAll(Stream.generate(this::next).takeWhile(row -> row != END).iterator());
+      return null;
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  private InternalRow next() {
+    try {
+      return queue.take();
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
-      throw new IOException("the task was cancelled", error);
-    }
-  }
-
-  private void finished() throws IOException {
-    try {
-      writing.get();
-    } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
-      throw new IOException("the task was cancelled", error);
-    } catch (ExecutionException error) {
-      if (error.getCause() instanceof RuntimeException cause) {
-        throw cause;
-      }
-      throw new IOException(error.getCause());
+      throw new IllegalStateException("the task was cancelled", error);
     }
   }
 
@@ -126,10 +77,35 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
     put(INSERT, null, null, row.copy());
   }
 
+  private void put(int action, Long rowId, Long address, InternalRow values) throws IOException {
+    enqueue(new JoinedRow(new GenericInternalRow(new Object[] {action, rowId, address}), values));
+  }
+
+  private void enqueue(InternalRow row) throws IOException {
+    try {
+      while (!queue.offer(row, 100, TimeUnit.MILLISECONDS)) {
+        if (writing.isDone()) {
+          writing.get();
+          throw new IOException("Python stopped reading before the last change");
+        }
+      }
+      if (row == END) {
+        writing.get();
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      throw new IOException("the task was cancelled", error);
+    } catch (ExecutionException error) {
+      if (error.getCause() instanceof RuntimeException cause) {
+        throw cause;
+      }
+      throw new IOException(error.getCause());
+    }
+  }
+
   @Override
   public WriterCommitMessage commit() throws IOException {
     enqueue(END);
-    finished();
     return python.commit();
   }
 

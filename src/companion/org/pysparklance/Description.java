@@ -1,56 +1,64 @@
 package org.pysparklance;
 
-import org.apache.spark.sql.types.*;
+import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 
 /**
  * What Python says of one version of a table.
  *
  * @param schema the columns, as the options of the read narrow them
- * @param facts root, version, rows, fragments, lineage columns, widths of columns, abilities
+ * @param facts root, version, rows, fragments, lineage columns, widths and types of columns
  */
-record Description(StructType schema, Metadata facts) {
+record Description(StructType schema, JsonNode facts) {
+  static Description of(JsonNode facts) {
+    return new Description((StructType) DataType.fromJson(facts.get("schema").asText()), facts);
+  }
+
   /** The root of the table or branch. */
   String root() {
-    return facts.getString("root");
+    return facts.get("root").asText();
   }
 
   String version() {
-    return Long.toString(facts.getLong("version"));
+    return facts.get("version").asText();
   }
 
   /** Live rows; -1 when that takes more than the manifest to tell. */
   long rows() {
-    return facts.getLong("rows");
+    return facts.get("rows").asLong();
   }
 
   long fragments() {
-    return facts.getLong("fragments");
+    return facts.get("fragments").asLong();
   }
 
-  /** Whether scans of this read can be narrowed by what Spark pushes down. */
-  boolean canPushDown() {
-    return facts.getBoolean("pushdown");
+  /** The hidden columns, by name. */
+  JsonNode lineage() {
+    return facts.get("lineage");
   }
 
-  boolean hasLineage(String column) {
-    return facts.getMetadata("lineage").contains(column);
-  }
-
-  /** Whether conditions on the column mean in Python what they mean here. */
-  boolean isFilterable(String column) {
-    return hasLineage(column) || facts.getMetadata("filterable").contains(column);
+  /**
+   * The type in which conditions on a column mean in Python what they mean here: its name, an
+   * object for a struct, or a missing node.
+   */
+  JsonNode typeOf(String[] column) {
+    JsonNode found = facts.get("types");
+    for (String name : column) {
+      found = found.path(name);
+    }
+    return found;
   }
 
   /** Bytes of one row of the given columns, roughly. */
   long rowBytes(StructType columns) {
-    Metadata widths = facts.getMetadata("widths");
     long sum = 8;
     for (StructField column : columns.fields()) {
-      long whole = widths.contains(column.name()) ? widths.getLong(column.name()) : 8;
-      int index = schema.getFieldIndex(column.name()).isDefined()
-          ? schema.fieldIndex(column.name()) : -1;
-      int all = index < 0 ? 0 : schema.fields()[index].dataType().defaultSize();
-      int some = column.dataType().defaultSize();
+      long whole = facts.get("widths").path(column.name()).asLong(8);
+      boolean isOwn = schema.getFieldIndex(column.name()).isDefined();
+      long all = isOwn ? schema.apply(column.name()).dataType().defaultSize() : 0;
+      long some = column.dataType().defaultSize();
       sum += some < all ? Math.max(1, whole * some / all) : whole;
     }
     return sum;

@@ -1,5 +1,7 @@
 package org.pysparklance;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.*;
@@ -43,8 +45,8 @@ public class LanceCatalog implements StagingTableCatalog {
     if (ident.namespace().length == 0 && ident.name().contains("/")) {
       return ident.name();
     }
-    return isListed(ident) ? options.get("path").replaceAll("/+$", "") + "/" + ident.name()
-        + ".lance" : "";
+    return isListed(ident)
+        ? options.get("path").replaceAll("/+$", "") + "/" + ident.name() + ".lance" : "";
   }
 
   private boolean isListed(Identifier ident) {
@@ -54,23 +56,23 @@ public class LanceCatalog implements StagingTableCatalog {
 
   @Override
   public Table loadTable(Identifier ident) throws NoSuchTableException {
-    return load(ident, optionsOf(ident));
+    return load(ident);
   }
 
   @Override
   public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
     boolean isNumber = version.chars().allMatch(Character::isDigit);
-    return load(ident, optionsOf(ident, isNumber ? "version" : "tag", version));
+    return load(ident, isNumber ? "version" : "tag", version);
   }
 
   @Override
   public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
     Instant time = Instant.EPOCH.plus(micros, ChronoUnit.MICROS);
-    return load(ident, optionsOf(ident, "timestampAsOf", time.toString()));
+    return load(ident, "timestampAsOf", time.toString());
   }
 
-  private Table load(Identifier ident, CaseInsensitiveStringMap read)
-      throws NoSuchTableException {
+  private Table load(Identifier ident, String... at) throws NoSuchTableException {
+    CaseInsensitiveStringMap read = optionsOf(ident, at);
     Description found = read.get("path").isEmpty() ? null : Python.find(read);
     if (found == null) {
       throw new NoSuchTableException(ident);
@@ -80,12 +82,12 @@ public class LanceCatalog implements StagingTableCatalog {
 
   @Override
   public Identifier[] listTables(String[] namespace) {
-    if (namespace.length > 0 || !options.containsKey("path")) {
-      return new Identifier[0];
+    List<Identifier> found = new ArrayList<>();
+    if (namespace.length == 0 && options.containsKey("path")) {
+      Python.call("tables", options).get("tables")
+          .forEach(one -> found.add(Identifier.of(namespace, one.asText())));
     }
-    String[] answer = Python.ask("tables", options).fieldNames();
-    return Arrays.stream(answer).skip(1).map(found -> Identifier.of(namespace, found))
-        .toArray(Identifier[]::new);
+    return found.toArray(Identifier[]::new);
   }
 
   @Override
@@ -133,23 +135,21 @@ public class LanceCatalog implements StagingTableCatalog {
     private boolean written;
 
     Staged(CaseInsensitiveStringMap options, StructType schema, String mode) {
-      super(options, schema, null, true);
+      super(Options.with(options, mode, "true"), schema, null, true);
       this.mode = mode;
     }
 
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
       written = true;
-      CaseInsensitiveStringMap all = Options.with(
-          Options.merge(options, info.options()), mode, "true");
-      LanceWriteBuilder builder = new LanceWriteBuilder(this, all, info);
+      LanceWrite.Builder builder = (LanceWrite.Builder) super.newWriteBuilder(info);
       return mode.equals(REPLACE) ? builder.truncate() : builder;
     }
 
     @Override
     public void commitStagedChanges() {
       if (!written) {
-        Python.call("create", options, mode, "true", "_lance.schema", schema().json());
+        Python.call("create", options, "_lance.schema", schema().json());
       }
     }
 
@@ -165,14 +165,35 @@ public class LanceCatalog implements StagingTableCatalog {
   }
 
   @Override
-  public Table alterTable(Identifier ident, TableChange... changes) {
-    throw new UnsupportedOperationException(
-        "[LANCE_UNSUPPORTED_FEATURE] ALTER TABLE is not supported; use LanceTable");
+  public Table alterTable(Identifier ident, TableChange... changes) throws NoSuchTableException {
+    ArrayNode all = Python.JSON.createArrayNode();
+    for (TableChange change : changes) {
+      ObjectNode one = all.addObject().put("kind", change.getClass().getSimpleName());
+      if (change instanceof TableChange.ColumnChange column) {
+        one.set("column", Python.JSON.valueToTree(column.fieldNames()));
+      }
+      if (change instanceof TableChange.AddColumn added) {
+        one.put("type", added.dataType().json()).put("nullable", added.isNullable())
+            .put("comment", added.comment()).put("placed", added.position() != null);
+      } else if (change instanceof TableChange.RenameColumn renamed) {
+        one.put("name", renamed.newName());
+      } else if (change instanceof TableChange.DeleteColumn dropped) {
+        one.put("ifExists", dropped.ifExists());
+      } else if (change instanceof TableChange.UpdateColumnType changed) {
+        one.put("type", changed.newDataType().json());
+      } else if (change instanceof TableChange.UpdateColumnNullability changed) {
+        one.put("nullable", changed.nullable());
+      } else if (change instanceof TableChange.UpdateColumnComment changed) {
+        one.put("comment", changed.newComment());
+      }
+    }
+    Python.call("alter", optionsOf(ident), "_lance.changes", all.toString());
+    return loadTable(ident);
   }
 
   @Override
   public boolean dropTable(Identifier ident) {
-    return isListed(ident) && Python.call("drop", optionsOf(ident)).getBoolean("dropped");
+    return isListed(ident) && Python.call("drop", optionsOf(ident)).get("dropped").asBoolean();
   }
 
   @Override

@@ -1,34 +1,126 @@
 package org.pysparklance;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.aggregate.*;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
-import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** One scan of one version: some columns of the rows that match, read by Python. */
-final class LanceScan implements Scan, SupportsReportStatistics {
+/**
+ * One scan of one version: some columns of the rows that match, read by Python. It collects what
+ * Spark pushes down until it is built, and does not change from then on.
+ */
+final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDownV2Filters,
+    SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownAggregates {
   private final Description table;
   private final CaseInsensitiveStringMap options;
-  private final StructType columns;
-  private final Predicate[] predicates;
-  private final String filter;
-  private final int limit;
+  private final PredicateJson translator;
+  private StructType columns;
+  private Predicate[] pushed = new Predicate[0];
+  private String filter;
+  private int limit = -1;
+  private LocalRows answer;
   private Scan python;
-  private Metadata plan;
+  private JsonNode plan;
 
-  LanceScan(Description table, CaseInsensitiveStringMap options, StructType columns,
-      Predicate[] predicates, String filter, int limit) {
+  LanceScan(Description table, StructType columns, CaseInsensitiveStringMap options) {
     this.table = table;
-    this.options = options;
     this.columns = columns;
-    this.predicates = predicates;
-    this.filter = filter;
-    this.limit = limit;
+    this.options = options;
+    this.translator = new PredicateJson(table);
   }
+
+  @Override
+  public Predicate[] pushPredicates(Predicate[] predicates) {
+    Map<Boolean, List<Predicate>> known = new HashMap<>();
+    for (Predicate one : predicates) {
+      known.computeIfAbsent(translator.all(one) != null, key -> new ArrayList<>()).add(one);
+    }
+    pushed = known.getOrDefault(true, List.of()).toArray(Predicate[]::new);
+    filter = pushed.length == 0 ? null : translator.all(pushed);
+    return known.getOrDefault(false, List.of()).toArray(Predicate[]::new);
+  }
+
+  @Override
+  public Predicate[] pushedPredicates() {
+    return pushed;
+  }
+
+  @Override
+  public void pruneColumns(StructType required) {
+    columns = required;
+  }
+
+  @Override
+  public boolean pushLimit(int rows) {
+    limit = rows;
+    return true;
+  }
+
+  /** Every task stops at the limit; Spark cuts what they return together. */
+  @Override
+  public boolean isPartiallyPushed() {
+    return true;
+  }
+
+  @Override
+  public boolean supportCompletePushDown(Aggregation aggregation) {
+    return pushAggregation(aggregation);
+  }
+
+  /** The one row of counts and of bounds of lineage columns, if the metadata can tell. */
+  @Override
+  public boolean pushAggregation(Aggregation aggregation) {
+    AggregateFunc[] functions = aggregation.aggregateExpressions();
+    answer = null;
+    if (filter != null || table.rows() < 0 || functions.length == 0
+        || aggregation.groupByExpressions().length > 0) {
+      return false;
+    }
+    Object[] values = new Object[functions.length];
+    StructType schema = new StructType();
+    for (int i = 0; i < functions.length; i++) {
+      JsonNode value = valueOf(functions[i]);
+      if (value == null) {
+        return false;
+      }
+      values[i] = value.isNull() ? null : value.asLong();
+      schema = schema.add("value " + i, DataTypes.LongType, true);
+    }
+    answer = new LocalRows(schema, new InternalRow[] {new GenericInternalRow(values)},
+        "lance " + aggregation + " of " + at() + ", answered from metadata");
+    return true;
+  }
+
+  /** The value over all rows; null when it takes reading them. */
+  private JsonNode valueOf(AggregateFunc function) {
+    if (function instanceof CountStar) {
+      return table.facts().get("rows");
+    }
+    boolean isBound = function instanceof Min || function instanceof Max;
+    return isBound && function.children()[0] instanceof NamedReference column
+        && table.lineage().has(String.join(".", column.fieldNames()))
+        ? Python.call("bounds", options, "_lance.column", column.fieldNames()[0])
+            .get(function instanceof Min ? "min" : "max")
+        : null;
+  }
+
+  @Override
+  public Scan build() {
+    return answer != null ? answer : this;
+  }
+
+  /** A scan whose rows are known while planning: Spark starts no task for it. */
+  record LocalRows(StructType readSchema, InternalRow[] rows, String description)
+      implements LocalScan {}
 
   @Override
   public StructType readSchema() {
@@ -69,48 +161,37 @@ final class LanceScan implements Scan, SupportsReportStatistics {
   }
 
   /** Fragments and rows that the filter leaves; asked for once, when someone wants to know. */
-  private synchronized Metadata plan() {
+  private synchronized JsonNode plan() {
     if (plan == null) {
-      plan = Python.call("plan", pinned());
+      plan = filter == null ? table.facts() : Python.call("plan", pinned());
     }
     return plan;
   }
 
-  private long keptFragments() {
-    return filter == null ? table.fragments() : plan().getLong("fragments");
+  private String at() {
+    return table.root() + " version " + table.version();
   }
 
   @Override
   public String description() {
-    String text = "lance " + table.root() + " version " + table.version() + ", reads: "
-        + columns.simpleString();
-    if (!table.canPushDown()) {
-      return text;
-    }
-    long kept = keptFragments();
-    return text + ", filters: " + Arrays.toString(predicates)
-        + (limit < 0 ? "" : ", limit: " + limit)
+    long kept = plan().get("fragments").asLong();
+    return "lance " + at() + ", reads: " + columns.simpleString()
+        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit)
         + ", fragments: " + kept + " kept, " + (table.fragments() - kept) + " skipped";
   }
 
   @Override
   public Statistics estimateStatistics() {
-    long all = table.rows();
-    long left = all < 0 || filter == null ? all : Math.min(all, plan().getLong("rows"));
+    if (table.rows() < 0) {
+      return new Estimate(OptionalLong.empty(), OptionalLong.empty());
+    }
+    long left = Math.min(table.rows(), plan().get("rows").asLong());
     long rows = limit < 0 ? left : Math.min(left, limit);
-    return new Statistics() {
-      @Override
-      public OptionalLong sizeInBytes() {
-        return rows < 0 ? OptionalLong.empty()
-            : OptionalLong.of(Math.max(1, rows * table.rowBytes(columns)));
-      }
-
-      @Override
-      public OptionalLong numRows() {
-        return rows < 0 ? OptionalLong.empty() : OptionalLong.of(rows);
-      }
-    };
+    long bytes = Math.max(1, rows * table.rowBytes(columns));
+    return new Estimate(OptionalLong.of(bytes), OptionalLong.of(rows));
   }
+
+  private record Estimate(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
 
   /** Scans that would read the same are equal, so that Spark runs them once. */
   @Override

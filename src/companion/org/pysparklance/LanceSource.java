@@ -1,14 +1,12 @@
 package org.pysparklance;
 
 import java.util.*;
-import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.spark.sql.*;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.sources.*;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.slf4j.LoggerFactory;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -16,7 +14,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * the work; it knows nothing of the table format. A Java source wins over a Python one.
  */
 public class LanceSource implements TableProvider, DataSourceRegister, CreatableRelationProvider {
-  private static final AtomicBoolean LOOKED_FOR_OTHERS = new AtomicBoolean();
   private static final String SAVE = "_lance.save";
 
   private Description described;
@@ -24,30 +21,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   @Override
   public String shortName() {
-    if (LOOKED_FOR_OTHERS.compareAndSet(false, true)) {
-      warnOfOthers();
-    }
     return "lance";
-  }
-
-  /** Spark refuses to choose between two Java sources of one name; say so before it does. */
-  private static void warnOfOthers() {
-    try {
-      ClassLoader loader = Thread.currentThread().getContextClassLoader();
-      for (DataSourceRegister other : ServiceLoader.load(DataSourceRegister.class, loader)) {
-        Class<?> found = other.getClass();
-        if (!found.getName().equals(LanceSource.class.getName())
-            && other.shortName().equalsIgnoreCase("lance")) {
-          LoggerFactory.getLogger(LanceSource.class).warn(
-              "Two data sources answer to 'lance': {} of {} and the one of pyspark-lance. Remove "
-                  + "one of the jars, or use format(\"{}\") for the one of pyspark-lance.",
-              found.getName(), found.getProtectionDomain().getCodeSource(),
-              LanceSource.class.getName());
-        }
-      }
-    } catch (ServiceConfigurationError | LinkageError error) {
-      LoggerFactory.getLogger(LanceSource.class).debug("a data source cannot be loaded", error);
-    }
   }
 
   @Override
@@ -86,8 +60,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     // Spark knows just append and overwrite for such tables; one that cannot be written sends it
     // to createRelation below, which has all four modes.
     return options.containsKey(SAVE)
-        ? new LanceTable(Options.without(options, SAVE), schema, null, true)
-        : new UnwritableTable(schema);
+        ? new LanceTable(options, schema, null, true) : new Unwritable(schema);
   }
 
   static void refusePartitions(boolean given) {
@@ -100,10 +73,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
     Description found = options.containsKey("path") ? Python.find(options) : null;
-    if (!asked) {
-      return new LanceTable(options, found == null ? schema : found.schema(), found, true);
-    }
-    if (found != null && isCreatedFromQuery()) {
+    if (asked && found != null && isCreatedFromQuery()) {
       Python.call("absent", options);
     }
     // Spark compares this schema with the one in the CREATE TABLE statement.
@@ -126,7 +96,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     if (mode == SaveMode.ErrorIfExists) {
       Python.call("absent", given);
     }
-    if (mode != SaveMode.Ignore || !Python.call("exists", given).getBoolean("exists")) {
+    if (mode != SaveMode.Ignore || !Python.call("exists", given).get("exists").asBoolean()) {
       options.put(SAVE, "true");
       if (creates) {
         options.put("_lance.create", "true");
@@ -134,27 +104,30 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
       data.write().format(LanceSource.class.getName())
           .mode(creates ? SaveMode.Append : mode).options(options).save();
     }
-    return new SavedRelation(context, data.schema());
+    // What Spark wants back after a save; nobody reads it.
+    return new BaseRelation() {
+      @Override
+      public SQLContext sqlContext() {
+        return context;
+      }
+
+      @Override
+      public StructType schema() {
+        return data.schema();
+      }
+    };
   }
 
-  /** What Spark wants back after a save; nobody reads it. */
-  private static final class SavedRelation extends BaseRelation {
-    private final SQLContext context;
-    private final StructType schema;
-
-    SavedRelation(SQLContext context, StructType schema) {
-      this.context = context;
-      this.schema = schema;
+  /** A table without any capability. */
+  private record Unwritable(StructType schema) implements Table {
+    @Override
+    public String name() {
+      return "lance";
     }
 
     @Override
-    public SQLContext sqlContext() {
-      return context;
-    }
-
-    @Override
-    public StructType schema() {
-      return schema;
+    public Set<TableCapability> capabilities() {
+      return Set.of();
     }
   }
 }

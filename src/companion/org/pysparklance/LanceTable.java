@@ -2,6 +2,7 @@ package org.pysparklance;
 
 import java.util.*;
 import java.util.stream.Collectors;
+import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.filter.AlwaysTrue;
@@ -20,10 +21,8 @@ class LanceTable
     SupportsRowLevelOperations {
   /** Up to so many rows, one process finds those to delete sooner than a job is started. */
   private static final long FEW_ROWS = 2_000_000;
-  private static final String[] OF_THE_PAST = {"version", "versionAsOf", "timestampAsOf", "tag"};
-  private static final String[] LINEAGE = {
-    "_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"
-  };
+  private static final List<String> OF_THE_PAST =
+      List.of("version", "versionAsOf", "timestampAsOf", "tag");
 
   protected final CaseInsensitiveStringMap options;
   private final StructType schema;
@@ -65,11 +64,6 @@ class LanceTable
   }
 
   @Override
-  public Map<String, String> properties() {
-    return Map.of();
-  }
-
-  @Override
   public Set<TableCapability> capabilities() {
     return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE,
         TableCapability.MICRO_BATCH_READ, TableCapability.STREAMING_WRITE,
@@ -80,25 +74,22 @@ class LanceTable
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
     CaseInsensitiveStringMap all = Options.merge(options, more);
     Description found = all.equals(options) ? described() : Python.describe(all);
-    if (found == null) {
-      return () -> new LanceScanBuilder.LocalRows(schema, new InternalRow[0], "lance, no rows yet");
-    }
-    return new LanceScanBuilder(found, schema, all);
+    return found != null ? new LanceScan(found, schema, all)
+        : () -> new LanceScan.LocalRows(schema, new InternalRow[0], "lance, no rows yet");
   }
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return new LanceWriteBuilder(this, Options.merge(options, info.options()), info);
+    CaseInsensitiveStringMap all = Options.merge(options, info.options());
+    return new LanceWrite.Builder(Python.write(all, info.schema(), info), this);
   }
 
   @Override
   public MetadataColumn[] metadataColumns() {
     Description found = described();
-    if (found == null || !found.canPushDown()) {
-      return new MetadataColumn[0];
-    }
-    return Arrays.stream(LINEAGE).filter(found::hasLineage).map(LineageColumn::new)
-        .toArray(MetadataColumn[]::new);
+    Iterable<String> names = () -> found.lineage().fieldNames();
+    return found == null ? new MetadataColumn[0] : StreamSupport.stream(names.spliterator(), false)
+        .map(LineageColumn::new).toArray(MetadataColumn[]::new);
   }
 
   @Override
@@ -109,17 +100,24 @@ class LanceTable
   @Override
   public boolean canDeleteWhere(Predicate[] predicates) {
     Description found = described();
-    if (found == null) {
-      return true;
-    }
     boolean all = Arrays.stream(predicates).allMatch(AlwaysTrue.class::isInstance);
-    return (all || Math.abs(found.rows()) <= FEW_ROWS)
-        && new PredicateJson(schema, found).all(predicates) != null;
+    return found == null || (all || Math.abs(found.rows()) <= FEW_ROWS)
+        && new PredicateJson(found).all(predicates) != null;
+  }
+
+  @Override
+  public void deleteWhere(Predicate[] predicates) {
+    if (described() != null) {
+      Python.call("delete", options, "_lance.filter", new PredicateJson(described()).all(predicates),
+          "_lance.text", Arrays.stream(predicates).map(Predicate::toString)
+              .collect(Collectors.joining(" AND ")));
+      forgetVersion();
+    }
   }
 
   @Override
   public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
-    if (Arrays.stream(OF_THE_PAST).anyMatch(options::containsKey)) {
+    if (OF_THE_PAST.stream().anyMatch(options::containsKey)) {
       throw new UnsupportedOperationException(
           "[LANCE_INVALID_INPUT] rows of a past version cannot be changed\n  hint: leave out "
               + String.join(", ", OF_THE_PAST));
@@ -128,23 +126,7 @@ class LanceTable
       Python.call("create", options, "_lance.create", "true", "_lance.schema", schema.json());
     }
     Description found = described();
-    if (!found.canPushDown()) {
-      throw new UnsupportedOperationException(
-          "[LANCE_INVALID_INPUT] " + name() + " is not read as a table whose rows can be changed");
-    }
-    return () -> new RowChange(this, found, options, info.command());
-  }
-
-  @Override
-  public void deleteWhere(Predicate[] predicates) {
-    Description found = described();
-    if (found != null) {
-      Predicate[] all = predicates.length == 0 ? new Predicate[] {new AlwaysTrue()} : predicates;
-      Python.call("delete", options, "_lance.filter", new PredicateJson(schema, found).all(all),
-          "_lance.text", Arrays.stream(all).map(Predicate::toString)
-              .collect(Collectors.joining(" AND ")));
-      forgetVersion();
-    }
+    return () -> new RowChange(this, found, info.command());
   }
 
   /** A hidden column that {@code SELECT *} leaves out. */

@@ -11,31 +11,22 @@ final class Options {
 
   /** {@code base} with names and values in turn laid over it; null values are passed over. */
   static CaseInsensitiveStringMap with(CaseInsensitiveStringMap base, String... pairs) {
-    Map<String, String> merged = new HashMap<>(base.asCaseSensitiveMap());
+    Map<String, String> over = new HashMap<>();
     for (int i = 0; i < pairs.length; i += 2) {
       if (pairs[i + 1] != null) {
-        put(merged, pairs[i], pairs[i + 1]);
+        over.put(pairs[i], pairs[i + 1]);
       }
     }
-    return new CaseInsensitiveStringMap(merged);
+    return merge(base, over);
   }
 
-  static CaseInsensitiveStringMap merge(
-      CaseInsensitiveStringMap base, CaseInsensitiveStringMap over) {
+  static CaseInsensitiveStringMap merge(CaseInsensitiveStringMap base, Map<String, String> over) {
     Map<String, String> merged = new HashMap<>(base.asCaseSensitiveMap());
-    over.asCaseSensitiveMap().forEach((name, value) -> put(merged, name, value));
+    Map<String, String> named = over instanceof CaseInsensitiveStringMap options
+        ? options.asCaseSensitiveMap() : over;
+    merged.keySet().removeIf(name -> named.keySet().stream().anyMatch(name::equalsIgnoreCase));
+    merged.putAll(named);
     return new CaseInsensitiveStringMap(merged);
-  }
-
-  static CaseInsensitiveStringMap without(CaseInsensitiveStringMap base, String name) {
-    Map<String, String> rest = new HashMap<>(base.asCaseSensitiveMap());
-    rest.keySet().removeIf(name::equalsIgnoreCase);
-    return new CaseInsensitiveStringMap(rest);
-  }
-
-  private static void put(Map<String, String> map, String name, String value) {
-    map.keySet().removeIf(name::equalsIgnoreCase);
-    map.put(name, value);
   }
 
   /**
@@ -46,17 +37,13 @@ final class Options {
     if (!given.containsKey(TableCatalog.PROP_PROVIDER)) {
       return given;
     }
-    Map<String, String> options = new HashMap<>();
+    Map<String, String> own = new HashMap<>();
     given.asCaseSensitiveMap().forEach((name, value) -> {
       if (name.startsWith(TableCatalog.OPTION_PREFIX)) {
-        options.put(name.substring(TableCatalog.OPTION_PREFIX.length()), value);
+        own.put(name.substring(TableCatalog.OPTION_PREFIX.length()), value);
       }
     });
-    for (String name : new String[] {TableCatalog.PROP_LOCATION, "path"}) {
-      if (given.containsKey(name)) {
-        put(options, "path", given.get(name));
-      }
-    }
-    return new CaseInsensitiveStringMap(options);
+    String location = given.get(TableCatalog.PROP_LOCATION);
+    return with(new CaseInsensitiveStringMap(own), "path", given.getOrDefault("path", location));
   }
 }

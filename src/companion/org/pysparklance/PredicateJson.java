@@ -12,172 +12,127 @@ import org.apache.spark.unsafe.types.UTF8String;
  * Spark's conditions as the typed JSON tree that Python reads. Only what means the same there for
  * every value is translated, and nothing that can fail on a row; the rest stays with Spark.
  */
-final class PredicateJson {
+record PredicateJson(Description table) {
   private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
   private static final int MAX_DEPTH = 40;
 
-  private final StructType columns;
-  private final Description table;
+  private static final class Untranslatable extends Exception {
+    static final Untranslatable HERE = new Untranslatable();
 
-  PredicateJson(StructType columns, Description table) {
-    this.columns = columns;
-    this.table = table;
+    private Untranslatable() {
+      super("a condition for Spark", null, false, false);
+    }
   }
 
   /** All of {@code predicates} as one text; null when one of them cannot be translated. */
-  String all(Predicate[] predicates) {
-    ArrayNode terms = JSON.arrayNode();
-    for (Predicate predicate : predicates) {
-      JsonNode term = condition(predicate, 0);
-      if (term == null) {
-        return null;
-      }
-      terms.add(term);
-    }
-    return terms.size() == 1 ? terms.get(0).toString() : operation("AND", terms).toString();
-  }
-
-  private JsonNode condition(Expression expression, int depth) {
-    if (depth > MAX_DEPTH) {
+  String all(Predicate... predicates) {
+    try {
+      ArrayNode terms = conditions(Arrays.asList(predicates), 0);
+      return (terms.size() == 1 ? terms.get(0) : operation("AND", terms)).toString();
+    } catch (Untranslatable here) {
       return null;
-    }
-    if (expression instanceof NamedReference reference) {
-      return DataTypes.BooleanType.equals(typeOf(reference)) ? column(reference) : null;
-    }
-    if (!(expression instanceof Predicate predicate)) {
-      return null;
-    }
-    Expression[] children = predicate.children();
-    switch (predicate.name()) {
-      case "ALWAYS_TRUE", "ALWAYS_FALSE":
-        return operation(predicate.name(), JSON.arrayNode());
-      case "AND", "OR":
-        return connection(predicate, depth);
-      case "NOT":
-        JsonNode term = condition(children[0], depth + 1);
-        return term == null ? null : operation("NOT", JSON.arrayNode().add(term));
-      case "BOOLEAN_EXPRESSION":
-        return condition(children[0], depth + 1);
-      case "IS_NULL", "IS_NOT_NULL":
-        return children[0] instanceof NamedReference reference && typeOf(reference) != null
-            ? operation(predicate.name(), JSON.arrayNode().add(column(reference))) : null;
-      case "=", "<>", "<", "<=", ">", ">=", "<=>", "IN":
-        return comparison(predicate);
-      case "STARTS_WITH", "ENDS_WITH", "CONTAINS":
-        return children[1] instanceof Literal && DataTypes.StringType.equals(typeOf(children[0]))
-            ? comparison(predicate) : null;
-      default:
-        return null;
     }
   }
 
-  /** AND and OR of many terms arrive as a deep tree; they leave as one node. */
-  private JsonNode connection(Predicate predicate, int depth) {
-    ArrayNode terms = JSON.arrayNode();
-    Deque<Expression> waiting = new ArrayDeque<>();
-    waiting.push(predicate);
+  private ArrayNode conditions(Iterable<? extends Expression> terms, int depth)
+      throws Untranslatable {
+    ArrayNode nodes = JSON.arrayNode();
+    for (Expression term : terms) {
+      nodes.add(condition(term, depth));
+    }
+    return nodes;
+  }
+
+  private JsonNode condition(Expression expression, int depth) throws Untranslatable {
+    if (expression instanceof NamedReference && "boolean".equals(typeOf(expression))) {
+      return value(expression);
+    }
+    if (!(expression instanceof Predicate predicate) || depth > MAX_DEPTH) {
+      throw Untranslatable.HERE;
+    }
+    List<Expression> children = Arrays.asList(predicate.children());
+    ArrayNode arguments = switch (predicate.name()) {
+      case "ALWAYS_TRUE", "ALWAYS_FALSE", "NOT", "BOOLEAN_EXPRESSION" ->
+          conditions(children, depth + 1);
+      case "AND", "OR" -> conditions(connected(predicate), depth + 1);
+      case "IS_NULL", "IS_NOT_NULL" -> values(children);
+      case "=", "<>", "<", "<=", ">", ">=", "<=>", "IN" -> valuesOfOneType(children);
+      case "STARTS_WITH", "ENDS_WITH", "CONTAINS" ->
+          valuesOfOneType(children.get(1) instanceof Literal ? children : List.of());
+      default -> throw Untranslatable.HERE;
+    };
+    return operation(predicate.name(), arguments);
+  }
+
+  /** The terms of AND or OR: many of them arrive as a deep tree. */
+  private static List<Expression> connected(Predicate predicate) {
+    List<Expression> terms = new ArrayList<>();
+    Deque<Expression> waiting = new ArrayDeque<>(List.of(predicate));
     while (!waiting.isEmpty()) {
       Expression next = waiting.pop();
       if (next instanceof Predicate one && one.name().equals(predicate.name())) {
         waiting.push(one.children()[1]);
         waiting.push(one.children()[0]);
-        continue;
+      } else {
+        terms.add(next);
       }
-      JsonNode term = condition(next, depth + 1);
-      if (term == null) {
-        return null;
-      }
-      terms.add(term);
     }
-    return operation(predicate.name(), terms);
+    return terms;
   }
 
-  /** An operation on columns and constants that all have one comparable type. */
-  private JsonNode comparison(Predicate predicate) {
-    Expression[] children = predicate.children();
-    DataType type = typeOf(children[0]);
-    ArrayNode arguments = JSON.arrayNode();
-    for (Expression child : children) {
-      if (!isComparable(type) || !type.equals(typeOf(child))) {
-        return null;
-      }
-      JsonNode value = child instanceof Literal<?> literal ? literal(literal)
-          : child instanceof NamedReference reference ? column(reference) : null;
-      if (value == null) {
-        return null;
-      }
-      arguments.add(value);
+  private ArrayNode valuesOfOneType(List<Expression> expressions) throws Untranslatable {
+    Set<String> types = new HashSet<>();
+    expressions.forEach(one -> types.add(typeOf(one)));
+    if (types.size() != 1 || types.contains(null)) {
+      throw Untranslatable.HERE;
     }
-    return operation(predicate.name(), arguments);
+    return values(expressions);
+  }
+
+  private ArrayNode values(List<Expression> expressions) throws Untranslatable {
+    ArrayNode nodes = JSON.arrayNode();
+    for (Expression expression : expressions) {
+      nodes.add(value(expression));
+    }
+    return nodes;
+  }
+
+  /** The name of the type of a constant, or of a column whose values can be compared. */
+  private String typeOf(Expression expression) {
+    return expression instanceof Literal<?> literal ? literal.dataType().simpleString()
+        : expression instanceof NamedReference column
+            ? table.typeOf(column.fieldNames()).textValue() : null;
+  }
+
+  private JsonNode value(Expression expression) throws Untranslatable {
+    if (expression instanceof Literal<?> literal) {
+      return JSON.objectNode().put("type", literal.dataType().simpleString())
+          .set("literal", literalOf(literal.value()));
+    }
+    if (expression instanceof NamedReference column
+        && !table.typeOf(column.fieldNames()).isMissingNode()) {
+      return JSON.objectNode().set("column", Python.JSON.valueToTree(column.fieldNames()));
+    }
+    throw Untranslatable.HERE;
+  }
+
+  private static JsonNode literalOf(Object value) throws Untranslatable {
+    if (value instanceof Float || value instanceof Double) {
+      return JSON.textNode(Double.toString(((Number) value).doubleValue()));
+    }
+    if (value instanceof Decimal decimal) {
+      return JSON.textNode(decimal.toJavaBigDecimal().toPlainString());
+    }
+    if (value instanceof UTF8String text) {
+      if (!UTF8String.fromString(text.toString()).equals(text)) {
+        throw Untranslatable.HERE;
+      }
+      return JSON.textNode(text.toString());
+    }
+    return Python.JSON.valueToTree(value);  // bytes as base64
   }
 
   private static ObjectNode operation(String name, ArrayNode arguments) {
-    ObjectNode node = JSON.objectNode().put("op", name);
-    node.set("args", arguments);
-    return node;
-  }
-
-  private DataType typeOf(Expression expression) {
-    if (expression instanceof Literal<?> literal) {
-      return literal.dataType();
-    }
-    if (!(expression instanceof NamedReference reference)
-        || !table.isFilterable(reference.fieldNames()[0])) {
-      return null;
-    }
-    DataType type = columns;
-    for (String name : reference.fieldNames()) {
-      if (type instanceof StructType struct && struct.getFieldIndex(name).isDefined()) {
-        type = struct.fields()[struct.fieldIndex(name)].dataType();
-      } else if (type == columns && table.hasLineage(name)) {
-        type = DataTypes.LongType;
-      } else {
-        return null;
-      }
-    }
-    return type;
-  }
-
-  private static boolean isComparable(DataType type) {
-    return type instanceof IntegralType || type instanceof FloatType || type instanceof DoubleType
-        || type instanceof DecimalType || type instanceof BooleanType || type instanceof DateType
-        || type instanceof TimestampType || type instanceof TimestampNTZType
-        || type instanceof BinaryType || DataTypes.StringType.equals(type);
-  }
-
-  private static ObjectNode column(NamedReference reference) {
-    ArrayNode path = JSON.arrayNode();
-    for (String name : reference.fieldNames()) {
-      path.add(name);
-    }
-    ObjectNode node = JSON.objectNode();
-    node.set("column", path);
-    return node;
-  }
-
-  private static ObjectNode literal(Literal<?> literal) {
-    DataType type = literal.dataType();
-    Object value = literal.value();
-    ObjectNode node = JSON.objectNode().put("type", type.simpleString());
-    if (value == null) {
-      return node.putNull("literal");
-    }
-    if (value instanceof Boolean flag) {
-      return node.put("literal", flag);
-    }
-    if (value instanceof Float || value instanceof Double) {
-      return node.put("literal", Double.toString(((Number) value).doubleValue()));
-    }
-    if (value instanceof byte[] bytes) {
-      return node.put("literal", Base64.getEncoder().encodeToString(bytes));
-    }
-    if (type instanceof StringType) {
-      String text = value.toString();
-      return UTF8String.fromString(text).equals(value) ? node.put("literal", text) : null;
-    }
-    if (type instanceof DecimalType) {
-      return node.put("literal", ((Decimal) value).toJavaBigDecimal().toPlainString());
-    }
-    return node.put("literal", ((Number) value).longValue());
+    return JSON.objectNode().put("op", name).set("args", arguments);
   }
 }

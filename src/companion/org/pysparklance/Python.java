@@ -1,12 +1,15 @@
 package org.pysparklance;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
-import org.apache.spark.sql.types.*;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
@@ -14,7 +17,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * last, and two scans that share one would read each other's rows.
  */
 final class Python {
-  private static final String REPLY = "_lance";
+  static final ObjectMapper JSON = new ObjectMapper();
 
   private Python() {}
 
@@ -24,37 +27,26 @@ final class Python {
     return source;
   }
 
-  /** Asks Python something: options go in, the metadata of the first column come back. */
-  static Metadata call(String question, CaseInsensitiveStringMap options, String... pairs) {
-    return ask(question, options, pairs).fields()[0].metadata().getMetadata(REPLY);
-  }
-
-  static StructType ask(
-      String question, CaseInsensitiveStringMap options, String... pairs) {
+  /** Asks something: options go in, and an object comes back in the metadata of a column. */
+  static JsonNode call(String question, CaseInsensitiveStringMap options, String... pairs) {
     CaseInsensitiveStringMap all = Options.with(options, pairs);
-    return source().inferSchema(Options.with(all, "_lance.call", question));
+    StructType reply = source().inferSchema(Options.with(all, "_lance.call", question));
+    try {
+      return JSON.readTree(reply.fields()[0].metadata().getString("_lance"));
+    } catch (JsonProcessingException error) {
+      throw new IllegalStateException(error);
+    }
   }
 
   /** The version that {@code options} ask for; fails when there is none. */
   static Description describe(CaseInsensitiveStringMap options) {
-    return described(ask("describe", options));
+    return Description.of(call("describe", options));
   }
 
   /** As {@code describe}; null when there is no table. */
   static Description find(CaseInsensitiveStringMap options) {
-    StructType answer = ask("find", options);
-    Metadata facts = answer.fields()[0].metadata().getMetadata(REPLY);
-    return facts.contains("missing") ? null : described(answer);
-  }
-
-  private static Description described(StructType answer) {
-    StructField[] fields = answer.fields().clone();
-    Metadata facts = fields[0].metadata().getMetadata(REPLY);
-    Metadata rest =
-        new MetadataBuilder().withMetadata(fields[0].metadata()).remove(REPLY).build();
-    fields[0] =
-        new StructField(fields[0].name(), fields[0].dataType(), fields[0].nullable(), rest);
-    return new Description(new StructType(fields), facts);
+    JsonNode facts = call("find", options);
+    return facts.has("missing") ? null : Description.of(facts);
   }
 
   static Scan scan(CaseInsensitiveStringMap options, StructType columns) {
@@ -62,9 +54,13 @@ final class Python {
     return ((SupportsRead) table).newScanBuilder(options).build();
   }
 
-  static WriteBuilder write(LogicalWriteInfo info) {
-    Table table =
-        source().getTable(info.schema(), new Transform[0], info.options().asCaseSensitiveMap());
+  static WriteBuilder write(
+      CaseInsensitiveStringMap options, StructType rows, LogicalWriteInfo asked) {
+    LogicalWriteInfo info = new WriteInfo(options, asked.queryId(), rows);
+    Table table = source().getTable(rows, new Transform[0], options.asCaseSensitiveMap());
     return ((SupportsWrite) table).newWriteBuilder(info);
   }
+
+  private record WriteInfo(CaseInsensitiveStringMap options, String queryId, StructType schema)
+      implements LogicalWriteInfo {}
 }

@@ -10,25 +10,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** UPDATE, MERGE or DELETE: Spark finds the rows and their new values, Python writes them. */
-final class RowChange implements SupportsDelta {
-  private final LanceTable table;
-  private final Description version;
-  private final CaseInsensitiveStringMap options;
-  private final Command command;
-
-  RowChange(LanceTable table, Description version, CaseInsensitiveStringMap options,
-      Command command) {
-    this.table = table;
-    this.version = version;
-    this.options = options;
-    this.command = command;
-  }
-
-  @Override
-  public Command command() {
-    return command;
-  }
-
+record RowChange(LanceTable table, Description version, Command command) implements SupportsDelta {
   @Override
   public NamedReference[] rowId() {
     return new NamedReference[] {Expressions.column("_rowaddr")};
@@ -41,7 +23,7 @@ final class RowChange implements SupportsDelta {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
-    return new LanceScanBuilder(version, table.schema(), Options.merge(options, more));
+    return new LanceScan(version, table.schema(), Options.merge(table.options, more));
   }
 
   @Override
@@ -53,42 +35,31 @@ final class RowChange implements SupportsDelta {
     for (var column : info.schema().fields()) {
       rows = rows.add(column.name(), column.dataType(), true);
     }
-    CaseInsensitiveStringMap all = Options.with(Options.merge(options, info.options()),
+    CaseInsensitiveStringMap all = Options.with(Options.merge(table.options, info.options()),
         "_lance.change", command.toString(), "_lance.root", version.root(),
         "_lance.version", version.version());
-    BatchWrite python =
-        Python.write(new LanceWriteBuilder.Info(all, info.queryId(), rows)).build().toBatch();
-    int width = info.schema().size();
-    return new DeltaWriteBuilder() {
-      @Override
-      public DeltaWrite build() {
-        return new Ordered(new Batch(python, width));
-      }
-    };
+    BatchWrite python = Python.write(all, rows, info).build().toBatch();
+    return new Changes(python, table, info.schema().size());
   }
 
-  /** Rows of one fragment together, in the order in which they lie there; inserts last. */
-  private record Ordered(DeltaBatchWrite toBatch)
-      implements DeltaWrite, RequiresDistributionAndOrdering {
-    @Override
-    public Distribution requiredDistribution() {
-      return Distributions.unspecified();
-    }
-
-    @Override
-    public SortOrder[] requiredOrdering() {
-      return new SortOrder[] {Expressions.sort(Expressions.column("_rowaddr"),
-          SortDirection.ASCENDING, NullOrdering.NULLS_LAST)};
-    }
-  }
-
-  private final class Batch implements DeltaBatchWrite {
-    private final BatchWrite python;
+  /** The rows of one fragment together, in the order in which they lie there; inserts last. */
+  private static final class Changes extends LanceWrite.Batch
+      implements DeltaWriteBuilder, DeltaWrite, DeltaBatchWrite, RequiresDistributionAndOrdering {
     private final int width;
 
-    Batch(BatchWrite python, int width) {
-      this.python = python;
+    Changes(BatchWrite python, LanceTable table, int width) {
+      super(python, table);
       this.width = width;
+    }
+
+    @Override
+    public DeltaWrite build() {
+      return this;
+    }
+
+    @Override
+    public DeltaBatchWrite toBatch() {
+      return this;
     }
 
     @Override
@@ -97,19 +68,14 @@ final class RowChange implements SupportsDelta {
     }
 
     @Override
-    public boolean useCommitCoordinator() {
-      return python.useCommitCoordinator();
+    public Distribution requiredDistribution() {
+      return Distributions.unspecified();
     }
 
     @Override
-    public void commit(WriterCommitMessage[] messages) {
-      python.commit(messages);
-      table.forgetVersion();
-    }
-
-    @Override
-    public void abort(WriterCommitMessage[] messages) {
-      python.abort(messages);
+    public SortOrder[] requiredOrdering() {
+      return new SortOrder[] {Expressions.sort(
+          Expressions.column("_rowaddr"), SortDirection.ASCENDING, NullOrdering.NULLS_LAST)};
     }
   }
 }
