@@ -23,7 +23,7 @@ def layout(**changes):
 def test_control_words_alone_are_null_values():
     page = FullZipPage(layout(), 6, [6])
     plan = page.plan(RowRanges(np.array([1, 4]), np.array([3, 5])))
-    rows = page.decode(plan, [np.ones(2, np.uint8), np.ones(1, np.uint8)])
+    rows = page.decode(plan, [np.ones(place.end - place.start, np.uint8) for place in plan.ranges])
     assert rows.values == NullValues(3)
     assert rows.definition.tolist() == [1, 1, 1]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,11 +11,11 @@ from data_file_writing import as_rows, assert_pylance_reads, assert_same, write_
 from v2_0_files import leaf_arrays, with_nulls
 
 from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.store.open_store import open_store
 
 pytestmark = pytest.mark.interop
 
-VERSIONS = ("2.0", "2.1", "2.2")
 NEW_VERSIONS = ("2.1", "2.2")
 RNG = np.random.default_rng(5)
 WORDS = np.array(["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dög", ""])
@@ -90,6 +92,32 @@ def test_requested_compression_of_strings_is_read(tmp_path, version, scheme, str
     assert_both_read(tmp_path, table, version)
 
 
+@pytest.mark.parametrize("scheme", ["fsst", "zstd", "lz4", "none"])
+def test_requested_compression_in_2_0_files_is_read(tmp_path, scheme):
+    strings = {
+        name: array
+        for name, array in string_columns(600).items()
+        if not pa.types.is_nested(array.type) and not (scheme == "fsst" and name == "large")
+    }
+    size = assert_both_read(tmp_path, asking(strings, compression=scheme), "2.0")
+    if scheme != "none":
+        assert size < 0.75 * assert_both_read(tmp_path, pa.table(strings), "2.0")
+    if scheme != "fsst":
+        leaves = {name: with_nulls(array, 0.2) for name, array in leaf_arrays(1500).items()}
+        lists = pa.array([[n, None] if n % 3 else None for n in range(1500)])
+        metadata = {"lance-encoding:compression": scheme}
+        kind = pa.list_(pa.field("item", pa.int64(), metadata=metadata))
+        table = asking(leaves, compression=scheme)
+        table = table.append_column("lists", lists.cast(kind))
+        assert_both_read(tmp_path, table, "2.0", batch_rows=700)
+
+
+def test_fsst_with_large_offsets_is_refused_in_2_0_files(tmp_path):
+    table = asking({"c": pa.array(["x"], pa.large_string())}, compression="fsst")
+    with pytest.raises(UnsupportedFeatureError, match="fsst"):
+        write_table(tmp_path, table, "2.0")
+
+
 @pytest.mark.parametrize("version", NEW_VERSIONS)
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
 def test_huge_values_are_compressed_one_by_one(tmp_path, version, kind):
@@ -140,3 +168,44 @@ def test_sizes_are_about_those_of_pylance(tmp_path, version):
         with LanceFileWriter(str(path), table.schema, version=version) as writer:
             writer.write_batch(table.to_batches()[0])
         assert ours <= 1.25 * path.stat().st_size, name
+
+
+CONSTANTS = {
+    "int": pa.array([7] * 3000),
+    "nan": pa.array([float("nan")] * 3000),
+    "flags": pa.array([True] * 3000),
+    "no_flags": pa.array([False] * 3001)[1:],
+    "decimal": pa.array([Decimal("1234567890123456.78")] * 3000, pa.decimal128(38, 2)),
+    "fixed": pa.array([b"0123456789abcdef" * 2] * 3000, pa.binary(32)),
+    "fixed_wide": pa.array([b"x" * 33] * 3000, pa.binary(33)),
+    "timestamp": pa.array([5] * 3000, pa.timestamp("us", "UTC")),
+    "string": pa.array(["the only one"] * 3000),
+    "empty": pa.array([""] * 3000),
+    "binary": pa.array([b"\x00" * 300] * 3000, pa.large_binary()),
+    "struct": pa.array([{"a": 1, "b": "x"}] * 3000),
+}
+
+
+def test_columns_of_one_value_are_read_and_take_no_space(tmp_path):
+    table = pa.table(CONSTANTS)
+    assert assert_both_read(tmp_path, table, "2.2", batch_rows=700) < 6000
+    reader = DataFileReader.open(open_store(str(tmp_path)), "data/x.lance")
+    buffers = [
+        buffer
+        for n in range(13)
+        for page in reader._file.metadata.column(n).pages
+        for buffer in page.buffers
+    ]
+    assert len(buffers) == 5
+    assert_both_read(tmp_path, table, "2.1")
+
+
+def test_almost_constant_columns_are_not_constant(tmp_path):
+    table = pa.table(
+        {
+            name: pa.concat_arrays([array, array[:1], pa.nulls(1, array.type), array])
+            for name, array in CONSTANTS.items()
+        }
+        | {"last": pa.array([1] * 6001 + [2]), "text": pa.array(["a"] * 6001 + ["b"])}
+    )
+    assert_both_read(tmp_path, table, "2.2")

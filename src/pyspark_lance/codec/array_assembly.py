@@ -43,8 +43,14 @@ def assemble_rows(decoded: DecodedRows, data_type: pa.DataType) -> tuple[pa.Arra
     everything = Unraveler(
         decoded.repetition, decoded.definition, decoded.layers, values.num_values
     )
-    array = assemble_leaf(values, data_type, everything.item_validity())
-    array = _select(array, decoded.slots)
+    valid = everything.item_validity()
+    slots = decoded.slots
+    if isinstance(values, DictionaryValues) and not isinstance(slots, slice):
+        # Looking items up costs much more than choosing indices.
+        values = _select_indices(values, slots)
+        array = assemble_leaf(values, data_type, None if valid is None else valid[slots])
+    else:
+        array = _select(assemble_leaf(values, data_type, valid), slots)
     unraveler = Unraveler(
         _select_levels(decoded.repetition, decoded.entries),
         _select_levels(decoded.definition, decoded.entries),
@@ -61,6 +67,16 @@ def _select(array: pa.Array, slots: Selection) -> pa.Array:
     if slots.start == 0 and slots.stop == len(array):
         return array
     return array.slice(slots.start, slots.stop - slots.start)
+
+
+def _select_indices(values: DictionaryValues, slots: NDArray[np.int64]) -> DictionaryValues:
+    indices = values.indices
+    size = indices.bits_per_value // 8
+    words = indices.buffer[: indices.num_values * size].view(f"<u{size}")
+    chosen = words[slots].view(np.uint8)
+    return DictionaryValues(
+        len(slots), FixedWidthValues(len(slots), indices.bits_per_value, chosen), values.items
+    )
 
 
 def _select_levels(

@@ -27,6 +27,7 @@ from pyspark_lance.codec.arrow_values import (
     variable_width_values,
 )
 from pyspark_lance.codec.compressive.encode_block_compression import compressed_chunks
+from pyspark_lance.codec.compressive.encode_constant import only_value
 from pyspark_lance.codec.compressive.encode_dictionary import (
     compact,
     dictionary_block,
@@ -61,7 +62,7 @@ from pyspark_lance.codec.compressive.string_compression import (
 )
 from pyspark_lance.codec.encoding_requests import EncodingRequest, encoding_request
 from pyspark_lance.codec.leaf_column import LeafColumn, LeafValues
-from pyspark_lance.codec.structural.all_null_writer import encode_all_null
+from pyspark_lance.codec.structural.all_null_writer import encode_all_null, encode_constant
 from pyspark_lance.codec.structural.encoded_page import EncodedPage
 from pyspark_lance.codec.structural.full_zip_writer import (
     encode_fixed_full_zip,
@@ -118,6 +119,10 @@ class PageEncoder:
         if self._is_constant(rows, nulls):
             yield encode_all_null(self.column, rows)
             return
+        value = self._only_value(rows)
+        if value is not None:
+            yield encode_constant(self.column, rows, value)
+            return
         page = self._encode_values(rows, nulls, wide=self.request.full_zip)
         if page is not None:
             yield page
@@ -140,6 +145,13 @@ class PageEncoder:
         kind = self.column.type
         in_lists = rows.repetition is not None
         return not in_lists or pa.types.is_null(kind) or pa.types.is_dictionary(kind)
+
+    def _only_value(self, rows: LeafValues) -> tuple[NDArray[np.uint8], ...] | None:
+        """The value of all rows. With levels, which are not packed, a page would be no smaller."""
+        has_levels = rows.repetition is not None or rows.definition is not None
+        if not self.large_chunks or has_levels or self._as_asked or self.request.full_zip:
+            return None
+        return only_value(rows.values) if len(rows.values) > 1 else None
 
     def _encode_large_row(self, rows: LeafValues, nulls: NDArray[np.bool_] | None) -> EncodedPage:
         """One row that does not fit into a chunk: full-zip knows no chunks."""

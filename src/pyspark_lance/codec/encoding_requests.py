@@ -44,6 +44,14 @@ class EncodingRequest:
         return None if self.compression == "fsst" else self.compression
 
 
+def metadata_texts(field: pa.Field) -> dict[str, str]:
+    """The metadata of a field."""
+    return {
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for key, value in (field.metadata or {}).items()
+    }
+
+
 def encoding_request(
     metadata: Mapping[str, str], column: str, kind: pa.DataType
 ) -> EncodingRequest:

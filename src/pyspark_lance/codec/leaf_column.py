@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.encoding_requests import metadata_texts
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 ALL_VALID_ITEM: Final = 1
@@ -219,10 +220,7 @@ def _walk(
         slots_per_row *= kind.list_size
         yield from _walk(item, f"{name}.{item.name}", item_layer + outer, slots_per_row)
     else:
-        metadata = {
-            key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
-            for key, value in (field.metadata or {}).items()
-        }
+        metadata = metadata_texts(field)
         yield LeafColumn(name, kind, item_layer + outer, slots_per_row, metadata)
 
 

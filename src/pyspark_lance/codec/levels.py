@@ -141,7 +141,7 @@ def decode_packed_level_chunks(
     packed = packed.reshape(-1, block_words(LEVEL_BITS, packed_bits))
     levels = _unpack_levels(packed, packed_bits).reshape(-1)
     lengths = np.full(len(packed), BLOCK_VALUES)
-    last_blocks = np.cumsum(blocks) - 1
+    last_blocks = blocks.cumsum() - 1
     padded = (tails > 0) & ~raw
     lengths[last_blocks[padded]] = tails[padded]
     levels = gather(levels, np.arange(len(lengths)) * BLOCK_VALUES, lengths)
@@ -170,12 +170,12 @@ def _insert_raw_tails(
     tails: NDArray[np.int64],
 ) -> NDArray[np.uint8]:
     """Puts each raw tail behind the packed levels of its chunk."""
-    chosen = np.flatnonzero(raw)
+    chosen = raw.nonzero()[0]
     raw_levels = gather(data, tail_starts[chosen], 2 * tails[chosen]).view("<u2")
     require(int(raw_levels.max()) < 256, "a level is higher than 255")
     narrow = raw_levels.astype(np.uint8)
-    packed_ends = np.cumsum(counts - np.where(raw, tails, 0))[chosen]
-    tail_ends = np.cumsum(tails[chosen])
+    packed_ends = (counts - tails * raw).cumsum()[chosen]
+    tail_ends = tails[chosen].cumsum()
     pieces = []
     before = tail_before = 0
     for end, tail_end in zip(packed_ends.tolist(), tail_ends.tolist(), strict=True):
@@ -289,7 +289,7 @@ class Unraveler:
         self._definition = opened
         # Only entries that open a list can be without a child item.
         childless = opened > limit
-        before = np.cumsum(childless)
+        before = childless.cumsum()
         total = len(repetition) - (int(before[-1]) if len(before) else 0)
         starts = opens - before
         starts += childless

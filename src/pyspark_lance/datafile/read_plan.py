@@ -37,23 +37,18 @@ class PageBorders:
         """The pages that hold wanted rows, each with the rows counted from its own start."""
         if not len(rows.starts):
             return
-        first = int(np.searchsorted(self.starts[1:], rows.start, side="right"))
-        last = int(np.searchsorted(self.starts[1:], rows.end - 1, side="right"))
-        pages: Sequence[int] = range(first, last + 1)
-        if not rows.is_single:
-            firsts = np.searchsorted(self.starts[1:], rows.starts, side="right")
-            lasts = np.searchsorted(self.starts[1:], rows.ends - 1, side="right")
-            pages = [page for page in pages if _any_covers(firsts, lasts, page)]
-        for page in pages:
-            clipped = rows.clipped(int(self.starts[page]), int(self.starts[page + 1]))
+        bounds = self.starts[1:]
+        # The first and the last page of each range; both ascend.
+        firsts = bounds.searchsorted(rows.starts, side="right")
+        lasts = bounds.searchsorted(rows.ends - 1, side="right")
+        pages = np.arange(int(firsts[0]), int(lasts[-1]) + 1)
+        begins, ends = lasts.searchsorted(pages), firsts.searchsorted(pages, side="right")
+        borders = zip(pages.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        for page, begin, end in borders:
+            near = RowRanges(rows.starts[begin:end], rows.ends[begin:end])
+            clipped = near.clipped(int(self.starts[page]), int(self.starts[page + 1]))
             if len(clipped.starts):
                 yield page, clipped
-
-
-def _any_covers(firsts: NDArray[np.intp], lasts: NDArray[np.intp], page: int) -> bool:
-    """Whether a range whose first and last pages are given touches the page."""
-    after = int(np.searchsorted(firsts, page, side="right"))
-    return after > 0 and int(lasts[after - 1]) >= page
 
 
 def row_windows(ranges: Sequence[tuple[int, int]], window_rows: int) -> Iterator[tuple[int, int]]:

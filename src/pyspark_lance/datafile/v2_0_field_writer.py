@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.encoding_requests import encoding_request, metadata_texts
+from pyspark_lance.codec.leaf_column import storage_type
 from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
 from pyspark_lance.codec.v2_0.array_encoding import encode_array
 from pyspark_lance.codec.v2_0.list_offsets import encode_list_offsets
 from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, validity_of
-from pyspark_lance.codec.v2_0.variable_width import borders_of, is_variable_type
+from pyspark_lance.codec.v2_0.variable_width import borders_of, is_large, is_variable_type
 from pyspark_lance.datafile.field_writer import FieldWriter
 from pyspark_lance.datafile.file_metadata import ARRAY_ENCODING_URL
 from pyspark_lance.datafile.page_sink import PageSink
@@ -52,7 +54,7 @@ def _make_node(field: Field, sink: PageSink, first_column: int, path: str) -> _N
         return _ListWriter(field, sink, first_column, path)
     if field.is_struct:
         return _StructWriter(field, sink, first_column, path)
-    return _LeafWriter(field, sink, first_column)
+    return _LeafWriter(field, sink, first_column, path)
 
 
 class _NodeWriter(FieldWriter, Protocol):
@@ -70,10 +72,15 @@ class _NodeWriter(FieldWriter, Protocol):
 class _LeafWriter:
     """A column of values."""
 
-    def __init__(self, field: Field, sink: PageSink, column: int) -> None:
+    def __init__(self, field: Field, sink: PageSink, column: int, path: str) -> None:
         self._sink, self._column = sink, column
         self._pending = _PendingRows()
-        self._empty = pa.nulls(0, field.to_arrow().type)
+        kind = storage_type(field.to_arrow().type)
+        self._request = encoding_request(metadata_texts(field.to_arrow()), path, kind)
+        if self._request.compression == "fsst" and is_large(kind):
+            # pylance reads 32-bit offsets only, and cannot write such a column itself.
+            raise _refusal(path, f"a {kind} as fsst")
+        self._empty = pa.nulls(0, kind)
         self._has_pages = False
         self.num_columns = 1
         self.column_of = {field.id: column}
@@ -98,7 +105,7 @@ class _LeafWriter:
 
     def _write_page(self, values: pa.Array) -> None:
         collector = BufferCollector()
-        encoding = encode_array(values, collector)
+        encoding = encode_array(values, collector, self._request)
         _write_page(self._sink, self._column, collector, encoding, len(values))
         self._has_pages = True
 

@@ -36,6 +36,8 @@ from pyspark_lance.codec.values import FixedWidthValues, NullValues, Values, Var
 from pyspark_lance.proto import encodings_v2_1_pb2
 
 DATA_BUFFER, INDEX_BUFFER = 0, 1
+# Fetching what lies between two rows costs less than another piece.
+_MAX_GAP = 8192
 _INDEX_TYPES = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 
@@ -43,6 +45,14 @@ def control_word_bytes(repetition_bits: int, definition_bits: int) -> int:
     """Bytes of the control word for so many level bits."""
     bits = repetition_bits + definition_bits
     return 0 if bits == 0 else 1 if bits <= 8 else 2 if bits <= 16 else 4
+
+
+def _joined(
+    starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last of the ranges that are fetched together."""
+    far = np.flatnonzero(starts[1:] - ends[:-1] > _MAX_GAP)
+    return np.append(0, far + 1), np.append(far, len(starts) - 1)
 
 
 class FullZipPage:
@@ -142,17 +152,16 @@ class FullZipPage:
 
     def plan(self, rows: RowRanges) -> PagePlan:
         """The bytes of each range of rows."""
-        if self._row_starts is not None:
-            starts, ends = self._row_starts[rows.starts], self._row_starts[rows.ends]
-        else:
-            stride = self._shape.control_bytes + self._shape.value_bytes
-            starts, ends = rows.starts * stride, rows.ends * stride
-        ranges = zip(starts.tolist(), ends.tolist(), strict=True)
-        return PagePlan(rows, tuple(BufferRange(DATA_BUFFER, start, end) for start, end in ranges))
+        starts, ends = self._borders(rows)
+        first, last = _joined(starts, ends)
+        borders = zip(starts[first].tolist(), ends[last].tolist(), strict=True)
+        ranges = tuple(BufferRange(DATA_BUFFER, start, end) for start, end in borders)
+        return PagePlan(rows, ranges)
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
         """Exactly the planned rows."""
         data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        data = self._without_gaps(plan, data)
         if self._row_starts is None:
             return self._decode_grid(data, plan.rows.num_rows)
         row_starts, row_ends = self._rows_in_pieces(plan)
@@ -167,8 +176,26 @@ class FullZipPage:
             entries = walk(data, row_starts, row_ends, self._shape)
         return self._decode_entries(data, entries)
 
+    def _borders(self, rows: RowRanges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Begin and end of each range of rows in the data."""
+        if self._row_starts is not None:
+            return self._row_starts[rows.starts], self._row_starts[rows.ends]
+        stride = self._shape.control_bytes + self._shape.value_bytes
+        return rows.starts * stride, rows.ends * stride
+
+    def _without_gaps(self, plan: PagePlan, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The bytes of the planned rows alone."""
+        if len(plan.ranges) == len(plan.rows.starts):
+            return data
+        starts, ends = self._borders(plan.rows)
+        piece_starts = np.array([piece.start for piece in plan.ranges])
+        piece_sizes = np.array([piece.end - piece.start for piece in plan.ranges])
+        piece = np.searchsorted(piece_starts, starts, side="right") - 1
+        shift = (np.cumsum(piece_sizes) - piece_sizes - piece_starts)[piece]
+        return gather(data, starts + shift, ends - starts)
+
     def _rows_in_pieces(self, plan: PagePlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Begin and end of every planned row within the concatenated pieces."""
+        """Begin and end of every planned row within the concatenated ranges of rows."""
         assert self._row_starts is not None
         rows = plan.rows
         begin, end = self._row_starts[rows.starts], self._row_starts[rows.ends]

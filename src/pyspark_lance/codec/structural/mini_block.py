@@ -19,9 +19,10 @@ from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.dictionary import combine_dictionary
 from pyspark_lance.codec.encoding_tree import chunk_decoder, decode_block, level_decoder
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
-from pyspark_lance.codec.row_ranges import RowRanges, expand_ranges
+from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.page_decoder import (
     BufferRange,
+    ChunkRanges,
     DecodedRows,
     PagePlan,
     Selection,
@@ -121,28 +122,15 @@ class RepetitionIndex:
         next_end = np.minimum.accumulate(ending[::-1])[::-1] if num_chunks else ending
         return cls(rows_before, ends_later, next_end)
 
-    def chunks_of(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> _ChunkRanges:
+    def chunks_of(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> ChunkRanges:
         """First and last chunk of each range of rows."""
-        first = np.searchsorted(self.rows_before[1:], starts, side="right")
-        last = np.searchsorted(self.rows_before[1:], ends - 1, side="right")
+        bounds = self.rows_before[1:]
+        first = bounds.searchsorted(starts, side="right")
+        last = bounds.searchsorted(ends - 1, side="right")
         # The last row may be one that goes on.
         goes_on = (ends == self.rows_before[last + 1]) & self.ends_later[last]
         following = np.minimum(last + 1, len(self.next_end) - 1)
-        return _ChunkRanges(first, np.where(goes_on, self.next_end[following], last))
-
-
-@dataclass(frozen=True, slots=True)
-class _ChunkRanges:
-    """First and last chunk of each range of rows."""
-
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-
-    def chunks(self) -> NDArray[np.int64]:
-        """Every chunk of any range, ascending, once."""
-        if len(self.first) == 1:
-            return np.arange(int(self.first[0]), int(self.last[0]) + 1)
-        return np.unique(expand_ranges(self.first, self.last - self.first + 1))
+        return ChunkRanges(first, np.where(goes_on, self.next_end[following], last))
 
 
 class MiniBlockPage:
@@ -216,20 +204,20 @@ class MiniBlockPage:
         """The chunks that hold the rows, neighbours as one range."""
         table = self._loaded_table()
         if self._index is not None:
-            chunks = self._index.chunks_of(rows.starts, rows.ends).chunks()
+            wanted = self._index.chunks_of(rows.starts, rows.ends)
         else:
             bounds = table.values_before[1:]
-            first = np.searchsorted(bounds, rows.starts, side="right")
-            last = np.searchsorted(bounds, rows.ends - 1, side="right")
-            chunks = _ChunkRanges(first, last).chunks()
-        breaks = np.flatnonzero(np.diff(chunks) != 1) + 1
+            first = bounds.searchsorted(rows.starts, side="right")
+            wanted = ChunkRanges(first, bounds.searchsorted(rows.ends - 1, side="right"))
+        chunks = wanted.chunks()
+        breaks = (chunks[1:] != chunks[:-1] + 1).nonzero()[0] + 1
         firsts = chunks[np.concatenate(([0], breaks))]
         lasts = chunks[np.concatenate((breaks, [len(chunks)])) - 1]
         starts, ends = table.starts[firsts].tolist(), table.starts[lasts + 1].tolist()
         ranges = [
             BufferRange(CHUNK_BUFFER, start, end) for start, end in zip(starts, ends, strict=True)
         ]
-        return PagePlan(rows, tuple(ranges), chunks)
+        return PagePlan(rows, tuple(ranges), chunks, wanted)
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
         """Decodes the planned chunks together."""
@@ -238,7 +226,7 @@ class MiniBlockPage:
         data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         counts = table.values_before[chunks + 1] - table.values_before[chunks]
         sizes = table.starts[chunks + 1] - table.starts[chunks]
-        group = self._parse_headers(data, np.cumsum(sizes) - sizes, sizes, counts)
+        group = self._parse_headers(data, sizes.cumsum() - sizes, sizes, counts)
         repetition, definition = self._decode_levels(group, counts)
         values = self._decode_values(group.buffers)
         if self._items is not None:
@@ -247,7 +235,7 @@ class MiniBlockPage:
             entries = slots = self._select_slots(plan.rows, chunks, counts)
         else:
             entries, slots = self._select_entries(
-                plan.rows, chunks, group.num_levels, repetition, definition, values.num_values
+                plan, chunks, group.num_levels, repetition, definition, values.num_values
             )
         return DecodedRows(values, repetition, definition, self._layers, entries, slots)
 
@@ -340,7 +328,7 @@ class MiniBlockPage:
 
     def _select_entries(
         self,
-        rows: RowRanges,
+        plan: PagePlan,
         chunks: NDArray[np.int64],
         num_levels: NDArray[np.int64],
         repetition: LevelArray,
@@ -348,8 +336,9 @@ class MiniBlockPage:
         num_values: int,
     ) -> tuple[Selection, Selection]:
         """With lists: the entries between row starts, and their slots."""
-        index = self._index
+        index, rows, ranges = self._index, plan.rows, plan.chunk_ranges
         assert index is not None
+        assert ranges is not None
         max_visible = self._layers.max_visible
         all_visible = definition is None or self._layers.max_definition <= max_visible
         visible = None if all_visible or definition is None else definition <= max_visible
@@ -359,18 +348,17 @@ class MiniBlockPage:
         starts_row = repetition == self._layers.num_lists
         # How many of the row starts come before each decoded chunk.
         starting = index.rows_before[chunks + 1] - index.rows_before[chunks]
-        starts_before = np.cumsum(starting) - starting
+        starts_before = starting.cumsum() - starting
         found, expected = int(np.count_nonzero(starts_row)), int(starting.sum())
         require(found == expected, f"{found} rows start where the index says {expected}")
         if rows.is_single and rows.num_rows == self.num_rows and starts_row[0]:
             return select_all(num_entries), select_all(num_values)
-        row_starts = np.flatnonzero(starts_row)
-        ranges = index.chunks_of(rows.starts, rows.ends)
-        first, last = np.searchsorted(chunks, ranges.first), np.searchsorted(chunks, ranges.last)
+        row_starts = starts_row.nonzero()[0]
+        first, last = chunks.searchsorted(ranges.first), chunks.searchsorted(ranges.last)
         offset = starts_before[first] - index.rows_before[ranges.first]
         begin = row_starts[rows.starts + offset]
         # The end of the last chunk, unless another row starts in it.
-        level_ends = np.cumsum(num_levels)
+        level_ends = num_levels.cumsum()
         following = rows.ends + offset
         next_start = np.append(row_starts, num_entries)[following]
         return select_rows(begin, np.minimum(next_start, level_ends[last]), visible)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.levels import Layers, LevelArray
-from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.row_ranges import RowRanges, expand_ranges
 from pyspark_lance.codec.values import Values
 
 Selection: TypeAlias = slice | NDArray[np.int64]
@@ -32,6 +32,20 @@ class BufferRange:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkRanges:
+    """First and last chunk of each range of rows."""
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+    def chunks(self) -> NDArray[np.int64]:
+        """Every chunk of any range, ascending, once."""
+        if len(self.first) == 1:
+            return np.arange(int(self.first[0]), int(self.last[0]) + 1)
+        return np.unique(expand_ranges(self.first, self.last - self.first + 1))
+
+
+@dataclass(frozen=True, slots=True)
 class PagePlan:
     """What to fetch for some rows of a page.
 
@@ -39,11 +53,13 @@ class PagePlan:
         rows: The wanted rows, counted from the start of the page.
         ranges: The bytes to fetch; one piece each is given to ``decode``.
         chunks: For mini-block pages the numbers of the chunks, ascending.
+        chunk_ranges: And which of them each range of rows needs.
     """
 
     rows: RowRanges
     ranges: tuple[BufferRange, ...]
     chunks: NDArray[np.int64] | None = None
+    chunk_ranges: ChunkRanges | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,5 +142,5 @@ def select_rows(
         before = int(np.count_nonzero(visible[: entries.start]))
         count = int(np.count_nonzero(visible[entries]))
         return entries, slice(before, before + count)
-    slot_of_entry: NDArray[np.int64] = np.cumsum(visible, dtype=np.int64) - 1
+    slot_of_entry: NDArray[np.int64] = visible.cumsum(dtype=np.int64) - 1
     return entries, slot_of_entry[entries[visible[entries]]]

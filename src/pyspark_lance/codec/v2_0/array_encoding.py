@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.encoding_requests import EncodingRequest
 from pyspark_lance.codec.v2_0.array_decoder import AllNullDecoder, ArrayDecoder
 from pyspark_lance.codec.v2_0.bit_packed import BitpackedDecoder, BitpackedForNonNegDecoder
 from pyspark_lance.codec.v2_0.dictionary import (
@@ -38,6 +39,7 @@ from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 
 _INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 _MAX_VALUES = 1 << 48
+_NOTHING_ASKED = EncodingRequest()
 
 
 def parse_array_encoding(data: bytes) -> pb.ArrayEncoding:
@@ -116,7 +118,10 @@ def make_list_decoder(
 
 
 def encode_array(
-    array: pa.Array, collector: BufferCollector, blank: NDArray[np.bool_] | None = None
+    array: pa.Array,
+    collector: BufferCollector,
+    request: EncodingRequest = _NOTHING_ASKED,
+    blank: NDArray[np.bool_] | None = None,
 ) -> pb.ArrayEncoding:
     """The tree of a leaf array; null slots are written as zeros or empty.
 
@@ -124,6 +129,7 @@ def encode_array(
         array: Fixed width, string, binary, null, dictionary, or a fixed size list of fixed-width
             values; may be a slice.
         collector: Takes the buffers.
+        request: What the column's metadata ask for.
         blank: True for slots below a null list, whose content is dropped too.
 
     Raises:
@@ -140,14 +146,14 @@ def encode_array(
     if validity is not None:
         blank = ~validity if blank is None else blank | ~validity
     if is_variable_type(data_type):
-        return _encode_strings(array, blank, collector)
+        return _encode_strings(array, blank, collector, request)
     if types.is_null(data_type) or (validity is not None and not validity.any()):
         return pb.ArrayEncoding(nullable=pb.Nullable(all_nulls=pb.Empty()))
     bitmap = None if validity is None else encode_bitmap(validity, collector)
     if types.is_fixed_size_list(data_type):
-        values = _encode_fixed_size_list(array, blank, collector)
+        values = _encode_fixed_size_list(array, blank, collector, request)
     else:
-        values = encode_flat(array, blank, collector)
+        values = encode_flat(array, blank, collector, request)
     if bitmap is None:
         no_nulls = pb.Nullable.NoNulls(values=values)
         return pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=no_nulls))
@@ -217,12 +223,15 @@ def _flat_of(encoding: pb.ArrayEncoding, bits: int | None) -> pb.Flat:
 
 
 def _encode_strings(
-    array: pa.Array, blank: NDArray[np.bool_] | None, collector: BufferCollector
+    array: pa.Array,
+    blank: NDArray[np.bool_] | None,
+    collector: BufferCollector,
+    request: EncodingRequest,
 ) -> pb.ArrayEncoding:
     """As pylance does it: a dictionary for few distinct strings, plain otherwise."""
     found = plain_dictionary(array) if pa.types.is_string(array.type) else None
     if found is None:
-        return encode_binary(array, blank, collector)
+        return encode_binary(array, blank, collector, request)
     numbers, items = found
     return _encode_dictionary(encode_array(pa.array(numbers), collector), items, collector)
 
@@ -232,7 +241,8 @@ def _encode_dictionary(
 ) -> pb.ArrayEncoding:
     if is_variable_type(items.type):
         validity = validity_of(items)
-        encoded = encode_binary(items, None if validity is None else ~validity, collector)
+        blank = None if validity is None else ~validity
+        encoded = encode_binary(items, blank, collector, _NOTHING_ASKED)
     else:
         encoded = encode_array(items, collector)
     return pb.ArrayEncoding(
@@ -241,10 +251,13 @@ def _encode_dictionary(
 
 
 def _encode_fixed_size_list(
-    array: pa.Array, blank: NDArray[np.bool_] | None, collector: BufferCollector
+    array: pa.Array,
+    blank: NDArray[np.bool_] | None,
+    collector: BufferCollector,
+    request: EncodingRequest,
 ) -> pb.ArrayEncoding:
     dimension = array.type.list_size
     items = array.values.slice(array.offset * dimension, len(array) * dimension)
     item_blank = None if blank is None else np.repeat(blank, dimension)
-    encoded = encode_array(items, collector, item_blank)
+    encoded = encode_array(items, collector, request, item_blank)
     return pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=dimension, items=encoded))

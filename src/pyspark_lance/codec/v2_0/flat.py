@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.compressive.block_compression import LZ4, ZSTD, decompress
+from pyspark_lance.codec.encoding_requests import EncodingRequest
 from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
+from pyspark_lance.codec.v2_0.encode_buffer import encode_buffer
 from pyspark_lance.codec.v2_0.page_buffers import (
     BufferCollector,
     BufferSlice,
@@ -134,7 +136,10 @@ class FlatDecoder:
 
 
 def encode_flat(
-    array: pa.Array, blank: NDArray[np.bool_] | None, collector: BufferCollector
+    array: pa.Array,
+    blank: NDArray[np.bool_] | None,
+    collector: BufferCollector,
+    request: EncodingRequest,
 ) -> pb.ArrayEncoding:
     """Flat of a fixed-width array.
 
@@ -142,11 +147,12 @@ def encode_flat(
         array: Any primitive, boolean, decimal or fixed size binary array; may be a slice.
         blank: True for slots that are written as zeros, whatever they hold.
         collector: Takes the buffer; a view of the array unless something is blank.
+        request: What the column's metadata ask for; pylance knows no compressed booleans.
     """
     bits = bit_width_of(array.type)
-    is_bits = bits == 1
-    data = _bits_of(array, blank) if is_bits else _bytes_of(array, bits // 8, blank)
-    buffer = pb.Buffer(buffer_index=collector.add(data))
+    if bits != 1:
+        return encode_buffer(_bytes_of(array, bits // 8, blank), bits, collector, request)
+    buffer = pb.Buffer(buffer_index=collector.add(_bits_of(array, blank)))
     return pb.ArrayEncoding(flat=pb.Flat(bits_per_value=bits, buffer=buffer))
 
 

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import BatchTooLargeError
 from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.compressive.encode_fsst import encode_strings
 from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
+from pyspark_lance.codec.compressive.fsst_symbols import Matcher
+from pyspark_lance.codec.compressive.fsst_training import sample_of, train_symbols
+from pyspark_lance.codec.encoding_requests import EncodingRequest
+from pyspark_lance.codec.v2_0.encode_buffer import encode_buffer
 from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder
 from pyspark_lance.codec.v2_0.page_buffers import (
     BufferCollector,
@@ -235,14 +240,18 @@ def variable_array(data_type: pa.DataType, ends: Ends, data: pa.Buffer) -> pa.Ar
 
 
 def encode_binary(
-    array: pa.Array, blank: NDArray[np.bool_] | None, collector: BufferCollector
+    array: pa.Array,
+    blank: NDArray[np.bool_] | None,
+    collector: BufferCollector,
+    request: EncodingRequest,
 ) -> pb.ArrayEncoding:
-    """Binary of a string or binary array.
+    """Binary of a string or binary array, or FSST over it.
 
     Args:
         array: May be a slice.
         blank: True for slots written as empty, whatever they hold; they include the nulls.
         collector: Takes end positions and bytes.
+        request: What the column's metadata ask for.
     """
     validity = validity_of(array)
     if blank is not None and bool((np.diff(borders_of(array))[blank] > 0).any()):
@@ -250,17 +259,31 @@ def encode_binary(
     borders = borders_of(array)
     first, last = int(borders[0]), int(borders[-1])
     stored = array.buffers()[2]
-    data = b"" if stored is None else memoryview(stored)[first:last]
-    adjustment = last - first + 1
-    positions = (borders[1:] - first).astype("<u8")
+    data = np.zeros(0, np.uint8) if stored is None else np.frombuffer(stored, np.uint8)[first:last]
+    if request.compression != "fsst" or not len(data):
+        return _encode_binary(borders[1:] - borders[0], validity, data, collector, request)
+    moved = borders - borders[0]
+    symbols = train_symbols(*sample_of(moved, data))
+    codes = encode_strings(moved, data, Matcher(symbols))
+    binary = _encode_binary(codes.offsets[1:], validity, codes.content, collector, request)
+    return pb.ArrayEncoding(fsst=pb.Fsst(binary=binary, symbol_table=symbols.to_bytes()))
+
+
+def _encode_binary(
+    ends: NDArray[np.signedinteger],
+    validity: NDArray[np.bool_] | None,
+    data: NDArray[np.uint8],
+    collector: BufferCollector,
+    request: EncodingRequest,
+) -> pb.ArrayEncoding:
+    adjustment = len(data) + 1
+    positions = ends.astype("<u8")
     if validity is not None:
         positions[~validity] += np.uint64(adjustment)
     return pb.ArrayEncoding(
         binary=pb.Binary(
             indices=encode_positions(positions, collector),
-            bytes=pb.ArrayEncoding(
-                flat=pb.Flat(bits_per_value=8, buffer=pb.Buffer(buffer_index=collector.add(data)))
-            ),
+            bytes=encode_buffer(data, 8, collector, request),
             null_adjustment=adjustment,
         )
     )
