@@ -22,16 +22,18 @@ from pyspark_lance.spark.expressions import (
     readable_columns,
     stored_values,
 )
+from pyspark_lance.spark.merge_condition import MergeCondition, understood
+from pyspark_lance.spark.plain_merge_job import run_plain_merge
+from pyspark_lance.spark.plain_merge_plan import plain_merge
 from pyspark_lance.spark.semi_join import (
     LEAST_TARGET_ROWS,
     KeyPair,
-    equal_columns,
     scan_of_keys,
     source_keys,
     usable_pairs,
 )
 from pyspark_lance.spark.update_job import assigned_columns, struct_columns
-from pyspark_lance.table.commit_changes import commit_changes
+from pyspark_lance.table.commit_changes import RowChanges, commit_changes
 from pyspark_lance.table.key_filter import KeyFilter
 from pyspark_lance.table.merge import (
     Match,
@@ -89,7 +91,49 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeRes
         InvalidInputError: Two source rows match one target row; an unknown column.
     """
     source = _aliased_source(merge)
-    keys = _keys_of_source(plan, merge, source)
+    condition = understood(merge.condition, merge.alias, plan.schema)
+    done = _run_plain(spark, plan, merge, source, condition)
+    if done is None:
+        done = _run_joined(spark, plan, merge, source, condition)
+    in_condition = named_columns([merge.condition], readable_columns(plan.schema))
+    if done.repeated is not None:
+        raise ambiguous_match(plan, done, _shown_keys(merge.condition, in_condition))
+    return commit_changes(
+        replace(
+            done,
+            assigned=frozenset(field.name for field in plan.schema.fields),
+            unique_keys=promises_unique_keys(plan.schema, in_condition),
+        )
+    )
+
+
+def _run_plain(
+    spark: SparkSession,
+    plan: ChangePlan,
+    merge: Merge,
+    source: DataFrame,
+    condition: MergeCondition,
+) -> RowChanges | None:
+    """Without a join of Spark, if the merge is plain and the target large."""
+    if plan.snapshot().num_rows() < LEAST_TARGET_ROWS:
+        return None
+    plain = plain_merge(
+        spark, plan, source, condition, merge.alias, merge.clauses, every=ALL_COLUMNS
+    )
+    if plain is None:
+        return None
+    return run_plain_merge(spark, plan, *plain, condition.target_filter, merge.clauses)
+
+
+def _run_joined(
+    spark: SparkSession,
+    plan: ChangePlan,
+    merge: Merge,
+    source: DataFrame,
+    condition: MergeCondition,
+) -> RowChanges:
+    """By a join of Spark."""
+    keys = _keys_of_source(plan, merge, source, condition)
     if keys is not None:
         source = keys.source
     source = _with_marks(source, plan.schema)
@@ -100,20 +144,13 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeRes
         texts += [*clause.values.values(), *_conditions(clause)]
         if clause.action is RowAction.UPDATE:
             texts += map(quoted, struct_columns(clause.values, plan.schema))
-    target = _target(spark, plan, named_columns(texts, names), merge.alias, keys)
-    joined = source.join(target, as_column(merge.condition), _join_type(clauses))
+    join_type = _join_type(clauses)
+    # Rows without a match stay as they are, unless a clause is about them.
+    narrowed = condition.target_filter if join_type in ("inner", "left_outer") else None
+    target = _target(spark, plan, named_columns(texts, names), merge.alias, keys, narrowed)
+    joined = source.join(target, as_column(merge.condition), join_type)
     described, changes = _changes(joined, clauses, plan.schema, merge.alias)
-    done = run_change_job(plan, described, changes, one_match_each=one_match_each(clauses))
-    in_condition = named_columns([merge.condition], names)
-    if done.repeated is not None:
-        raise ambiguous_match(plan, done, _shown_keys(merge.condition, in_condition))
-    return commit_changes(
-        replace(
-            done,
-            assigned=frozenset(field.name for field in plan.schema.fields),
-            unique_keys=promises_unique_keys(plan.schema, in_condition),
-        )
-    )
+    return run_change_job(plan, described, changes, one_match_each=one_match_each(clauses))
 
 
 def _shown_keys(condition: Expression, keys: Sequence[str]) -> list[str]:
@@ -158,14 +195,15 @@ def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
     return source.withColumns(columns)
 
 
-def _keys_of_source(plan: ChangePlan, merge: Merge, source: DataFrame) -> _SourceKeys | None:
+def _keys_of_source(
+    plan: ChangePlan, merge: Merge, source: DataFrame, condition: MergeCondition
+) -> _SourceKeys | None:
     """The keys of the source, if they are worth finding before the target is read."""
     matches = {clause.match for clause in merge.clauses}
     too_small = plan.snapshot().num_rows() < LEAST_TARGET_ROWS
     if Match.NOT_MATCHED_BY_SOURCE in matches or too_small:
         return None
-    names = [field.name for field in plan.schema.fields]
-    pairs = usable_pairs(plan, source, equal_columns(merge.condition, merge.alias, names))
+    pairs = usable_pairs(plan, source, condition.pairs)
     if not pairs:
         return None
     # The keys and the join must see the same rows, whatever the source is made of.
@@ -180,12 +218,13 @@ def _target(
     named: Sequence[str],
     alias: str,
     keys: _SourceKeys | None,
+    condition: str | None,
 ) -> DataFrame:
     columns = [*(n for n in named if n not in (ROW_ID, ROW_ADDRESS)), ROW_ID, ROW_ADDRESS]
     rows = (
-        pinned_scan(spark, plan, columns)
+        pinned_scan(spark, plan, columns, condition)
         if keys is None
-        else scan_of_keys(spark, plan, columns, keys.pairs, keys.found)
+        else scan_of_keys(spark, plan, columns, keys.pairs, keys.found, condition)
     )
     return rows.select(
         *(sf.col(quoted(name)) for name in named),

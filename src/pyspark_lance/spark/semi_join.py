@@ -25,9 +25,11 @@ from pyspark_lance.spark.batch_reader import to_spark_batch
 from pyspark_lance.spark.clean_errors import clean_iterator
 from pyspark_lance.spark.expressions import Expression, quoted
 from pyspark_lance.spark.spark_types import arrow_schema_of, narrow, spark_schema
+from pyspark_lance.table.conjunct_texts import split_conjuncts
 from pyspark_lance.table.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
+from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.row_change import ChangePlan
-from pyspark_lance.table.scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan_task import ScanTask, run
 from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
 
@@ -80,25 +82,14 @@ def equal_columns(condition: Expression, alias: str, names: Sequence[str]) -> tu
 _NAME = r"(?:[A-Za-z_]\w*|`[^`]+`)(?:\.(?:[A-Za-z_]\w*|`[^`]+`))*"
 _EQUATION = re.compile(rf"\s*({_NAME})\s*==?\s*({_NAME})\s*")
 _AS_COLUMN = re.compile(rf"Column<'==?\(({_NAME}), ({_NAME})\)'>")
-# With one of these, AND does not always join what both sides of it demand.
-_UNCLEAR = re.compile(r"['\"]|->|\b(OR|BETWEEN|CASE|NOT|SELECT)\b", re.IGNORECASE)
 
 
 def _equations(condition: Expression) -> list[tuple[str, str]]:
     if not isinstance(condition, str):
         match = _AS_COLUMN.fullmatch(str(condition))
-        return [(match[1], match[2])] if match else []
-    if _UNCLEAR.search(condition):
-        return []
-    depth, parts, part = 0, [], ""
-    for word in re.split(r"(\bAND\b|[()])", condition, flags=re.IGNORECASE):
-        depth += (word == "(") - (word == ")")
-        if word.upper() == "AND" and depth == 0:
-            parts.append(part)
-            part = ""
-        else:
-            part += word
-    matches = [_EQUATION.fullmatch(part) for part in [*parts, part]]
+        # A text constant may look like a column, but hardly like one of a table.
+        return [(match[1], match[2])] if match and "." in match[1] and "." in match[2] else []
+    matches = [_EQUATION.fullmatch(part) for part in split_conjuncts(condition)]
     return [(match[1], match[2]) for match in matches if match]
 
 
@@ -157,6 +148,7 @@ def scan_of_keys(
     columns: Sequence[str],
     pairs: Sequence[KeyPair],
     keys: KeyFilter,
+    condition: str | None = None,
 ) -> DataFrame:
     """Some columns of the target rows whose keys may be in ``keys``.
 
@@ -166,13 +158,17 @@ def scan_of_keys(
         columns: The table's and lineage columns, in any order; the keys are among them.
         pairs: The parts of the key.
         keys: Of the source.
+        condition: Rows for which it is not true are left out, too.
     """
     snapshot = plan.snapshot()
     names = [name for name in columns if name not in SYSTEM_COLUMNS]
     system = tuple(name for name in SYSTEM_COLUMNS if name in columns)
     shown = spark_schema(project(snapshot.schema, names), system)
     schema, _ = narrow(snapshot.schema, shown)
-    tasks = plan_scan(snapshot, ScanRequest(schema=schema, system_columns=system))
+    every = predicate_schema(snapshot.schema)
+    predicate = None if condition is None else parse_predicate(condition, every)
+    request = ScanRequest(schema=schema, system_columns=system, predicate=predicate)
+    tasks = plan_scan(snapshot, request)
     read = partial(_matching, tuple(map(pickle.dumps, tasks)), tuple(p.target for p in pairs),
                    keys, shown)  # fmt: skip
     count = max(1, len(tasks))

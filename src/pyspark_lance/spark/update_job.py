@@ -56,7 +56,11 @@ def update_once(
 
 def struct_columns(assignments: Mapping[str, Expression], schema: LanceSchema) -> list[str]:
     """Columns of which only members are assigned; their other members are needed, too."""
-    return [_target(name, schema)[0] for name in assignments if len(_target(name, schema)) > 1]
+    return [
+        assigned_target(name, schema)[0]
+        for name in assignments
+        if len(assigned_target(name, schema)) > 1
+    ]
 
 
 def assigned_columns(
@@ -70,7 +74,7 @@ def assigned_columns(
     values: dict[str, Column] = {}
     partly: set[str] = set()
     for key, expression in assignments.items():
-        name, *members = _target(key, schema)
+        name, *members = assigned_target(key, schema)
         if name in values and not (members and name in partly):
             raise InvalidInputError(f"the column {name!r} is set twice")
         if not members:
@@ -82,7 +86,7 @@ def assigned_columns(
     return values
 
 
-def _target(key: str, schema: LanceSchema) -> tuple[str, ...]:
+def assigned_target(key: str, schema: LanceSchema) -> tuple[str, ...]:
     """The column that a key of ``set`` means, and the path to a member of it."""
     by_name = {field.name.lower(): field.name for field in schema.fields}
     found = by_name.get(key.lower()) or by_name.get(key.strip("`").lower())

@@ -6,6 +6,7 @@ A shuffle of packed rows costs what copying bytes costs; the JVM never looks int
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,7 @@ def join_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def split_rows(
-    batch: pa.RecordBatch, groups: NDArray[np.int64]
+    batch: pa.RecordBatch, groups: NDArray[np.signedinteger[Any]]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each group, ascending by group; in a group, rows keep their order.
 

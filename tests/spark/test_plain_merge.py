@@ -1,0 +1,151 @@
+"""Merges that are matched without a join of Spark do what merges by a join do."""
+
+from __future__ import annotations
+
+import shutil
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as sf
+from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, write_table
+
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark import merge_job, plain_merge_job
+from pyspark_lance.spark.merge_condition import understood
+from pyspark_lance.spark.plain_merge_plan import plain_merge
+from pyspark_lance.table.row_change import ChangeResult, plan_change
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+def make(path):
+    """Rows with keys of two parts, null parts, keys that come twice, and deleted rows."""
+    ids = np.arange(3000)
+    table = pa.table(
+        {
+            "id": pa.array(ids // 2 * 2, pa.int32(), mask=ids % 500 == 0),
+            "k": pa.array([f"k{i % 7}" for i in ids], mask=ids % 700 == 0),
+            "v": ids * 10,
+            "tags": [[f"t{i}"] for i in ids],
+        }
+    )
+    write_table(path, table, max_rows_per_file=1000)
+    lance.dataset(path).delete("v >= 100 AND v < 300")
+
+
+def source_rows(spark):
+    rows = [(i, f"k{i % 7}", -i, [f"n{i}"]) for i in range(200)]
+    rows += [(i, f"k{(i + 1) % 7}", -i, None) for i in range(1000, 1100)]
+    rows += [(None, "k1", -5, None), (500, None, -6, None), (10**9, "new", -7, ["n"])]
+    return spark.createDataFrame(rows, "id long, k string, v long, tags array<string>")
+
+
+ON = "t.id = s.id AND t.k = s.k"
+SHAPES = {
+    "upsert": (ON, lambda merge: merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()),
+    "some columns": (
+        ON + " AND t.v < 1000",
+        lambda merge: merge.whenMatchedUpdate(set={"v": "s.v"}).whenNotMatchedInsert(
+            values={"id": "s.v", "t.tags": sf.col("s.tags")}
+        ),
+    ),
+    "insert": (ON, lambda merge: merge.whenNotMatchedInsertAll()),
+    "delete": ("t.v = s.id", lambda merge: merge.whenMatchedDelete()),
+}
+
+
+def is_plain(spark, path, source, condition, clauses):
+    plan = plan_change(path, {})
+    found = plain_merge(
+        spark, plan, source, understood(condition, "t", plan.schema), "t",
+        clauses, every=merge_job.ALL_COLUMNS,
+    )  # fmt: skip
+    return found is not None
+
+
+def in_values(path):
+    """Contents with lineage, independent of where a row is; ids of new rows depend on it."""
+    ours = read_ours(path)
+    assert_same_rows(ours, read_theirs(path))
+    lance.dataset(path).validate()
+    names = [name for name in ours.column_names if name not in LINEAGE]
+    ids = [i if i < 3000 else None for i in ours["_rowid"].to_pylist()]
+    assert len(set(ours["_rowid"].to_pylist())) == ours.num_rows
+    rows = ours.select([*names, *LINEAGE[2:]]).to_pylist()
+    return sorted((repr(row), i) for row, i in zip(rows, ids, strict=True))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("few", [True, False], ids=["few matches", "in a shuffle"])
+def test_the_result_is_that_of_a_join(spark, tmp_path, monkeypatch, shape, few):
+    condition, clauses = SHAPES[shape]
+    paths = [str(tmp_path / name) for name in ("plain", "joined")]
+    make(paths[0])
+    shutil.copytree(*paths)
+    source = source_rows(spark).alias("s")
+    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
+    if not few:
+        monkeypatch.setattr(plain_merge_job, "_FEW_ROWS", 1)
+        monkeypatch.setattr(plain_merge_job, "_FEW_ROWS_OF_TASK", 1)
+    results = []
+    for path in paths:
+        merge = clauses(LanceTable.forPath(spark, path).alias("t").merge(source, condition))
+        assert is_plain(spark, path, source, condition, merge._merge.clauses)
+        results.append(merge.execute())
+        monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 10**9)
+    assert results[0] == results[1]
+    assert results[0].version == 3
+    assert in_values(paths[0]) == in_values(paths[1])
+
+
+def test_two_source_rows_for_one_row_are_an_error_that_shows_the_key(spark, tmp_path, monkeypatch):
+    path = str(tmp_path / "t")
+    make(path)
+    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
+    source = spark.createDataFrame([(40, 1), (40, 2)], "id long, w long").alias("s")
+    table = LanceTable.forPath(spark, path).alias("t")
+    merge = table.merge(source, "t.v = s.id").whenMatchedUpdate(set={"v": "s.w"})
+    with pytest.raises(InvalidInputError, match="v = 40"):
+        merge.execute()
+    assert table.merge(source, "t.v = s.id").whenMatchedDelete().execute() == ChangeResult(
+        3, num_deleted_rows=1
+    )
+
+
+def test_a_source_without_rows_or_without_matches_makes_no_version(spark, tmp_path, monkeypatch):
+    path = str(tmp_path / "t")
+    make(path)
+    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
+    table = LanceTable.forPath(spark, path).alias("t")
+    rows = source_rows(spark).alias("s")
+    for source in (rows.where("false"), rows.where("s.id = 1000000000")):
+        merge = table.merge(source, "t.id = s.id").whenMatchedUpdateAll()
+        assert merge.execute() == ChangeResult()
+
+
+def test_merges_that_need_an_expression_are_left_to_spark(spark, tmp_path):
+    path = str(tmp_path / "t")
+    make(path)
+    table, source = LanceTable.forPath(spark, path).alias("t"), source_rows(spark).alias("s")
+
+    def plain(condition, clauses):
+        merge = clauses(table.merge(source, condition))
+        return is_plain(spark, path, source, condition, merge._merge.clauses)
+
+    def update(value):
+        return lambda merge: merge.whenMatchedUpdate(set={"v": value})
+
+    assert plain(ON, update("s.v"))
+    assert plain(ON, update(sf.col("s.v")))
+    assert plain(sf.col("t.v") == sf.col("s.v"), update("s.v"))
+    for value in ("s.v + 1", "v", "t.v", "1", "s.k", "s.tags[0]", sf.lit("s.v"), "s.nothing"):
+        assert not plain(ON, update(value)), value
+    for condition in ("t.id = s.id OR t.k = s.k", "t.id <=> s.id", ON + " AND s.v > 3",
+                      "t.tags = s.tags", "t.id > s.id", "t.id = id", "true"):  # fmt: skip
+        assert not plain(condition, update("s.v")), condition
+    assert not plain(ON, lambda merge: merge.whenMatchedUpdateAll("s.v > 3"))
+    assert not plain(ON, lambda merge: merge.whenNotMatchedBySourceDelete())
+    assert not plain(ON, lambda merge: merge.whenMatchedUpdate(set={"v.x": "s.v"}))
