@@ -2,83 +2,97 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 
-@dataclass
+@dataclass(frozen=True)
 class Row:
     """One row: its values and when it was made and last changed."""
 
-    values: dict[str, object]
+    values: Mapping[str, object]
     created: int
     updated: int
 
 
 @dataclass
 class ReferenceTable:
-    """Rows by row id; every effective change makes one version."""
+    """Rows by row id; every effective change makes one version.
 
+    Attributes:
+        columns: Name to type (of any kind; the model keeps it and never looks).
+        history: Of each version, the columns and the rows.
+    """
+
+    columns: dict[str, object] = field(default_factory=dict)
     version: int = 0
     next_row_id: int = 0
     rows: dict[int, Row] = field(default_factory=dict)
-    history: dict[int, dict[int, Row]] = field(default_factory=dict)
+    history: dict[int, tuple[dict[str, object], dict[int, Row]]] = field(default_factory=dict)
 
     def _next_version(self) -> int:
         self.version += 1
         return self.version
 
-    def commit(self) -> None:
+    def _commit(self) -> None:
         """Remembers the version that was made."""
-        self.history[self.version] = copy.deepcopy(self.rows)
+        self.history[self.version] = (dict(self.columns), dict(self.rows))
 
     def _insert(self, values: list[dict[str, object]]) -> None:
         for one in values:
-            self.rows[self.next_row_id] = Row(dict(one), self.version, self.version)
+            every = {name: one.get(name) for name in self.columns}
+            self.rows[self.next_row_id] = Row(every, self.version, self.version)
             self.next_row_id += 1
+
+    def _update(self, row_id: int, change: Mapping[str, object]) -> None:
+        row = self.rows[row_id]
+        self.rows[row_id] = Row({**row.values, **change}, row.created, self.version)
+
+    def matching(self, condition: Callable[[Mapping[str, object]], bool]) -> list[int]:
+        """Ids of the rows for which the condition holds."""
+        return [row_id for row_id, row in self.rows.items() if condition(row.values)]
+
+    # Rows ------------------------------------------------------------------------------------
 
     def append(self, values: list[dict[str, object]]) -> None:
         if values or self.version == 0:
             self._next_version()
             self._insert(values)
-            self.commit()
+            self._commit()
 
-    def overwrite(self, values: list[dict[str, object]]) -> None:
+    def overwrite(self, values, columns: Mapping[str, object] | None = None) -> None:
         self._next_version()
         self.rows = {}
+        self.columns = dict(self.columns if columns is None else columns)
         self._insert(values)
-        self.commit()
+        self._commit()
 
-    def delete(self, condition: Callable[[dict[str, object]], bool]) -> int:
-        gone = [key for key, row in self.rows.items() if condition(row.values)]
+    def replace_where(self, condition, values) -> None:
+        gone = self.matching(condition)
+        if gone or values:
+            self._next_version()
+            for row_id in gone:
+                del self.rows[row_id]
+            self._insert(values)
+            self._commit()
+
+    def delete(self, condition) -> int:
+        gone = self.matching(condition)
         if gone:
             self._next_version()
-            for key in gone:
-                del self.rows[key]
-            self.commit()
+            for row_id in gone:
+                del self.rows[row_id]
+            self._commit()
         return len(gone)
 
     def update(self, condition, change) -> int:
-        hit = [row for row in self.rows.values() if condition(row.values)]
+        hit = self.matching(condition)
         if hit:
             self._next_version()
-            for row in hit:
-                row.values.update(change(row.values))
-                row.updated = self.version
-            self.commit()
+            for row_id in hit:
+                self._update(row_id, change(self.rows[row_id].values))
+            self._commit()
         return len(hit)
-
-    def restore(self, version: int) -> None:
-        self._next_version()
-        self.rows = copy.deepcopy(self.history[version])
-        self.commit()
-
-    def same_rows(self, version: int) -> None:
-        """Somebody made versions that change no row."""
-        for number in range(self.version + 1, version + 1):
-            self.version = number
-            self.commit()
 
     def merge(self, source, key, clauses) -> tuple[int, int, int] | str:
         """Counts of inserted, updated and deleted rows, or ``ambiguous``.
@@ -86,7 +100,8 @@ class ReferenceTable:
         Args:
             source: Rows.
             key: The column to match on.
-            clauses: (match, action, condition(target, source), columns); first that applies.
+            clauses: (match, action, condition(target, source), values); first that applies.
+                Values are the columns to take from the source, or constants by column.
         """
         matched_clauses = [c for c in clauses if c[0] == "matched"]
         unconditional_delete = len(matched_clauses) == 1 and matched_clauses[0][1:3] == (
@@ -95,7 +110,7 @@ class ReferenceTable:
         )
         only_matched = len(matched_clauses) == len(clauses)
         met: dict[int, int] = {}
-        plan: list[tuple[str, int | None, dict | None, list]] = []
+        plan: list[tuple[str, int | None, dict[str, object]]] = []
         matched_rows = set()
         for new in source:
             pairs = [
@@ -111,38 +126,93 @@ class ReferenceTable:
                 if row_id is not None and (clause is not None or not only_matched):
                     met[row_id] = met.get(row_id, 0) + 1
                 if clause is not None:
-                    plan.append((clause[1], row_id, new, clause[3]))
+                    plan.append((clause[1], row_id, _values(clause[3], new)))
         if matched_clauses and not unconditional_delete and any(n > 1 for n in met.values()):
             return "ambiguous"
         for row_id, row in self.rows.items():
             if row_id not in matched_rows:
                 clause = _first(clauses, "not matched by source", row.values, None)
                 if clause is not None:
-                    plan.append((clause[1], row_id, None, clause[3]))
+                    plan.append((clause[1], row_id, _values(clause[3], {})))
         return self._carry_out(plan)
 
     def _carry_out(self, plan) -> tuple[int, int, int]:
         if not plan:
             return (0, 0, 0)
         self._next_version()
-        deleted = {row_id for action, row_id, _, _ in plan if action == "delete"}
-        updated = 0
-        for action, row_id, new, columns in plan:
-            if action == "update":
-                row = self.rows[row_id]
-                row.values.update({name: new[name] for name in columns})
-                row.updated = self.version
-                updated += 1
+        deleted = {row_id for action, row_id, _ in plan if action == "delete"}
+        updated = [(row_id, values) for action, row_id, values in plan if action == "update"]
+        for row_id, values in updated:
+            self._update(row_id, values)
         for row_id in deleted:
             del self.rows[row_id]
-        inserted = [
-            {**dict.fromkeys(("id", "n", "s")), **{name: new[name] for name in columns}}
-            for action, _, new, columns in plan
-            if action == "insert"
-        ]
+        inserted = [values for action, _, values in plan if action == "insert"]
         self._insert(inserted)
-        self.commit()
-        return (len(inserted), updated, len(deleted))
+        self._commit()
+        return (len(inserted), len(updated), len(deleted))
+
+    # Columns ---------------------------------------------------------------------------------
+
+    def add_column(self, name: str, kind: object, value=None) -> None:
+        """A new column: of nulls, which touches no row, or with values, which touches all."""
+        self._next_version()
+        self.columns[name] = kind
+        for row_id, row in self.rows.items():
+            if value is None:
+                self.rows[row_id] = replace(row, values={**row.values, name: None})
+            else:
+                self._update(row_id, {name: value(row.values)})
+        self._commit()
+
+    def append_with_column(self, name: str, kind: object, values) -> None:
+        """Rows with a column that the table lacks, in one version."""
+        self.add_column(name, kind)
+        self._insert(values)
+        self._commit()
+
+    def drop_column(self, name: str) -> None:
+        self._next_version()
+        del self.columns[name]
+        for row_id, row in self.rows.items():
+            rest = {key: value for key, value in row.values.items() if key != name}
+            self.rows[row_id] = replace(row, values=rest)
+        self._commit()
+
+    def rename_column(self, name: str, new: str) -> None:
+        self._next_version()
+        self.columns = {new if key == name else key: kind for key, kind in self.columns.items()}
+        for row_id, row in self.rows.items():
+            values = {new if key == name else key: value for key, value in row.values.items()}
+            self.rows[row_id] = replace(row, values=values)
+        self._commit()
+
+    def widen_column(self, name: str, kind: object, written: set[int]) -> None:
+        """Another type: the rows of which values are written count as updated."""
+        self._next_version()
+        self.columns[name] = kind
+        for row_id in written:
+            self._update(row_id, {})
+        self._commit()
+
+    # Versions --------------------------------------------------------------------------------
+
+    def restore(self, version: int) -> None:
+        self._next_version()
+        columns, rows = self.history[version]
+        self.columns, self.rows = dict(columns), dict(rows)
+        self._commit()
+
+    def same_rows(self, version: int) -> None:
+        """Somebody made versions that change no row."""
+        for number in range(self.version + 1, version + 1):
+            self.version = number
+            self._commit()
+
+
+def _values(values, new) -> dict[str, object]:
+    if isinstance(values, Mapping):
+        return dict(values)
+    return {name: new[name] for name in values}
 
 
 def _first(clauses, match, old, new):

@@ -1,9 +1,24 @@
-"""The invariants of the table format, section 14, looked up in the files of a version."""
+"""The invariants of the table format, section 14, looked up in the files of a version.
+
+The numbers are those of the section.  I12 and I13, which rows a step may touch, are for whoever
+knows the rows.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from pyspark_lance.format.data_file import TOMBSTONE
+from pyspark_lance.format.feature_flags import check_writable
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.operation import (
+    Merge,
+    Operation,
+    Overwrite,
+    Project,
+    Restore,
+    UpdateConfig,
+)
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.manifest_file import read_manifest
@@ -12,27 +27,56 @@ from pyspark_lance.metafile.transaction_file import read_transaction
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.time_travel import VersionSpec
 
+SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig)
+
 
 def check_invariants(path: str) -> Snapshot:
     """Checks the newest version, also against the one before; returns it."""
     snapshot = Snapshot.open(path)
     manifest = read_manifest(snapshot.store, snapshot.file.location).manifest  # never a cached one
+    assert manifest == snapshot.manifest
+    _check_schema(manifest)
     _check_fragments(snapshot)
-    flags = manifest.reader_flags
-    has_deletions = any(one.deletion_file is not None for one in manifest.fragments)
-    assert bool(flags & 1) == has_deletions
-    assert bool(flags & 2)
+    _check_flags(manifest)
     transaction = snapshot.file.transaction()
-    assert transaction is not None
+    assert transaction is not None  # I15
     assert transaction.read_version < manifest.version
     name = transaction_path(transaction.read_version, transaction.uuid).rpartition("/")[2]
     assert read_transaction(snapshot.store, name) == transaction
     if manifest.version > 1:
         before = Snapshot.open(path, at=VersionSpec(version=manifest.version - 1)).manifest
-        assert (manifest.max_fragment_id or 0) >= (before.max_fragment_id or 0)
-        assert manifest.next_row_id >= before.next_row_id
-        assert manifest.timestamp_ns > before.timestamp_ns
+        _check_step(before, manifest, transaction.operation)
     return snapshot
+
+
+def _check_schema(manifest: Manifest) -> None:
+    ids = [field.id for field in manifest.schema.walk()]
+    assert len(ids) == len(set(ids))  # I2
+    assert not ids or min(ids) >= 0
+
+
+def _check_flags(manifest: Manifest) -> None:
+    """I8."""
+    has_deletions = any(one.deletion_file is not None for one in manifest.fragments)
+    for word in (manifest.reader_flags, manifest.writer_flags):
+        assert bool(word & 1) == has_deletions
+        assert word & 2
+        assert bool(word & 16) == bool(manifest.base_paths)
+    assert bool(manifest.writer_flags & 8) == bool(manifest.config)
+    check_writable(manifest.reader_flags, manifest.writer_flags)
+
+
+def _check_step(before: Manifest, now: Manifest, operation: Operation) -> None:
+    assert (now.max_fragment_id or 0) >= (before.max_fragment_id or 0)  # I1
+    assert now.next_row_id >= before.next_row_id  # I6
+    assert now.timestamp_ns > before.timestamp_ns  # I14
+    if isinstance(operation, Restore):
+        return
+    if not isinstance(operation, SCHEMA_CHANGES):
+        assert now.schema == before.schema  # I11
+    rows = {fragment.id: fragment.physical_rows for fragment in before.fragments}
+    for fragment in now.fragments:
+        assert rows.get(fragment.id, fragment.physical_rows) == fragment.physical_rows
 
 
 def _check_fragments(snapshot: Snapshot) -> None:
@@ -43,7 +87,11 @@ def _check_fragments(snapshot: Snapshot) -> None:
     live_ids = [np.empty(0, np.uint64)]
     for fragment in manifest.fragments:
         columns = [field for file in fragment.files for field in file.fields if field >= 0]
-        assert len(columns) == len(set(columns))
+        assert len(columns) == len(set(columns))  # I3
+        for file in fragment.files:
+            assert len(file.fields) == len(file.column_indices)
+            assert any(field != TOMBSTONE for field in file.fields)
+            assert file.base_id is None  # I9
         row_ids = RowIdSequence.from_bytes(fragment.row_ids).to_array()
         created = RowDatasetVersionSequence.from_bytes(fragment.created_at).to_array()
         updated = RowDatasetVersionSequence.from_bytes(fragment.last_updated_at).to_array()
