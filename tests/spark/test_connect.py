@@ -38,6 +38,11 @@ done = (
 )
 print("merge", done.num_updated_rows, done.num_inserted_rows, done.num_deleted_rows)
 print("left", sorted(row[0] for row in table.toDF().collect()))
+made = LanceTable.create(spark, path + "-made", "id bigint not null, name string")
+spark.createDataFrame([(1, "a")], made.toDF().schema).write.format("lance").mode("append").save(
+    path + "-made"
+)
+print("made", made.toDF().collect()[0].name)
 try:
     spark.read.format("lance").load(path + "-nothing").count()
 except Exception as error:
@@ -69,5 +74,6 @@ def test_read_write_and_time_travel_work_in_spark_connect(tmp_path):
         "update 1",
         "merge 1 1 8",
         "left [10, 11, 12, 20, 50, 100]",
+        "made a",
         "error True",
     ]

@@ -16,8 +16,8 @@ from pyspark_lance.spark.clean_errors import clean_errors
 from pyspark_lance.spark.messages import FragmentsWritten
 from pyspark_lance.spark.options import WriteOptions
 from pyspark_lance.spark.write_schema import stored_schema
+from pyspark_lance.spark.write_settings import write_settings
 from pyspark_lance.table.write import (
-    WriteSettings,
     abort_write,
     commit_write,
     open_existing,
@@ -48,19 +48,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
                 existing=existing.schema if existing is not None else None,
                 overwrite=overwrite and options.replace_where is None,
             ),
-            WriteSettings(
-                overwrite=overwrite,
-                enable_stable_row_ids=options.enable_stable_row_ids,
-                file_version=options.file_format_version,
-                max_rows_per_file=options.max_rows_per_file,
-                max_bytes_per_file=options.max_bytes_per_file,
-                overwrite_schema=options.overwrite_schema,
-                merge_schema=options.merge_schema,
-                replace_where=options.replace_where,
-                properties=options.properties,
-                retries=options.commit_retries,
-                timeout_s=options.commit_timeout_s,
-            ),
+            write_settings(options, overwrite=overwrite),
             existing=existing,
         )
 

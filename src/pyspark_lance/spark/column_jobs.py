@@ -6,6 +6,7 @@ import gc
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,10 +49,20 @@ def stored_type(spark: SparkSession, kind: str | DataType, name: str) -> pa.Data
     return stored_schema(schema, {}, existing=None, overwrite=False).field(0).type
 
 
-def null_columns(spark: SparkSession, columns: str | StructType) -> pa.Schema:
-    """The Arrow schema of new columns without values."""
+def declared_columns(
+    spark: SparkSession,
+    columns: str | StructType,
+    column_types: Mapping[str, str] = MappingProxyType({}),
+) -> pa.Schema:
+    """The Arrow schema of columns that are declared, not written; NOT NULL is kept.
+
+    Args:
+        spark: The session.
+        columns: ``"a int not null, b string"`` or a StructType.
+        column_types: Options ``<column>.<kind>``.
+    """
     schema = parsed_schema(spark, columns)
-    stored = stored_schema(schema, {}, existing=None, overwrite=False)
+    stored = stored_schema(schema, column_types, existing=None, overwrite=False)
     nullable = {one.name: one.nullable for one in schema.fields}
     return pa.schema([one.with_nullable(nullable[one.name]) for one in stored])
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from pyspark_lance.errors import InvalidInputError, TableNotFoundError
+from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
+from pyspark_lance.spark.column_jobs import declared_columns
 from pyspark_lance.spark.column_update import update_by
 from pyspark_lance.spark.delete_job import delete_once
 from pyspark_lance.spark.expressions import Expression
@@ -14,6 +16,7 @@ from pyspark_lance.spark.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.options import WriteOptions
 from pyspark_lance.spark.table_columns import TableColumns
+from pyspark_lance.spark.write_settings import write_settings
 from pyspark_lance.table.choose_rewrite import rewrite_mode
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.row_change import (
@@ -24,6 +27,7 @@ from pyspark_lance.table.row_change import (
 )
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ID
+from pyspark_lance.table.write import create_table
 
 
 class LanceTable(TableColumns):
@@ -60,6 +64,44 @@ class LanceTable(TableColumns):
         """
         Snapshot.open(path, storage_options)
         return cls(spark, path, storage_options)
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str,
+        schema: str | StructType,
+        *,
+        ifNotExists: bool = False,  # noqa: N803
+        options: Mapping[str, str] | None = None,
+        **storage_options: str,
+    ) -> LanceTable:
+        """Makes a table without rows.
+
+        Args:
+            spark: The session.
+            path: Root of the table.
+            schema: ``"id bigint not null, name string"`` or a StructType; NOT NULL of columns is
+                kept.
+            ifNotExists: Takes the table that is there, whatever its schema.
+            options: As for ``df.write``: ``enable_stable_row_ids``, ``file_format_version``,
+                ``<column>.fixed_size_list``, ``userMetadata``, …
+            storage_options: As for ``forPath``.
+
+        Raises:
+            TableAlreadyExistsError: There is a table, and ``ifNotExists`` is false.
+        """
+        given = {name: str(value) for name, value in (options or {}).items()}
+        write = WriteOptions.parse({**given, "path": path})
+        storage = {**write.storage, **storage_options}
+        if not (ifNotExists and cls.isLanceTable(spark, path, **storage)):
+            columns = declared_columns(spark, schema, write.column_types)
+            try:
+                create_table(path, storage, columns, write_settings(write, overwrite=False))
+            except TableAlreadyExistsError:
+                if not ifNotExists:
+                    raise
+        return cls(spark, path, storage)
 
     @classmethod
     def isLanceTable(cls, spark: SparkSession, path: str, **storage_options: str) -> bool:  # noqa: N802

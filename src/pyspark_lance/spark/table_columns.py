@@ -11,10 +11,10 @@ from pyspark.sql.types import DataType, StructType
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.column_jobs import (
     converted_column,
+    declared_columns,
     expression_columns,
     has_nulls,
     joined_columns,
-    null_columns,
     stored_type,
 )
 from pyspark_lance.spark.expressions import Expression
@@ -65,7 +65,7 @@ class TableColumns:
         """
         settings = column_settings(options, self._path)
         if isinstance(columns, str | StructType):
-            schema = null_columns(self._spark, columns)
+            schema = declared_columns(self._spark, columns)
             return add_null_columns(self._path, self._storage, schema, settings)
         snapshot = self._latest()
         if isinstance(columns, Mapping):

@@ -337,6 +337,26 @@ def _commit_replacement(plan: WritePlan, files: tuple[Fragment, ...]) -> CommitR
         raise
 
 
+def create_table(
+    uri: str, options: Mapping[str, str], columns: pa.Schema, settings: WriteSettings
+) -> CommitResult:
+    """Makes a table without rows.
+
+    Args:
+        uri: Root of the table.
+        options: Storage options.
+        columns: In the types to store.
+        settings: Of these, what a new table has: row ids, file version, properties.
+
+    Raises:
+        TableAlreadyExistsError: There is one, perhaps made at this very moment.
+    """
+    if open_existing(uri, options) is not None:
+        raise TableAlreadyExistsError("there is a table already", where=uri)
+    plan = plan_write(uri, options, columns, settings, existing=None)
+    return _commit(plan, _overwrite(plan, ()))
+
+
 def abort_write(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
     """Removes the data files of a write that failed, unless its commit did happen.
 
