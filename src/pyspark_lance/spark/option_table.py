@@ -14,10 +14,11 @@ from pyspark_lance.errors import InvalidInputError
 STORAGE_PREFIX = "storage."
 # Set by the JVM companion, never by users; see pushed_down.py.
 INTERNAL_PREFIX = "_lance."
-# <column>.<type>: types that Spark lacks.
+# <column>.<type>: types that Spark lacks; then encodings.
 COLUMN_TYPES = (
     "fixed_size_list", "float16", "uint8", "uint16", "uint32", "uint64", "large_string",
-    "large_binary", "json", "blob",
+    "large_binary", "json", "blob", "compression", "compression_level", "structural_encoding",
+    "byte_stream_split",
 )  # fmt: skip
 
 

@@ -28,6 +28,12 @@ from pyspark_lance.format.logical_type import (
     arrow_type_of,
 )
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.spark.encoding_options import (
+    ENCODING_KEYS,
+    check_same_encodings,
+    split_options,
+    with_encodings,
+)
 from pyspark_lance.spark.spark_types import (
     BLOB_TYPE,
     HAS_TIME_TYPE,
@@ -78,16 +84,21 @@ def stored_schema(
         _check_storable(column.dataType, column.name)
     plain = arrow_schema_of(kept)
     asked = physical_types(column_types, kept)
-    own = {f.name.lower(): f.to_arrow().type for f in existing.fields} if existing else {}
+    own = {f.name.lower(): f.to_arrow() for f in existing.fields} if existing else {}
     fields = []
     for column, arrow in zip(kept.fields, plain, strict=True):
-        stored = _stored_type(column, arrow.type, asked.get(column.name))
-        known = own.get(column.name.lower())
+        types, encodings = split_options(asked.get(column.name, {}))
+        stored = _stored_type(column, arrow.type, types)
+        field = own.get(column.name.lower())
+        if field is not None and not overwrite:
+            check_same_encodings(field, encodings)
+        known = None if field is None else field.type
         # An overwrite keeps the table's float16 or fixed-size list when the data show the same.
         if overwrite and stored == _lance_names(arrow.type) and _shows_as(known, arrow.type):
             stored = known
-        metadata = _metadata_of(column, stored, asked.get(column.name))
-        fields.append(pa.field(column.name, stored, nullable=True, metadata=metadata))
+        metadata = _metadata_of(column, stored, types)
+        made = pa.field(column.name, stored, nullable=True, metadata=metadata)
+        fields.append(with_encodings(made, encodings))
     return pa.schema(fields)
 
 
@@ -209,7 +220,8 @@ def _asked_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> pa.D
             raise InvalidInputError(
                 f"the option {name}.{kind} = {value!r} is unknown",
                 hint="use <column>.fixed_size_list = n, or <column>.<type> = true with one of "
-                f"{', '.join((*_WIDTHS, JSON_TYPE, BLOB_TYPE))}",
+                f"{', '.join((*_WIDTHS, JSON_TYPE, BLOB_TYPE))}; encodings are"
+                f" {', '.join(ENCODING_KEYS)}",
             )
     if not is_array:
         return stored

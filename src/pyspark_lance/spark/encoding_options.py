@@ -1,0 +1,78 @@
+"""``<column>.compression = zstd`` and the like: how the values of a column are encoded.
+
+The options become metadata of the column's leaves in the schema of the table, where every writer
+finds them, pylance too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from pyspark_lance.codec.encoding_requests import encoding_request
+from pyspark_lance.codec.leaf_column import leaf_columns
+from pyspark_lance.errors import InvalidInputError
+
+ENCODING_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "compression": "lance-encoding:compression",
+        "compression_level": "lance-encoding:compression-level",
+        "structural_encoding": "lance-encoding:structural-encoding",
+        "byte_stream_split": "lance-encoding:bss",
+    }
+)
+
+
+def split_options(asked: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The options of one column that name a type, and metadata from those that name an encoding."""
+    types = {kind: value for kind, value in asked.items() if kind not in ENCODING_KEYS}
+    metadata = {
+        ENCODING_KEYS[kind]: value.lower() for kind, value in asked.items() if kind in ENCODING_KEYS
+    }
+    return types, metadata
+
+
+def with_encodings(field: pa.Field, metadata: Mapping[str, str]) -> pa.Field:
+    """The field with the metadata on each of its leaves.
+
+    Raises:
+        UnsupportedFeatureError: An encoding that is not written, or not for this type.
+        InvalidInputError: A value is no number where one is needed.
+    """
+    if not metadata:
+        return field
+    marked = _mark(field, {key.encode(): value.encode() for key, value in metadata.items()})
+    for leaf in leaf_columns(marked):
+        encoding_request(leaf.metadata, leaf.name, leaf.type)
+    return marked
+
+
+def check_same_encodings(existing: pa.Field, metadata: Mapping[str, str]) -> None:
+    """Refuses to ask for other encodings than the table's column has.
+
+    Raises:
+        InvalidInputError: They differ.
+    """
+    for leaf in leaf_columns(existing):
+        for key, value in metadata.items():
+            if leaf.metadata.get(key) != value:
+                raise InvalidInputError(
+                    f"column {leaf.name}: the table does not have {key} = {value}",
+                    hint="the encoding of a column is chosen when the column is made",
+                )
+
+
+def _mark(field: pa.Field, metadata: Mapping[bytes, bytes]) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_mark(child, metadata) for child in kind]))
+    if pa.types.is_map(kind):
+        parts = (_mark(part, metadata) for part in (kind.key_field, kind.item_field))
+        return field.with_type(pa.map_(*parts))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(_mark(kind.value_field, metadata)))
+    if pa.types.is_large_list(kind):
+        return field.with_type(pa.large_list(_mark(kind.value_field, metadata)))
+    return field.with_metadata({**(field.metadata or {}), **metadata})

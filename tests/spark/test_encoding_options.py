@@ -1,0 +1,106 @@
+"""``<column>.compression`` and the like reach the files, column by column."""
+
+from __future__ import annotations
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pyspark_lance.codec.encoding_tree import describe
+from pyspark_lance.codec.structural.page_layout import parse_page_layout
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.spark.write_schema import stored_schema
+from pyspark_lance.store.open_store import open_store
+
+SCHEMA = StructType(
+    [
+        StructField("id", LongType()),
+        StructField("text", StringType()),
+        StructField("tags", ArrayType(StructType([StructField("t", StringType())]))),
+        StructField("vector", ArrayType(DoubleType())),
+    ]
+)
+
+
+def stored(existing: LanceSchema | None = None, **options: str) -> pa.Schema:
+    named = {name.replace("__", "."): value for name, value in options.items()}
+    return stored_schema(SCHEMA, named, existing=existing, overwrite=False)
+
+
+def test_encodings_are_metadata_of_the_leaves():
+    schema = stored(
+        text__compression="FSST",
+        tags__compression="zstd",
+        tags__compression_level="3",
+        vector__fixed_size_list="4",
+        vector__structural_encoding="fullzip",
+        id__byte_stream_split="on",
+    )
+    assert schema.field("text").metadata == {b"lance-encoding:compression": b"fsst"}
+    leaf = schema.field("tags").type.value_field.type.field("t")
+    assert leaf.metadata == {
+        b"lance-encoding:compression": b"zstd",
+        b"lance-encoding:compression-level": b"3",
+    }
+    assert schema.field("vector").type == pa.list_(pa.float64(), 4)
+    assert schema.field("vector").metadata == {b"lance-encoding:structural-encoding": b"fullzip"}
+    assert schema.field("id").metadata == {b"lance-encoding:bss": b"on"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [
+        ("id__compression", "fsst", UnsupportedFeatureError),
+        ("text__compression", "brotli", UnsupportedFeatureError),
+        ("text__byte_stream_split", "on", UnsupportedFeatureError),
+        ("text__structural_encoding", "sparse", UnsupportedFeatureError),
+        ("text__compression_level", "high", InvalidInputError),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is(option, value, error):
+    with pytest.raises(error, match=option.split("__")[0]):
+        stored(**{option: value})
+
+
+def test_other_encodings_than_the_table_has_are_refused():
+    made = LanceSchema.from_arrow(stored(text__compression="zstd"))
+    stored(made, text__compression="zstd")
+    with pytest.raises(LanceError, match="lance-encoding:compression = lz4"):
+        stored(made, text__compression="lz4")
+    with pytest.raises(LanceError, match="column id"):
+        stored(made, id__compression="lz4")
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+def test_the_files_have_the_encodings_also_after_an_append(spark, tmp_path):
+    path = str(tmp_path / "t")
+    rows = [(n, f"some text {n}", [(f"tag {n}",)] * 30, [0.5 * n] * 3) for n in range(400)]
+    frame = spark.createDataFrame(rows, SCHEMA).coalesce(1)
+    options = {"text.compression": "zstd", "tags.compression": "fsst", "vector.compression": "lz4"}
+    frame.write.format("lance").mode("append").options(**options).save(path)
+    frame.write.format("lance").mode("append").save(path)
+    files = list((tmp_path / "t" / "data").glob("*.lance"))
+    assert len(files) == 2
+    for file in files:
+        reader = DataFileReader.open(open_store(str(file.parent)), file.name)
+        found = []
+        for column in range(1, 4):
+            page = reader._file.metadata.column(column).pages[0]
+            layout = parse_page_layout(page.encoding_bytes).mini_block_layout
+            found.append(describe(layout.value_compression).split("(")[0])
+        assert found == ["zstd", "fsst", "lz4"]
+    expected = [{"t": "tag 7"}] * 30
+    dataset = lance.dataset(path)
+    assert dataset.to_table(filter="id = 7")["tags"].to_pylist() == [expected] * 2
+    assert dataset.count_rows() == 800
