@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Generic, TypeGuard, TypeVar
 
 from pyspark_lance.errors import CorruptFileError, VersionNotFoundError
 from pyspark_lance.metafile.paths import (
@@ -21,6 +21,8 @@ from pyspark_lance.metafile.paths import (
     tag_path,
 )
 from pyspark_lance.store.object_store import ObjectStore
+
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,7 @@ def read_tag(store: ObjectStore, name: str) -> Tag:
         VersionNotFoundError: There is no such tag.
         CorruptFileError: Its file contradicts the format.
     """
-    try:
-        return _read_tag(store, name, tag_path(name))
-    except FileNotFoundError as error:
-        raise _no_such("tag", name, _names(store, TAGS), store) from error
+    return _TAGS.read(store, name)
 
 
 def list_tags(store: ObjectStore) -> list[Tag]:
@@ -88,7 +87,7 @@ def list_tags(store: ObjectStore) -> list[Tag]:
     Raises:
         CorruptFileError: A tag's file contradicts the format.
     """
-    return [_read_tag(store, name, path) for name, path in sorted(_names(store, TAGS).items())]
+    return _TAGS.all(store)
 
 
 def read_branch(store: ObjectStore, name: str) -> Branch:
@@ -102,10 +101,7 @@ def read_branch(store: ObjectStore, name: str) -> Branch:
         VersionNotFoundError: There is no such branch.
         CorruptFileError: Its file contradicts the format.
     """
-    try:
-        return _read_branch(store, name, branch_path(name))
-    except FileNotFoundError as error:
-        raise _no_such("branch", name, _names(store, BRANCHES), store) from error
+    return _BRANCHES.read(store, name)
 
 
 def list_branches(store: ObjectStore) -> list[Branch]:
@@ -114,12 +110,47 @@ def list_branches(store: ObjectStore) -> list[Branch]:
     Raises:
         CorruptFileError: A branch's file contradicts the format.
     """
-    there = sorted(_names(store, BRANCHES).items())
-    return [_read_branch(store, name, path) for name, path in there]
+    return _BRANCHES.all(store)
 
 
-def _read_tag(store: ObjectStore, name: str, path: str) -> Tag:
-    content = _Json.read(store, path)
+@dataclass(frozen=True, slots=True)
+class _References(Generic[_R]):
+    """One folder of references.
+
+    Attributes:
+        word: What a message calls one of them.
+        folder: Where their files are.
+        path_of: Path of the file of a name.
+        parse: Makes the value of a name from the content of its file.
+    """
+
+    word: str
+    folder: str
+    path_of: Callable[[str], str]
+    parse: Callable[[str, _Json], _R]
+
+    def read(self, store: ObjectStore, name: str) -> _R:
+        try:
+            return self.parse(name, _Json.read(store, self.path_of(name)))
+        except FileNotFoundError as error:
+            raise _no_such(self.word, name, self._paths(store), store) from error
+
+    def all(self, store: ObjectStore) -> list[_R]:
+        there = sorted(self._paths(store).items())
+        return [self.parse(name, _Json.read(store, path)) for name, path in there]
+
+    def _paths(self, store: ObjectStore) -> dict[str, str]:
+        """Name -> path of everything in the folder."""
+        prefix = f"{self.folder}/"
+        found = {}
+        for info in store.list(self.folder):
+            name = parse_reference_name(info.path.removeprefix(prefix))
+            if name is not None:
+                found[name] = info.path
+        return found
+
+
+def _parse_tag(name: str, content: _Json) -> Tag:
     return Tag(
         name=name,
         version=content.version("version"),
@@ -130,8 +161,7 @@ def _read_tag(store: ObjectStore, name: str, path: str) -> Tag:
     )
 
 
-def _read_branch(store: ObjectStore, name: str, path: str) -> Branch:
-    content = _Json.read(store, path)
+def _parse_branch(name: str, content: _Json) -> Branch:
     identifier = content.optional("identifier", dict) or {}
     mapping = identifier.get("version_mapping", [])
     if not isinstance(mapping, list) or not all(_is_fork(pair) for pair in mapping):
@@ -193,20 +223,13 @@ def _is_version(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**64
 
 
-def _names(store: ObjectStore, folder: str) -> dict[str, str]:
-    """Name -> path of everything in a folder of references."""
-    prefix = f"{folder}/"
-    found = {}
-    for info in store.list(folder):
-        name = parse_reference_name(info.path.removeprefix(prefix))
-        if name is not None:
-            found[name] = info.path
-    return found
-
-
 def _no_such(
     kind: str, name: str, there: Mapping[str, str], store: ObjectStore
 ) -> VersionNotFoundError:
     near = difflib.get_close_matches(name, there, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(there)) or '-'}"
     return VersionNotFoundError(f"there is no {kind} {name!r}", where=store.uri, hint=hint)
+
+
+_TAGS = _References("tag", TAGS, tag_path, _parse_tag)
+_BRANCHES = _References("branch", BRANCHES, branch_path, _parse_branch)
