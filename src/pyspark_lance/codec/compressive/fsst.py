@@ -1,8 +1,9 @@
 """FSST: strings in which frequent substrings of up to 8 bytes are replaced by one-byte codes.
 
-Decoding is a gather: every code selects its symbol, and the gathered bytes are the text. Arrow's
-``take`` on a binary array does that; taking two codes at a time from a table of all pairs halves
-the number of steps.
+Decoding is a gather: every code selects its symbol, and the gathered bytes are the text. Symbols
+differ in length; to copy them without asking how long each one is, every symbol is written as a
+slot of fixed size to the place where it begins, and the next one covers what is too much. Taking
+two codes at a time from a table of all pairs halves the number of steps.
 
 Source: file-format.md section 6.4 (7).
 """
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.values import VariableWidthValues
 
 TABLE_BYTES = 2312
@@ -30,6 +32,8 @@ _LITERALS = 256
 _PAIRS = 1 << 16
 # Below this many codes a table of pairs is not worth its millisecond.
 _FEW_CODES = 1 << 15
+# Codes (or pairs) of which the temporary arrays stay in the cache.
+_STEP_CODES = 1 << 16
 _MAX_INT32 = 2**31 - 1
 
 _Number = TypeVar("_Number", bound=np.number)
@@ -40,6 +44,26 @@ def table_header(num_symbols: int) -> int:
     return num_symbols | _ENCODED_BIT | _MAGIC << 32
 
 
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """What codes, or pairs of codes, stand for.
+
+    Attributes:
+        lengths: Bytes of each, int32.
+        contents: The bytes, filled up with zeros to slots of one size.
+    """
+
+    lengths: NDArray[np.int32]
+    contents: pa.FixedSizeBinaryArray
+
+    @classmethod
+    def of_words(cls, lengths: NDArray[np.int32], words: NDArray[np.uint64]) -> _Slots:
+        """Slots of one or two words, shape (slots, words)."""
+        kind = pa.binary(words.shape[1] * words.itemsize)
+        content = pa.py_buffer(np.ascontiguousarray(words))
+        return cls(lengths, pa.Array.from_buffers(kind, len(words), [None, content]))
+
+
 @dataclass(slots=True)
 class SymbolTable:
     """The symbols of one page, and the tables made from them when they are first needed.
@@ -47,13 +71,13 @@ class SymbolTable:
     Attributes:
         encoded: False if the "codes" are the plain bytes.
         lengths: Bytes of each element, int32, shape (512,).
-        elements: The elements as a binary array.
+        words: The bytes of each element, the first one lowest, shape (512,).
     """
 
     encoded: bool
     lengths: NDArray[np.int32]
-    elements: pa.Array
-    _pair_tables: dict[tuple[bool, bool], pa.Array] = field(default_factory=dict)
+    words: NDArray[np.uint64]
+    _pairs: dict[bool, _Slots] = field(default_factory=dict)
 
     @classmethod
     def from_bytes(cls, table: bytes) -> SymbolTable:
@@ -75,41 +99,42 @@ class SymbolTable:
         lengths[_LITERALS:] = 1
         longest = int(lengths.max())
         require(longest <= MAX_SYMBOL_BYTES, f"an FSST symbol of {longest} bytes")
-        offsets = np.zeros(513, np.int32)
-        np.cumsum(lengths, out=offsets[1:])
-        content = symbols[np.arange(MAX_SYMBOL_BYTES)[None, :] < lengths[:, None]]
-        elements = _binary_array(offsets, pa.py_buffer(content))
-        return cls(bool(header & _ENCODED_BIT), lengths, elements)
+        symbols[np.arange(MAX_SYMBOL_BYTES)[None, :] >= lengths[:, None]] = 0
+        return cls(bool(header & _ENCODED_BIT), lengths, symbols.view("<u8")[:, 0])
 
-    def pairs(self, *, literals: bool, large: bool) -> pa.Array:
+    def singles(self) -> _Slots:
+        """What the elements stand for."""
+        return _Slots.of_words(self.lengths, self.words[:, None])
+
+    def pairs(self, *, literals: bool) -> _Slots:
         """What two neighbouring codes stand for, by ``first + 256 * second``.
 
         Args:
             literals: Add 65536 entries for pairs whose first byte is a literal because the byte
                 before is an escape.
-            large: Use 64-bit offsets, for more than 2 GiB of text.
         """
-        key = (literals, large)
-        if key not in self._pair_tables:
-            self._pair_tables[key] = self._make_pairs(literals=literals, large=large)
-        return self._pair_tables[key]
+        if literals not in self._pairs:
+            self._pairs[literals] = self._make_pairs(literals=literals)
+        return self._pairs[literals]
 
-    def _make_pairs(self, *, literals: bool, large: bool) -> pa.Array:
-        codes = np.arange(256, dtype=np.uint16)
-        elements = np.empty((1 + literals, 256, 256, 2), np.uint16)  # table, second, first, which
-        elements[0, :, :, 0] = codes[None, :]
-        elements[0, :, :, 1] = codes[:, None]
-        # An escape and its literal in one pair.
-        elements[0, :, ESCAPE, 1] = _LITERALS + codes
+    def _make_pairs(self, *, literals: bool) -> _Slots:
+        codes = np.arange(256)
+        first = np.broadcast_to(codes, (256, 256))
+        second = np.repeat(codes[:, None], 256, axis=1)
         if literals:
-            elements[1, :, :, 0] = _LITERALS + codes[None, :]
-            elements[1, :, :, 1] = codes[:, None]
-        pairs = elements.reshape(-1, 2)
-        lengths = self.lengths.take(pairs[:, 0]) + self.lengths.take(pairs[:, 1])
-        offsets = np.zeros(len(pairs) + 1, _offset_type(large=large))
-        np.cumsum(lengths, out=offsets[1:])
-        taken = pc.take(self.elements, pa.array(elements.reshape(-1)), boundscheck=False)
-        return _binary_array(offsets, taken.buffers()[2])
+            first = np.stack((first, first + _LITERALS))
+            second = np.stack((second, second))
+            second[0, :, ESCAPE] += _LITERALS  # an escape and its literal in one pair
+        else:
+            second[:, ESCAPE] += _LITERALS
+        first, second = first.reshape(-1), second.reshape(-1)
+        lengths = self.lengths[first]
+        shifts = lengths.astype(np.uint64) * np.uint64(8)
+        # numpy shifts a word by its whole width to zero.
+        words = np.empty((len(first), 2), np.uint64)
+        words[:, 0] = self.words[first] | self.words[second] << shifts
+        words[:, 1] = self.words[second] >> (np.uint64(64) - shifts)
+        return _Slots.of_words(lengths + self.lengths[second], words)
 
 
 def decode_fsst(codes: VariableWidthValues, table: SymbolTable) -> VariableWidthValues:
@@ -141,9 +166,8 @@ def _decode_singly(
     chosen = stream.astype(np.uint16)
     literals = _escapes(stream) + 1
     chosen[literals[literals < len(chosen)]] += _LITERALS
-    taken = pc.take(table.elements, pa.array(chosen), boundscheck=False)
-    _, ends, text = taken.buffers()
-    return np.frombuffer(ends, np.int32)[borders], text or pa.py_buffer(b"")
+    starts, text = _expand(chosen, table.singles(), np.dtype(np.int32))
+    return starts[borders], text
 
 
 def _decode_in_pairs(
@@ -163,18 +187,42 @@ def _decode_in_pairs(
         pairs = pairs.astype(np.uint32)
         pairs[after_escape] += _PAIRS
     large = len(stream) * MAX_SYMBOL_BYTES > _MAX_INT32
-    taken = pc.take(table.pairs(literals=literals, large=large), pa.array(pairs), boundscheck=False)
-    _, ends, text = taken.buffers()
+    kind: np.dtype[np.signedinteger] = np.dtype("<i8") if large else np.dtype("<i4")
+    starts, text = _expand(pairs, table.pairs(literals=literals), kind)
     # A border inside of a pair lies behind the pair's first code.
     whole_pairs = borders >> 1
-    pair_ends = np.frombuffer(ends, _offset_type(large=large))
-    offsets = _take(pair_ends, whole_pairs)
+    offsets = _take(starts, whole_pairs)
     # Behind the last pair is no other one, but no border inside of it either.
     split = _take(pairs, np.minimum(whole_pairs, len(pairs) - 1))
     first_lengths = _take(table.lengths, split.astype(np.uint8))
     if literals:
         first_lengths = np.where(split >= _PAIRS, np.int32(1), first_lengths)
-    return offsets + first_lengths * (borders & 1), text or pa.py_buffer(b"")
+    return offsets + first_lengths * (borders & 1), text
+
+
+def _expand(
+    chosen: NDArray[np.unsignedinteger], slots: _Slots, kind: np.dtype[np.signedinteger]
+) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
+    """The chosen contents one behind another.
+
+    Returns:
+        Where each one starts and the last one ends, of type ``kind``; and the bytes.
+    """
+    starts = np.zeros(len(chosen) + 1, kind)
+    np.cumsum(_take(slots.lengths, chosen), out=starts[1:])
+    total = int(starts[-1])
+    width = slots.contents.type.byte_width
+    text = allocate(total + width)
+    # A slot at every byte. numpy assigns in the order of the indices, so that a later slot covers
+    # the zeros behind an earlier one.
+    places = np.lib.stride_tricks.as_strided(
+        text[:width].view(f"V{width}"), shape=(total + 1,), strides=(1,)
+    )
+    for first in range(0, len(chosen), _STEP_CODES):
+        part = slice(first, min(first + _STEP_CODES, len(chosen)))
+        contents = pc.take(slots.contents, pa.array(chosen[part]), boundscheck=False)
+        places[starts[part].astype(np.intp)] = np.frombuffer(contents.buffers()[1], places.dtype)
+    return starts, pa.py_buffer(text[:total])
 
 
 def _take(values: NDArray[_Number], indices: NDArray[np.integer]) -> NDArray[_Number]:
@@ -191,14 +239,3 @@ def _escapes(stream: NDArray[np.uint8]) -> NDArray[np.int64]:
     np.not_equal(found[1:], found[:-1] + 1, out=begins[1:])
     run_starts = np.maximum.accumulate(np.where(begins, found, 0))
     return found[(found - run_starts) % 2 == 0]
-
-
-def _offset_type(*, large: bool) -> np.dtype[np.signedinteger]:
-    return np.dtype("<i8") if large else np.dtype("<i4")
-
-
-def _binary_array(offsets: NDArray[np.signedinteger], content: pa.Buffer) -> pa.Array:
-    kind = pa.large_binary() if offsets.dtype == np.int64 else pa.binary()
-    return pa.Array.from_buffers(
-        kind, len(offsets) - 1, [None, pa.py_buffer(offsets), content or pa.py_buffer(b"")]
-    )
