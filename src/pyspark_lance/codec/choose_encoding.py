@@ -51,6 +51,12 @@ from pyspark_lance.codec.compressive.encode_fixed_width import (
     run_length_bytes,
     run_length_chunks,
 )
+from pyspark_lance.codec.compressive.encode_packed_struct import (
+    is_fixed_record,
+    packed_children,
+    packed_rows,
+    record_chunks,
+)
 from pyspark_lance.codec.compressive.encode_variable_width import variable_chunks
 from pyspark_lance.codec.compressive.pack_bits import bit_widths
 from pyspark_lance.codec.compressive.string_compression import (
@@ -182,6 +188,8 @@ class PageEncoder:
             if wide and not lists.is_boolean:
                 return encode_fixed_full_zip(self.column, rows, list_rows(lists), lists.encoding)
             return self._mini_block(rows, self._compressed(list_chunks(lists)))
+        if pa.types.is_struct(kind):
+            return self._encode_packed_struct(rows, nulls)
         if pa.types.is_boolean(kind):
             if wide:
                 flags = boolean_values(rows.values, nulls).reshape(-1, 1)
@@ -228,6 +236,17 @@ class PageEncoder:
             return compressed_values(strings, nulls, scheme, request.compression_level)
         huge = None if self._as_asked else smaller_huge_values(strings, nulls)
         return self._as_codes(strings) if huge is None else huge
+
+    def _encode_packed_struct(
+        self, rows: LeafValues, nulls: NDArray[np.bool_] | None
+    ) -> EncodedPage | None:
+        children = packed_children(rows.values, nulls, self.column.name)
+        if is_fixed_record(self.column.type):
+            return self._mini_block(rows, record_chunks(children, nulls))
+        stored = packed_rows(children, nulls)
+        return encode_variable_full_zip(
+            self.column, rows, stored.offsets, stored.content, stored.encoding
+        )
 
     def _encode_fixed_width(
         self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool

@@ -16,6 +16,7 @@ from pyspark_lance.codec.arrow_values import bits_per_value, is_variable_width
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 
 _PREFIX: Final = "lance-encoding:"
+PACKED_KEYS: Final = ("packed", _PREFIX + "packed")
 _COMPRESSIONS: Final = ("none", "lz4", "zstd", "fsst")
 _STRUCTURES: Final = ("miniblock", "fullzip")
 
@@ -66,15 +67,17 @@ def encoding_request(
         UnsupportedFeatureError: A key asks for an encoding that is not written.
         InvalidInputError: A value is no number where one is needed.
     """
-    for key in ("packed", _PREFIX + "packed", _PREFIX + "blob"):
-        if metadata.get(key, "").lower() == "true":
+    is_struct = pa.types.is_struct(kind)
+    for key in (*PACKED_KEYS, _PREFIX + "blob"):
+        if metadata.get(key, "").lower() == "true" and not (is_struct and key in PACKED_KEYS):
             raise _refused(column, key, "true")
     split = metadata.get(_PREFIX + "bss", "off").lower() == "on"
     if split and not _can_be_split(kind):
         raise _refused(column, _PREFIX + "bss", "on")
     compression = metadata.get(_PREFIX + "compression", "").lower()
     is_known = not compression or compression in _COMPRESSIONS
-    if not is_known or (compression == "fsst" and not is_variable_width(kind)):
+    unfit = compression == "fsst" and not is_variable_width(kind)
+    if not is_known or unfit or (is_struct and compression not in ("", "none")):
         raise _refused(column, _PREFIX + "compression", compression)
     structure = metadata.get(_PREFIX + "structural-encoding", "").lower()
     if structure and structure not in _STRUCTURES:

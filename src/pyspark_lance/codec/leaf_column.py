@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.encoding_requests import metadata_texts
+from pyspark_lance.codec.encoding_requests import PACKED_KEYS, metadata_texts
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 ALL_VALID_ITEM: Final = 1
@@ -183,6 +183,13 @@ def is_listlike(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
 
 
+def is_packed(field: pa.Field) -> bool:
+    """Whether a struct's metadata ask for one column for all its fields."""
+    metadata = metadata_texts(field)
+    is_struct = pa.types.is_struct(storage_type(field.type))
+    return is_struct and any(metadata.get(key, "").lower() == "true" for key in PACKED_KEYS)
+
+
 def is_struct_list(kind: pa.DataType) -> bool:
     """Whether the type is a fixed-size list that ends in structs."""
     return pa.types.is_fixed_size_list(kind) and (
@@ -208,7 +215,7 @@ def _walk(
 ) -> Iterator[LeafColumn]:
     kind = storage_type(field.type)
     item_layer = (NULLABLE_ITEM if field.nullable else ALL_VALID_ITEM,)
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(kind) and not is_packed(field):
         for child in kind:
             yield from _walk(child, f"{name}.{child.name}", item_layer + outer, slots_per_row)
     elif is_listlike(kind):

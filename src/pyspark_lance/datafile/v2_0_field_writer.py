@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.compressive.encode_packed_struct import packed_children
 from pyspark_lance.codec.encoding_requests import encoding_request, metadata_texts
 from pyspark_lance.codec.leaf_column import storage_type
 from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
@@ -52,7 +53,7 @@ def _make_node(field: Field, sink: PageSink, first_column: int, path: str) -> _N
     _check_type(field, path)
     if field.is_list:
         return _ListWriter(field, sink, first_column, path)
-    if field.is_struct:
+    if field.is_struct and not field.is_packed:
         return _StructWriter(field, sink, first_column, path)
     return _LeafWriter(field, sink, first_column, path)
 
@@ -73,7 +74,7 @@ class _LeafWriter:
     """A column of values."""
 
     def __init__(self, field: Field, sink: PageSink, column: int, path: str) -> None:
-        self._sink, self._column = sink, column
+        self._sink, self._column, self._path = sink, column, path
         self._pending = _PendingRows()
         kind = storage_type(field.to_arrow().type)
         self._request = encoding_request(metadata_texts(field.to_arrow()), path, kind)
@@ -92,6 +93,10 @@ class _LeafWriter:
 
     def write(self, array: pa.Array) -> None:
         """Appends values."""
+        if pa.types.is_struct(array.type):
+            if array.null_count:
+                raise _refusal(self._path, "a null struct")
+            packed_children(array, None, self._path)
         self._pending.add(array)
         if self._pending.num_bytes >= MIN_PAGE_BYTES:
             self.flush()
@@ -273,8 +278,6 @@ def _check_type(field: Field, path: str) -> None:
         raise _refusal(path, "a blob column")
     if field.is_map:
         raise _refusal(path, "a map")
-    if field.is_packed:
-        raise _refusal(path, "a packed struct")
     if field.is_list or field.is_struct:
         return
     data_type = field.to_arrow().type

@@ -49,7 +49,7 @@ class V21FieldWriter:
 
     def __init__(self, sink: PageSink, field: Field, *, first_column: int, version: str) -> None:
         self._field = field.to_arrow()
-        leaf_ids = [part.id for part in field.walk() if part.is_leaf]
+        leaf_ids = [part.id for part in _column_fields(field)]
         self._columns = [
             _ColumnWriter(sink, first_column + index, column, version)
             for index, column in enumerate(leaf_columns(self._field))
@@ -172,6 +172,15 @@ def _joinable(pieces: list[LeafValues]) -> Iterator[list[LeafValues]]:
         yield from ([piece] for piece in pieces)
         return
     yield [with_values(piece, chunk) for piece, chunk in zip(pieces, unified.chunks, strict=True)]
+
+
+def _column_fields(field: Field) -> Iterator[Field]:
+    """The fields below, or the field itself, that have a column."""
+    if field.is_leaf or field.is_packed:
+        yield field
+    else:
+        for child in field.children:
+            yield from _column_fields(child)
 
 
 def _has_dictionaries(kind: pa.DataType) -> bool:

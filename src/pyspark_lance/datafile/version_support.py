@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
+from pyspark_lance.codec.arrow_values import is_variable_width
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
@@ -130,12 +133,33 @@ def _refused_blob(path: str, part: Field, version: str) -> tuple[str, str]:
     return "", ""
 
 
+def _refused_packed(part: Field, version: str) -> str:
+    """What is wrong with a packed struct; '' if nothing is."""
+    types = pa.types
+    for child in part.children:
+        kind = child.to_arrow().type
+        kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+        is_vector = types.is_fixed_size_list(kind) and not types.is_nested(kind.value_type)
+        value = kind.value_type if is_vector else kind
+        is_fixed = types.is_primitive(value) or types.is_decimal(value)
+        is_fixed = is_fixed or types.is_fixed_size_binary(value)
+        if types.is_boolean(value) or not (is_fixed or is_variable_width(kind)):
+            return f"fields of type {kind} inside of a packed struct cannot be stored"
+        able = ("2.0", "2.2") if is_vector else ("2.2",)
+        if (is_vector or is_variable_width(kind)) and version not in able:
+            return (
+                f"fields of type {kind} inside of a packed struct cannot be stored in files of"
+                f" version {version}, only of {' and '.join(able)}"
+            )
+    return ""
+
+
 def _check_part(path: str, part: Field, version: str) -> None:
     what, hint = "", "change the column's type"
     if part.is_blob:
         what, hint = _refused_blob(path, part, version)
     elif part.is_packed:
-        what, hint = "packed structs are not written", "remove the packed key from its metadata"
+        what, hint = _refused_packed(part, version), "remove the packed key from its metadata"
     elif part.logical_type.startswith("dict:") and part.logical_type.count(":") > 3:
         # Lance cannot parse the type of such a dictionary and refuses the whole table.
         what = f"dictionaries of type {part.logical_type} cannot be stored"
@@ -147,6 +171,8 @@ def _check_part(path: str, part: Field, version: str) -> None:
         and any(below.is_list or below.is_map for below in part.walk())
     ):
         what = "lists inside a fixed-size list of structs cannot be stored"
+    elif part.is_fixed_size_list and any(below.is_packed for below in part.walk()):
+        what = "a packed struct inside a fixed-size list cannot be stored"
     elif (part.is_list or part.is_map) and any(
         below.is_fixed_size_list and below.children for below in part.walk()
     ):

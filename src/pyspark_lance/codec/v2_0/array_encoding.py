@@ -24,7 +24,7 @@ from pyspark_lance.codec.v2_0.fixed_size_list import FixedSizeListDecoder
 from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder, encode_bitmap, encode_flat
 from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
 from pyspark_lance.codec.v2_0.nullable import SomeNullsDecoder
-from pyspark_lance.codec.v2_0.packed_struct import PackedStructDecoder
+from pyspark_lance.codec.v2_0.packed_struct import PackedStructDecoder, encode_packed_struct
 from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, PageBuffers, validity_of
 from pyspark_lance.codec.v2_0.variable_width import (
     BinaryDecoder,
@@ -126,8 +126,8 @@ def encode_array(
     """The tree of a leaf array; null slots are written as zeros or empty.
 
     Args:
-        array: Fixed width, string, binary, null, dictionary, or a fixed size list of fixed-width
-            values; may be a slice.
+        array: Fixed width, string, binary, null, dictionary, a fixed size list of fixed-width
+            values, or a packed struct without nulls; may be a slice.
         collector: Takes the buffers.
         request: What the column's metadata ask for.
         blank: True for slots below a null list, whose content is dropped too.
@@ -142,6 +142,8 @@ def encode_array(
     if types.is_dictionary(data_type):
         indices, items = with_null_item(array)
         return _encode_dictionary(encode_array(indices, collector), items, collector)
+    if types.is_struct(data_type):
+        return encode_packed_struct(array, blank, collector)
     validity = validity_of(array)
     if validity is not None:
         blank = ~validity if blank is None else blank | ~validity

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
+from pyspark_lance.codec.compressive.encode_packed_struct import record_rows
 from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
-from pyspark_lance.codec.v2_0.page_buffers import BufferSlice, PageBuffers
+from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, BufferSlice, PageBuffers
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 
 
@@ -87,3 +89,31 @@ def _fixed_width_array(data_type: pa.DataType, count: int, data: pa.Buffer) -> p
         items = _fixed_width_array(data_type.value_type, count * data_type.list_size, data)
         return pa.Array.from_buffers(data_type, count, [None], children=[items])
     return pa.Array.from_buffers(data_type, count, [None, data])
+
+
+def encode_packed_struct(
+    array: pa.Array, blank: NDArray[np.bool_] | None, collector: BufferCollector
+) -> pb.ArrayEncoding:
+    """PackedStruct of a struct array.
+
+    Args:
+        array: Structs of fixed-width fields, nothing in it null; may be a slice.
+        blank: True for rows that are written as zeros.
+        collector: Takes the one buffer.
+    """
+    children = [array.field(index) for index in range(array.type.num_fields)]
+    buffer = pb.Buffer(buffer_index=collector.add(record_rows(children, blank)))
+    inner = [_child_encoding(child.type) for child in array.type]
+    return pb.ArrayEncoding(packed_struct=pb.PackedStruct(inner=inner, buffer=buffer))
+
+
+def _child_encoding(data_type: pa.DataType) -> pb.ArrayEncoding:
+    if pa.types.is_fixed_size_list(data_type):
+        items = _child_encoding(data_type.value_type)
+        encoding = pb.ArrayEncoding(
+            fixed_size_list=pb.FixedSizeList(dimension=data_type.list_size, items=items)
+        )
+    else:
+        flat = pb.Flat(bits_per_value=bit_width_of(data_type), buffer=pb.Buffer())
+        encoding = pb.ArrayEncoding(flat=flat)
+    return pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=pb.Nullable.NoNulls(values=encoding)))
