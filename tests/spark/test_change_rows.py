@@ -44,6 +44,24 @@ def contents(path):
     return sorted(tuple(row.values()) for row in ours.select(names).to_pylist())
 
 
+def files_of(path):
+    """All data, deletion and transaction files."""
+    return {
+        str(one.relative_to(path))
+        for folder in ("data", "_deletions", "_transactions")
+        for one in Path(path, folder).glob("*")
+    }
+
+
+def used_files(path):
+    """Those that the newest version refers to, by pylance's account."""
+    dataset = lance.dataset(path)
+    fragments = [one.metadata for one in dataset.get_fragments()]
+    data = {f"data/{file.path}" for one in fragments for file in one.files}
+    uuids = {dataset.read_transaction(version).uuid for version in range(1, dataset.version + 1)}
+    return data | {one for one in files_of(path) if any(uuid in one for uuid in uuids)}
+
+
 def lineage(path, key):
     """(row id, created, updated) of the row with this id."""
     rows = [row for row in read_ours(path).to_pylist() if row["id"] == key]
@@ -110,6 +128,12 @@ def test_a_python_worker_that_is_killed_changes_nothing(spark, path):
     with pytest.raises(Exception, match=r"(?i)python worker|crashed"):
         table.update(set={"v": sf.udf(kill, "int")("v")})
     assert contents(path) == before
+    # What the dead worker, and those of the other tasks, had written is listed, and can go.
+    left = table.leftoverFiles()
+    assert {one.path for one in left} == files_of(path) - used_files(path)
+    assert table.removeLeftoverFiles() == []  # too young
+    assert table.removeLeftoverFiles(0, force=True) == left
+    assert files_of(path) == used_files(path)
     assert table.update("id = 4", {"v": "1"}, txnAppId="a", txnVersion="7").version == 2
     assert table.update("id = 4", {"v": "2"}, txnAppId="a", txnVersion="7").version is None
     assert contents(path)[4] == (4, 1, "e")

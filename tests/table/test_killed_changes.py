@@ -12,9 +12,12 @@ import pytest
 from row_changes import upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
+from pyspark_lance.table.leftovers import leftover_files, remove_leftover_files
+
 pytestmark = pytest.mark.interop
 
 POINTS = {
+    "inside a file": False,
     "before the transaction file": False,
     "before the manifest": False,
     "after the manifest": True,
@@ -27,6 +30,7 @@ import pyarrow as pa
 from row_changes import add_to, upsert
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.commit_loop import Environment
+from pyspark_lance.store.local_store import LocalOutput
 from pyspark_lance.table.delete import delete_rows
 
 path, kind, point = sys.argv[1:4]
@@ -43,6 +47,8 @@ def clock():
         os._exit(7)
     return time.time_ns()
 
+if point == "inside a file":
+    LocalOutput.close = lambda self: os._exit(7)
 deadly = Environment(handler=Deadly(), now_ns=clock)
 if kind == "delete":
     delete_rows(path, "id = 1", environment=deadly)
@@ -76,9 +82,22 @@ def test_a_killed_driver_leaves_the_table_before_or_after(tmp_path, point):
             for folder in ("_versions", "_transactions", "data", "_deletions")
         }
         # What a killed driver leaves behind is exactly what it had written, and in no version.
-        assert left["_transactions"] == (1 if point == "before the transaction file" else 2)
+        is_staged = point == "inside a file"
+        early = is_staged or point == "before the transaction file"
+        assert left["_transactions"] == (1 if early else 2)
         assert left["data"] == (1 if kind == "delete" else 2)
-        assert left["_deletions"] == 1
+        assert left["_deletions"] == (0 if is_staged and kind != "delete" else 1)
+        found = leftover_files(path, {})
+        names = sorted(one.path.partition("/")[0] for one in found)
+        if POINTS[point]:
+            assert names == []
+        else:
+            data = [] if kind == "delete" else ["data"]
+            deletions = [] if is_staged and data else ["_deletions"]
+            assert names == deletions + ([] if early else ["_transactions"]) + data
+            assert is_staged == any("/.tmp" in one.path for one in found)
+            assert remove_leftover_files(path, {}, older_than_s=0, force=True) == found
+            assert leftover_files(path, {}) == []
         found = {row["id"]: row["n"] for row in after}
         if POINTS[point]:
             expected = {

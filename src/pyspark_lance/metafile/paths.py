@@ -20,6 +20,8 @@ TRANSACTIONS: Final = "_transactions"
 DATA: Final = "data"
 DELETIONS: Final = "_deletions"
 INDICES: Final = "_indices"
+TREE: Final = "tree"
+"""The branches, each with all folders of a table."""
 TAGS: Final = "_refs/tags"
 BRANCHES: Final = "_refs/branches"
 

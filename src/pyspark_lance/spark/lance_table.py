@@ -18,6 +18,12 @@ from pyspark_lance.spark.options import WriteOptions
 from pyspark_lance.spark.table_columns import TableColumns
 from pyspark_lance.spark.write_settings import write_settings
 from pyspark_lance.table.choose_rewrite import rewrite_mode
+from pyspark_lance.table.leftovers import (
+    SAFE_AGE_S,
+    LeftoverFile,
+    leftover_files,
+    remove_leftover_files,
+)
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.row_change import (
     ChangePlan,
@@ -154,6 +160,35 @@ class LanceTable(TableColumns):
         ids = sorted({int(row_id) for row_id in rowIds})
         condition = f"{ROW_ID} IN ({', '.join(map(str, ids))})" if ids else "false"
         return self.scan(columns, condition, metadata_columns=ROW_ID)
+
+    def leftoverFiles(self, retentionHours: float = 0.0) -> list[LeftoverFile]:  # noqa: N802, N803
+        """Files that no version refers to: of failed tasks, killed processes, lost races.
+
+        Files of writes that are under way are among them.
+
+        Args:
+            retentionHours: Leaves out younger files.
+        """
+        return leftover_files(self._path, self._storage, older_than_s=retentionHours * 3600)
+
+    def removeLeftoverFiles(  # noqa: N802
+        self,
+        retentionHours: float = SAFE_AGE_S / 3600,  # noqa: N803
+        *,
+        force: bool = False,
+    ) -> list[LeftoverFile]:
+        """Removes the files that no version refers to, and says which; makes no version.
+
+        Args:
+            retentionHours: Keeps younger files, which a write under way may need.
+            force: Allows less than seven days; only right when nobody writes to the table.
+
+        Raises:
+            InvalidInputError: Less than seven days without ``force``.
+        """
+        return remove_leftover_files(
+            self._path, self._storage, older_than_s=retentionHours * 3600, force=force
+        )
 
     def alias(self, name: str) -> LanceTable:
         """The same table under another name in conditions; without it, it is ``target``."""
