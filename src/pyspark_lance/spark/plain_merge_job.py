@@ -229,11 +229,12 @@ def _scan(
             for bucket, piece in split_rows(rows, places):
                 yield _staged(bucket, _TARGET, pack_rows(piece))
         return
-    found, count = [], 0
+    found, count, size = [], 0, 0
     for rows in matching():
         found.append(rows)
         count += rows.num_rows
-        if count > few or sum(one.nbytes for one in found) > few * _FEW_ROW_BYTES:
+        size += rows.nbytes
+        if count > few or size > few * _FEW_ROW_BYTES:
             yield _staged(0, _TOO_MANY, b"")
             return
     if count:

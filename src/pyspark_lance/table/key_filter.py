@@ -19,6 +19,7 @@ NUM_BITS = 1 << 24
 
 # Bits for each key; the second is looked up only where the first is set.
 _PROBES = 3
+_BIT = np.left_shift(1, np.arange(8)).astype(np.uint8)
 # Characters beyond this do not count, so longer keys may only match falsely.
 _MOST_KEY_BYTES = 256
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -65,8 +66,8 @@ class KeyFilter:
         table = np.frombuffer(self.bits, dtype=np.uint8)
         left = np.arange(len(hashes))
         for probe in range(_PROBES):
-            places = _places(hashes[left], probe)
-            hit = (table[places >> 3] >> (places & 7).astype(np.uint8)) & 1
+            places = _places(hashes if probe == 0 else hashes[left], probe)
+            hit = table.take(places >> 3) & _BIT.take(places & 7)
             left = left[hit != 0]
         found = np.zeros(len(hashes), dtype=np.bool_)
         found[left] = True
@@ -154,4 +155,4 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _places(hashes: NDArray[np.uint64], probe: int) -> NDArray[np.int64]:
     """The bit of each key for one probe: 24 bits of its hash, 20 bits further for the next."""
-    return ((hashes >> np.uint64(20 * probe)) & np.uint64(NUM_BITS - 1)).astype(np.int64)
+    return ((hashes >> np.uint64(20 * probe)) & np.uint64(NUM_BITS - 1)).view(np.int64)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.table.key_filter import hash_keys
 
+_MOST_INDEX_BITS = 22
 _EXACT_INTEGER = pa.decimal128(20, 0)
 
 
@@ -32,6 +33,11 @@ class KeyTable:
         self._hashes = hashes[order]
         self._rows = rows[order]
         self._keys = keys
+        # Hashes are spread evenly, so their first bits say where to look.
+        bits = min(_MOST_INDEX_BITS, len(order).bit_length() + 2)
+        self._shift = np.uint64(64 - bits)
+        sizes = np.bincount((self._hashes >> self._shift).view(np.int64), minlength=1 << bits)
+        self._starts = np.concatenate(([0], np.cumsum(sizes)))
 
     def pairs(self, keys: Sequence[pa.Array]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All pairs of a source row and a target row with equal keys.
@@ -42,19 +48,16 @@ class KeyTable:
         Returns:
             Positions in ``keys``, ascending, and positions in the target's keys; same shape.
         """
-        nothing = np.empty(0, dtype=np.int64)
-        if not len(self._hashes):
-            return nothing, nothing
         hashes = hash_keys(keys)
-        first = np.searchsorted(self._hashes, hashes)
-        found = self._hashes[np.minimum(first, len(self._hashes) - 1)] == hashes
-        source = np.flatnonzero(found & _has_key(keys))
-        first = first[source]
-        counts = np.searchsorted(self._hashes, hashes[source], side="right") - first
-        ends = np.cumsum(counts)
-        step = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
-        source = np.repeat(source, counts)
-        target = self._rows[np.repeat(first, counts) + step]
+        slots = (hashes >> self._shift).view(np.int64)
+        first = self._starts.take(slots)
+        counts = self._starts.take(slots + 1) - first
+        source = np.flatnonzero((counts > 0) & _has_key(keys))
+        first, counts = first[source], counts[source]
+        step = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        source, found = np.repeat(source, counts), np.repeat(first, counts) + step
+        same_hash = self._hashes[found] == hashes[source]
+        source, target = source[same_hash], self._rows[found[same_hash]]
         equal = np.ones(len(source), dtype=np.bool_)
         for mine, theirs in zip(self._keys, keys, strict=True):
             equal &= _equal(mine.take(pa.array(target)), theirs.take(pa.array(source)))
