@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +11,16 @@ from data_file_writing import as_dataset, as_rows, assert_pylance_reads, assert_
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan_task import run
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.write import (
+    WriteSettings,
+    commit_write,
+    open_existing,
+    plan_write,
+    write_rows,
+)
 
 pytestmark = pytest.mark.interop
 
@@ -115,6 +126,21 @@ def test_strings_are_packed_in_2_2_files(tmp_path):
     assert_both_read(tmp_path, pa.table({"l": in_lists(string_structs(310))}), "2.2")
 
 
+def test_tables_with_packed_structs_are_made_appended_to_and_read(tmp_path):
+    table = packed_table(c=string_structs(40), f=fixed_structs(40))
+    uri = str(tmp_path / "t")
+    for _ in range(2):
+        plan = plan_write(uri, {}, table.schema, WriteSettings(), existing=open_existing(uri, {}))
+        commit_write(plan, write_rows(plan, table.to_batches()))
+    dataset = lance.dataset(uri)
+    assert dataset.data_storage_version == "2.2"
+    assert dataset.to_table().to_pylist() == table.to_pylist() * 2
+    lance.write_dataset(table, uri, mode="append")
+    tasks = plan_scan(Snapshot.open(uri, {}), ScanRequest())
+    found = [batch for task in tasks for batch in run(task)]
+    assert pa.Table.from_batches(found).to_pylist() == table.to_pylist() * 3
+
+
 def test_a_dataset_names_one_column_for_a_packed_struct(tmp_path):
     table = packed_table(c=fixed_structs(50)).append_column("x", pa.array(range(50)))
     data_file = write_table(tmp_path, table, "2.1")
@@ -128,8 +154,8 @@ def test_a_dataset_names_one_column_for_a_packed_struct(tmp_path):
     ("array", "version", "message"),
     [
         (vector_structs(3), "2.1", "version 2.1, only of 2.0 and 2.2"),
-        (string_structs(3), "2.1", "version 2.1, only of 2.2"),
-        (string_structs(3), "2.0", "only of 2.2"),
+        (string_structs(3), "2.1", "need file version 2.2"),
+        (string_structs(3), "2.0", "need file version 2.2"),
         (pa.array([{"a": True}]), "2.2", "fields of type bool"),
         (pa.array([{"a": {"b": 1}}]), "2.2", "fields of type struct"),
         (pa.array([{"a": [1]}]), "2.2", "fields of type list"),

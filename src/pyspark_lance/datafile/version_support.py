@@ -117,6 +117,8 @@ def _needs_2_2(part: Field) -> str:
         return "maps"
     if part.is_fixed_size_list and part.children:
         return "fixed-size lists of structs"
+    if part.is_packed and any(is_variable_width(c.to_arrow().type) for c in part.children):
+        return "packed structs with fields of variable width"
     if part.is_blob_v2:
         return "blobs of the second kind"
     return ""
