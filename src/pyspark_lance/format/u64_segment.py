@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.format.consecutive import consecutive
 from pyspark_lance.format.encoded_u64_array import MAX_U64, EncodedU64Array
 from pyspark_lance.proto import row_ids_pb2
 
@@ -51,9 +52,7 @@ class RangeSegment:
 
     def to_array(self) -> NDArray[np.uint64]:
         """The values, shape (len(self),)."""
-        values = np.arange(len(self), dtype=np.uint64)
-        values += np.uint64(self.start)
-        return values
+        return consecutive(self.start, len(self))
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The values at ``positions``, which must lie inside [0, len(self))."""

@@ -6,7 +6,7 @@ lineage opens none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +92,7 @@ class FragmentReader:
         parts = self._parts_of(fields)
         if len(parts) == 1 and parts[0].fields == tuple(fields):
             (part,) = parts
-            first = start
+            first, add_lineage = start, self._lineage_adder(system)
             for batch in self._reader(part.file).read_batches(
                 part.fields,
                 part.column_of,
@@ -100,7 +100,7 @@ class FragmentReader:
                 batch_rows=batch_rows,
                 batch_bytes=batch_bytes,
             ):
-                yield first, self._shown(self._with_lineage(batch, system, first), shown)
+                yield first, self._shown(add_lineage(batch, first), shown)
                 first += batch.num_rows
             return
         step = batch_rows
@@ -110,16 +110,24 @@ class FragmentReader:
             batch = self._window(fields, system, first, min(first + step, end))
             yield first, self._shown(batch, shown)
 
-    def _with_lineage(
-        self, batch: pa.RecordBatch, system: Sequence[str], first: int
-    ) -> pa.RecordBatch:
+    def _lineage_adder(
+        self, system: Sequence[str]
+    ) -> Callable[[pa.RecordBatch, int], pa.RecordBatch]:
+        """Adds lineage columns to batches of one schema, given the first row of each."""
         if not system:
-            return batch
+            return lambda batch, first: batch
         names = [name for name in SYSTEM_COLUMNS if name in system]
-        end = first + batch.num_rows
-        values = [system_array(self.lineage.window(name, first, end)) for name in names]
-        schema = pa.schema([*batch.schema, *map(system_field, names)])
-        return pa.RecordBatch.from_arrays([*batch.columns, *values], schema=schema)
+        fields = [system_field(name) for name in names]
+        schema: pa.Schema | None = None
+
+        def add_lineage(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+            nonlocal schema
+            schema = schema or pa.schema([*batch.schema, *fields])
+            end = first + batch.num_rows
+            values = [system_array(self.lineage.window(name, first, end)) for name in names]
+            return pa.RecordBatch.from_arrays([*batch.columns, *values], schema=schema)
+
+        return add_lineage
 
     def take(
         self, fields: Sequence[Field], system: Sequence[str], offsets: NDArray[np.uint32]

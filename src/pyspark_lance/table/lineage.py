@@ -9,11 +9,13 @@ Source: table format, sections 6.3, 7.2, 7.3, 7.6.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.consecutive import consecutive
 from pyspark_lance.format.data_file import (
     SPILLED_CREATED_AT,
     SPILLED_LAST_UPDATED_AT,
@@ -35,6 +37,9 @@ SPILLED_FIELD_OF = {
 
 # What rows read as when their fragment says nothing about versions (section 7.3).
 DEFAULT_VERSION = 1
+
+# Rows of one version are by far the most; up to so many of them share one array (512 KiB).
+_SHARED_ROWS = 1 << 16
 
 
 class FragmentLineage:
@@ -64,16 +69,22 @@ class FragmentLineage:
         self._hidden: dict[str, NDArray[np.uint64]] = {}
 
     def window(self, name: str, start: int, end: int) -> NDArray[np.uint64]:
-        """Values of the lineage column ``name`` for rows [start, end), shape (end - start,)."""
+        """Values of the lineage column ``name`` for rows [start, end), shape (end - start,).
+
+        The array may be shared with others: it must not be changed.
+        """
         if name == ROW_ADDRESS or (name == ROW_ID and not self._stable):
             first = int(row_addresses(self._fragment.id, np.array([start]))[0])
-            return np.arange(first, first + (end - start), dtype=np.uint64)
+            return consecutive(first, end - start)
         sequence = self._sequence(name)
         if sequence is None:
-            return np.full(end - start, DEFAULT_VERSION, dtype=np.uint64)
+            return _constant(DEFAULT_VERSION, end - start)
         if isinstance(sequence, np.ndarray):
             return sequence[start:end]
-        return sequence.slice(start, end).to_array()
+        part = sequence.slice(start, end)
+        if isinstance(part, RowDatasetVersionSequence) and len(part.runs) == 1:
+            return _constant(part.runs[0][1], end - start)
+        return part.to_array()
 
     def take(self, name: str, offsets: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Values of the lineage column ``name`` at ``offsets``, same shape."""
@@ -114,6 +125,20 @@ class FragmentLineage:
                 )
             self._sequences[name] = sequence
         return self._sequences[name]
+
+
+def _constant(value: int, count: int) -> NDArray[np.uint64]:
+    """``count`` times ``value``; read-only, since batches share the memory."""
+    if count > _SHARED_ROWS:
+        return np.full(count, value, dtype=np.uint64)
+    return _shared_constant(value)[:count]
+
+
+@lru_cache(maxsize=16)
+def _shared_constant(value: int) -> NDArray[np.uint64]:
+    values = np.full(_SHARED_ROWS, value, dtype=np.uint64)
+    values.flags.writeable = False
+    return values
 
 
 def source_of(fragment: Fragment, name: str) -> SequenceSource:

@@ -106,6 +106,8 @@ def to_plain(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
             array = array.storage
         if pa.types.is_time(array.type) and pa.types.is_integer(target):
             array = array.cast(pa.time64("ns"))
+        if array.type == pa.uint64() and target == pa.int64() and _fits_int64(array):
+            return array.view(target)  # lineage columns: a cast would copy them
         return array.cast(target)
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
@@ -114,6 +116,11 @@ def to_plain(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         ) from error
     except pa.ArrowNotImplementedError:
         return _to_plain_nested(array, target, name)
+
+
+def _fits_int64(array: pa.Array) -> bool:
+    largest = pc.max(array).as_py()
+    return largest is None or largest < 1 << 63
 
 
 def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
