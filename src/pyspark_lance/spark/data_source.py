@@ -7,6 +7,7 @@ Spark asks for it.
 from __future__ import annotations
 
 import contextlib
+import gc
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -41,6 +42,7 @@ class LanceDataSource(DataSource):
         if _CALL not in options:
             with contextlib.suppress(LanceError, OSError):
                 self._pin()
+        _speed_up_collection()
 
     @classmethod
     def name(cls) -> str:
@@ -56,11 +58,15 @@ class LanceDataSource(DataSource):
         if _CALL in self.options:
             from pyspark_lance.spark.companion_calls import answer
 
-            return answer(self.options)
+            answered = answer(self.options)
+            _speed_up_collection()
+            return answered
         from pyspark_lance.spark.catalog_options import keep_options
         from pyspark_lance.spark.read_plan import spark_schema_of
 
-        return keep_options(spark_schema_of(self._read_options(), self._pin()), self.options)
+        schema = keep_options(spark_schema_of(self._read_options(), self._pin()), self.options)
+        _speed_up_collection()
+        return schema
 
     @clean_errors
     def reader(self, schema: StructType) -> LanceBatchReader:
@@ -68,6 +74,7 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.batch_reader import LanceBatchReader
         from pyspark_lance.spark.pushed_down import PushedDown
 
+        _speed_up_collection()
         self._restore_options(schema)
         pushed = PushedDown.parse(self.options)
         return LanceBatchReader(self._read_options(), self._pin(), schema, pushed)
@@ -78,6 +85,7 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.batch_writer import LanceBatchWriter
         from pyspark_lance.spark.options import WriteOptions
 
+        _speed_up_collection()
         if _CHANGE in self.options:
             from pyspark_lance.spark.change_writer import LanceChangeWriter
 
@@ -110,3 +118,12 @@ class LanceDataSource(DataSource):
             snapshot = Snapshot.open(options.path, options.storage, at=options.at)
             self._pinned = snapshot.uri, snapshot.version
         return self._pinned
+
+
+def _speed_up_collection() -> None:
+    """Leaves what is loaded by now, mostly modules, out of garbage collections.
+
+    Spark's planners are processes that live long, and run a full collection after each answer: 30
+    ms for all the modules, several times for a query.
+    """
+    gc.freeze()

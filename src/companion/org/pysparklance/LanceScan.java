@@ -141,7 +141,7 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
 
   @Override
   public Batch toBatch() {
-    return python().toBatch();
+    return new LanceBatch(this, python().toBatch());
   }
 
   /** A stream goes on with every new version, so nothing is pinned. */

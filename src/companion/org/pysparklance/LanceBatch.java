@@ -1,0 +1,72 @@
+package org.pysparklance;
+
+import java.io.IOException;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.*;
+
+/** What Python reads for a scan; batches of equal scans are equal, so that Spark runs them once. */
+record LanceBatch(LanceScan scan, Batch python) implements Batch {
+  @Override
+  public InputPartition[] planInputPartitions() {
+    return python.planInputPartitions();
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new Readers(python.createReaderFactory());
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof LanceBatch batch && batch.scan.equals(scan);
+  }
+
+  @Override
+  public int hashCode() {
+    return scan.hashCode();
+  }
+
+  private record Readers(PartitionReaderFactory python) implements PartitionReaderFactory {
+    @Override
+    public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      return new Reader(python.createReader(partition));
+    }
+  }
+
+  /**
+   * Spark asks for metrics every hundred rows, and making Python's takes as long as making the
+   * rows; so they are given once, at the end. Runs on executors.
+   */
+  private static final class Reader implements PartitionReader<InternalRow> {
+    private static final CustomTaskMetric[] NONE = {};
+
+    private final PartitionReader<InternalRow> python;
+    private boolean hasRow = true;
+
+    Reader(PartitionReader<InternalRow> python) {
+      this.python = python;
+    }
+
+    @Override
+    public boolean next() throws IOException {
+      hasRow = python.next();
+      return hasRow;
+    }
+
+    @Override
+    public InternalRow get() {
+      return python.get();
+    }
+
+    @Override
+    public CustomTaskMetric[] currentMetricsValues() {
+      return hasRow ? NONE : python.currentMetricsValues();
+    }
+
+    @Override
+    public void close() throws IOException {
+      python.close();
+    }
+  }
+}
