@@ -37,6 +37,9 @@ class PageBorders:
         """The pages that hold wanted rows, each with the rows counted from its own start."""
         if not len(rows.starts):
             return
+        if len(self.starts) == 2 and rows.end <= self.num_rows:
+            yield 0, rows
+            return
         bounds = self.starts[1:]
         # The first and the last page of each range; both ascend.
         firsts = bounds.searchsorted(rows.starts, side="right")
