@@ -18,6 +18,7 @@ code, what happened, where, and what to do.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 
@@ -102,3 +103,22 @@ class StorageError(LanceError):
     """The store failed; the cause is chained."""
 
     code = "LANCE_STORAGE"
+
+
+_SHOWN = re.compile(r"\[(LANCE_[A-Z_]+)\] ([^\n]*)(?:\n  at: ([^\n]*))?(?:\n  hint: ([^\n]*))?")
+
+
+def error_in(text: str) -> LanceError | None:
+    """The last error of this module that a text shows; None if it shows none."""
+    shown = [one for one in _SHOWN.finditer(text) if one[1] in _BY_CODE]
+    if not shown:
+        return None
+    code, what, where, hint = shown[-1].groups(default="")
+    return _BY_CODE[code](what, where, hint)
+
+
+_BY_CODE = {
+    kind.code: kind
+    for kind in tuple(globals().values())
+    if isinstance(kind, type) and issubclass(kind, LanceError)
+}

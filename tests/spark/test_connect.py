@@ -43,6 +43,14 @@ spark.createDataFrame([(1, "a")], made.toDF().schema).write.format("lance").mode
     path + "-made"
 )
 print("made", made.toDF().collect()[0].name)
+import glob, pyspark_lance.errors
+for file in glob.glob(path + "-made/data/*.lance"):
+    content = open(file, "rb").read()
+    open(file, "wb").write(content[:-40] + b"\\xff" * 24 + content[-16:])
+try:
+    made.update("id = 1", {"name": "'b'"})
+except pyspark_lance.errors.CorruptFileError as error:
+    print("typed", str(error).startswith("[LANCE_CORRUPT_FILE]"))
 try:
     spark.read.format("lance").load(path + "-nothing").count()
 except Exception as error:
@@ -75,5 +83,6 @@ def test_read_write_and_time_travel_work_in_spark_connect(tmp_path):
         "merge 1 1 8",
         "left [10, 11, 12, 20, 50, 100]",
         "made a",
+        "typed True",
         "error True",
     ]

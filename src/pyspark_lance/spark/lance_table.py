@@ -16,6 +16,7 @@ from pyspark_lance.spark.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.options import WriteOptions
 from pyspark_lance.spark.table_columns import TableColumns
+from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.spark.write_settings import write_settings
 from pyspark_lance.table.choose_rewrite import rewrite_mode
 from pyspark_lance.table.leftovers import (
@@ -150,7 +151,8 @@ class LanceTable(TableColumns):
         options["metadataColumns"] = (
             metadata_columns if isinstance(metadata_columns, str) else ",".join(metadata_columns)
         )
-        return self._spark.read.format("lance").options(**options).load(self._path)
+        with typed_errors():
+            return self._spark.read.format("lance").options(**options).load(self._path)
 
     def take(self, rowIds: Sequence[int], columns: Sequence[str] | None = None) -> DataFrame:  # noqa: N803
         """The rows with these row ids; ids that no row has are left out.
@@ -241,7 +243,14 @@ class LanceTable(TableColumns):
             options,
         )
 
-    def merge(self, source: DataFrame, condition: Expression, **options: str) -> LanceMergeBuilder:
+    def merge(
+        self,
+        source: DataFrame,
+        condition: Expression,
+        *,
+        rewrite: str = "auto",
+        **options: str,
+    ) -> LanceMergeBuilder:
         """Merges the rows of ``source``; add clauses, then ``execute()``.
 
         Two merges at once that insert the same new key both insert it, unless the key is the
@@ -250,13 +259,16 @@ class LanceTable(TableColumns):
         Args:
             source: The rows, with an alias of their own, or called ``source``.
             condition: When a source row and a target row match.
+            rewrite: As for ``update``; columns are written anew only by merges that do nothing
+                but update.
             options: As for ``delete``.
         """
+        mode = rewrite_mode(rewrite)
 
         def run(merge: Merge) -> ChangeResult:
             return self._change(lambda plan: merge_once(self._spark, plan, merge), options)
 
-        return LanceMergeBuilder(Merge(source, condition, (), self._alias), run)
+        return LanceMergeBuilder(Merge(source, condition, (), self._alias, mode), run)
 
     def _change(
         self, attempt: Callable[[ChangePlan], ChangeResult], options: Mapping[str, str]
@@ -266,7 +278,10 @@ class LanceTable(TableColumns):
 
         def plan_and_run() -> ChangeResult:
             plan = plan_change(self._path, self._storage, settings)
-            return ChangeResult() if plan.is_done else attempt(plan)
+            if plan.is_done:
+                return ChangeResult()
+            with typed_errors():
+                return attempt(plan)
 
         return plan_again_on_conflict(
             plan_and_run,

@@ -19,6 +19,7 @@ from pyspark_lance.spark.column_jobs import (
 )
 from pyspark_lance.spark.expressions import Expression
 from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.table.columns import (
     ColumnResult,
     ColumnSettings,
@@ -45,6 +46,7 @@ class TableColumns:
     _path: str
     _storage: dict[str, str]
 
+    @typed_errors()
     def addColumns(  # noqa: N802
         self,
         columns: str | StructType | Mapping[str, Expression] | DataFrame,
@@ -97,6 +99,7 @@ class TableColumns:
         settings = column_settings(options, self._path)
         return rename_column(self._path, self._storage, existing, new, settings)
 
+    @typed_errors()
     def changeColumn(  # noqa: N802
         self,
         column: str,

@@ -1,0 +1,28 @@
+"""Errors of ours that happened in a worker are raised on the driver as what they were.
+
+Only text comes back from a Spark job; it holds the code, and with it the class.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from pyspark.errors import PySparkException
+
+from pyspark_lance.errors import error_in
+
+
+@contextlib.contextmanager
+def typed_errors() -> Iterator[None]:
+    """Turns an exception of Spark that shows an error of ours into that error.
+
+    Also a decorator.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        found = error_in(str(error))
+        if found is None:
+            raise
+        raise found from None

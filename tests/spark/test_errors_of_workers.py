@@ -1,0 +1,107 @@
+"""An error of ours in a worker reaches the caller of LanceTable as what it is."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
+from table_access import append
+
+from pyspark_lance import LanceTable, errors
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    LanceError,
+    SchemaMismatchError,
+    VersionNotFoundError,
+    error_in,
+)
+
+ALL = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, LanceError)
+]
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("where", ["", "s3://a/b c.lance bytes 1..2"])
+@pytest.mark.parametrize("hint", ["", "do [this] first"])
+def test_the_text_of_an_error_is_enough_to_make_it_again(kind, where, hint):
+    error = kind("3 of 'x' [y] are: wrong", where, hint)
+    around = f"An exception was thrown:\nx.errors.{kind.__name__}: {error}\n SQLSTATE: 38000\n"
+    found = error_in(around)
+    assert type(found) is kind
+    assert found.args == error.args
+    assert str(found) == str(error)
+    assert str(pickle.loads(pickle.dumps(found))) == str(error)
+
+
+def test_the_last_error_of_a_text_counts_and_other_texts_have_none():
+    first, last = CorruptFileError("a", "b", "c"), InvalidInputError("d")
+    assert str(error_in(f"{first}\n\nDuring handling:\n{last}")) == str(last)
+    assert error_in("[LANCE_UNHEARD_OF] a") is None
+    assert error_in("[PYTHON_DATA_SOURCE_ERROR] nothing") is None
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0, rows=50)
+    return path
+
+
+def damage(path):
+    (file,) = Path(path, "data").glob("*.lance")
+    content = file.read_bytes()
+    file.write_bytes(content[:-40] + b"\xff" * 24 + content[-16:])
+
+
+@pytest.mark.spark
+def test_a_damaged_file_is_that_error_in_every_method(spark, path):
+    damage(path)
+    table = LanceTable.forPath(spark, path)
+    source = spark.range(3).alias("source")
+    merge = table.merge(source, "target.id = source.id").whenMatchedDelete()
+    for call in (
+        lambda: table.update("id = 3", {"id": "id + 1"}),
+        lambda: table.update("id = 3", {"id": "id + 1"}, rewrite="columns"),
+        lambda: table.delete("id % 7 = 3"),
+        lambda: table.delete(sf.col("id") + sf.rand() > 70),
+        merge.execute,
+        lambda: table.addColumns({"twice": "id * 2"}),
+        lambda: table.changeColumn("id", "decimal(30,0)"),
+    ):
+        with pytest.raises(CorruptFileError) as caught:
+            call()
+        message = str(caught.value)
+        assert message.startswith("[LANCE_CORRUPT_FILE] ")
+        assert "Traceback" not in message
+        assert "org.apache" not in message
+        assert ".lance" in caught.value.where
+        assert caught.value.__suppress_context__
+
+
+@pytest.mark.spark
+def test_errors_of_planning_and_of_values_are_typed_too(spark, path):
+    table = LanceTable.forPath(spark, path)
+    with pytest.raises(VersionNotFoundError, match="no version 99"):
+        table.scan(version=99)
+    with pytest.raises(InvalidInputError, match="more than one source row"):
+        rows = spark.sql("SELECT 3L AS id UNION ALL SELECT 3L").alias("source")
+        table.merge(rows, "target.id = source.id").whenMatchedUpdateAll().execute()
+    LanceTable.create(spark, path + "-2", "id bigint not null")
+    append(path + "-2", 0)
+    with pytest.raises(SchemaMismatchError, match="id"):
+        LanceTable.forPath(spark, path + "-2").update("id = 1", {"id": "CAST(NULL AS bigint)"})
+
+
+@pytest.mark.spark
+def test_an_error_of_the_user_stays_what_spark_makes_of_it(spark, path):
+    with pytest.raises(PySparkException, match="ZeroDivisionError"):
+        LanceTable.forPath(spark, path).update(
+            set={"id": sf.udf(lambda value: value // 0, "long")("id")}
+        )
