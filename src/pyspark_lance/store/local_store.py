@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 from pyspark_lance.errors import StorageError
 from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.mapped_pages import MAPPED_PAGES
 from pyspark_lance.store.object_store import (
     Buffer,
     ObjectInfo,
@@ -80,6 +81,7 @@ class LocalStore:
             if not 0 <= start <= end <= size:
                 raise too_short(self.uri, path, start, end, size)
             pieces.append(content[start:end])
+            MAPPED_PAGES.handed_out(content, start, end)
         return pieces
 
     def stat(self, path: str) -> ObjectInfo:

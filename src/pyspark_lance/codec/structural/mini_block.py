@@ -274,10 +274,13 @@ class MiniBlockPage:
             block_sizes.append(size)
             word += width
         block_starts = []
+        block_ends = positions
         for size in block_sizes:
             block_starts.append(positions)
-            require(bool((positions + size <= chunk_ends).all()), "a chunk exceeds its size")
-            positions = positions + (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+            block_ends = positions + size
+            positions = (block_ends + (_ALIGNMENT - 1)) & -_ALIGNMENT
+        # No block is smaller than nothing, so the last one ends behind all others.
+        require(bool((block_ends <= chunk_ends).all()), "a chunk exceeds its size")
         levels = sum(has_levels)
         buffers = ChunkBuffers(
             data, counts, tuple(block_starts[levels:]), tuple(block_sizes[levels:])

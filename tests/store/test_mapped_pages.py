@@ -1,0 +1,79 @@
+"""What a scan leaves behind of a mapped file is let go of, and can still be read."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyspark_lance.store import local_store
+from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.mapped_pages import MappedPages
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures /proc")
+
+MIB = 1 << 20
+
+
+def resident_mib() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("RssFile:")[1].split()[0]) / 1024
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    (tmp_path / "x").write_bytes(bytes(range(256)) * (160 * MIB // 256))
+    return LocalStore(str(tmp_path))
+
+
+def read_all(store: LocalStore, size: int) -> list:
+    pieces = []
+    for start in range(0, 160 * MIB, size):
+        (piece,) = store.get_ranges("x", [ByteRange(start, start + size)])
+        assert bytes(piece[:: mmap.PAGESIZE]) == b"\0" * (size // mmap.PAGESIZE)
+        pieces.append(piece)
+    return pieces
+
+
+def test_a_scan_keeps_only_what_it_read_last(store, monkeypatch):
+    monkeypatch.setattr(local_store, "MAPPED_PAGES", MappedPages(limit=32 * MIB))
+    before = resident_mib()
+    pieces = read_all(store, 4 * MIB)
+    assert resident_mib() - before < 64
+    # What was let go of is still there.
+    assert [bytes(piece[:3]) for piece in pieces] == [b"\0\1\2"] * 40
+    assert bytes(pieces[0][-2:]) == b"\xfe\xff"
+
+
+def test_small_pieces_are_not_counted(store):
+    pages = MappedPages(limit=MIB)
+    view = store.get("x")
+    for start in range(0, 8 * MIB, MIB // 8):
+        pages.handed_out(memoryview(view), start, start + MIB // 8)
+    assert not pages._pieces
+    pages.handed_out(memoryview(b"not a map" * MIB), 0, 2 * MIB)
+    assert not pages._pieces
+
+
+def test_one_piece_may_be_larger_than_the_limit(store):
+    pages = MappedPages(limit=MIB)
+    view = memoryview(store.get("x"))
+    for start in (0, 3 * MIB + 17):
+        pages.handed_out(view, start, start + 20 * MIB)
+    assert [piece[1:] for piece in pages._pieces] == [(3 * MIB + 17, 23 * MIB + 17)]
+    assert bytes(view[:3]) == b"\0\1\2"
+
+
+def test_a_map_that_nobody_uses_is_closed(store):
+    pages = MappedPages(limit=MIB)
+    view = memoryview(store.get("x"))
+    pages.handed_out(view, 0, 20 * MIB)
+    reference = pages._pieces[0][0]
+    del view, store._maps
+    assert reference() is None
+    other = memoryview(mmap.mmap(-1, 4 * MIB))
+    pages.handed_out(other, 0, 4 * MIB)
+    assert len(pages._pieces) == 1
