@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from typing import Final
 
-MAX_RESIDENT_BYTES: Final = 64 << 20
+MAX_RESIDENT_BYTES: Final = 192 << 20
 _MIN_BYTES: Final = 256 << 10
 _PAGE: Final = mmap.PAGESIZE
 _DONT_NEED: Final = getattr(mmap, "MADV_DONTNEED", None)
