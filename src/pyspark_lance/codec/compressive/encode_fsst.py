@@ -20,7 +20,6 @@ from pyspark_lance.codec.compressive.fsst_symbols import LITERALS, Matcher
 
 _PIECE_BYTES: Final = 128
 _BLOCK_BYTES: Final = 1 << 19
-_NO_TOKEN: Final = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,52 +80,64 @@ def _encode_block(
     borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher
 ) -> Codes:
     """Some pieces that lie side by side; the first starts at 0."""
-    tokens = tokens_at(borders, content, matcher)
-    is_token = tokens != _NO_TOKEN
-    before = np.zeros(len(content) + 1, np.int32)
-    np.cumsum(is_token, out=before[1:])
-    found = tokens.take(np.flatnonzero(is_token))  # much faster than a mask
-    token_borders = before.take(borders)
+    tokens = tokens_of(borders, content, matcher)
+    found = tokens.content
     escapes = np.flatnonzero(found >= LITERALS)
     if not len(escapes):
-        return Codes(token_borders.astype(np.int64), found.astype(np.uint8))
+        return Codes(tokens.offsets, found.astype(np.uint8))
     ends = np.arange(1, len(found) + 1)
-    ends += np.cumsum(found >= LITERALS)
+    ends += (found >= LITERALS).cumsum()
     codes = np.empty(int(ends[-1]), np.uint8)
     codes[ends - 1] = found.astype(np.uint8)
     codes[ends[escapes] - 2] = ESCAPE
-    return Codes(np.append(0, ends)[token_borders], codes)
+    return Codes(np.append(0, ends)[tokens.offsets], codes)
 
 
-def tokens_at(
-    borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher
-) -> NDArray[np.uint16]:
-    """For every byte of some pieces: the token that starts there, ``_NO_TOKEN`` if none does.
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens:
+    """Pieces taken apart.
 
-    A token is a code, or ``LITERALS`` and a byte that has none.
+    Attributes:
+        offsets: One more than pieces, int64: where the tokens of each are.
+        content: Codes, or ``LITERALS`` and a byte that has none.
     """
-    tokens = np.full(len(content), _NO_TOKEN, np.uint16)
-    if not len(content):
-        return tokens
+
+    offsets: NDArray[np.int64]
+    content: NDArray[np.uint16]
+
+
+def tokens_of(borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher) -> Tokens:
+    """Takes pieces apart, the first of which starts at 0.
+
+    All pieces are walked side by side; those at their end are left out from the next step on.
+    """
+    counts = np.zeros(len(borders) - 1, np.int64)
+    walking = (borders[1:] > borders[:-1]).nonzero()[0]
+    positions, ends = borders[walking], borders[walking + 1]
     words = _words_at(content)
-    filled = borders[1:] > borders[:-1]
-    positions, ends = borders[:-1][filled], borders[1:][filled]
-    while len(positions):
+    steps: list[tuple[NDArray[np.int64], NDArray[np.uint16]]] = []
+    while len(walking):
         found = matcher.longest(words.take(positions))
         following = positions + matcher.lengths.take(found)
-        over = np.flatnonzero(following > ends)
+        over = (following > ends).nonzero()[0]
         if len(over):
             # Matched bytes of the next piece; look again without them.
             left = ends[over] - positions[over]
             found[over] = matcher.longest(words[positions[over]] & _LOW_BYTES[left])
             following[over] = positions[over] + matcher.lengths[found[over]]
-        tokens[positions] = found
-        active = np.flatnonzero(following < ends)
-        if len(active) == len(positions):
+        steps.append((walking, found.astype(np.uint16)))
+        active = (following < ends).nonzero()[0]
+        if len(active) == len(walking):
             positions = following
-        else:
-            positions, ends = following.take(active), ends.take(active)
-    return tokens
+            continue
+        counts[walking] = len(steps)
+        walking, ends = walking.take(active), ends.take(active)
+        positions = following.take(active)
+    offsets = np.append(0, counts.cumsum())
+    tokens = np.empty(int(offsets[-1]), np.uint16)
+    for number, (pieces, found_here) in enumerate(steps):
+        tokens[offsets.take(pieces) + number] = found_here
+    return Tokens(offsets, tokens)
 
 
 _LOW_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)

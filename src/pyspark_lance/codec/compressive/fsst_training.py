@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.compressive.encode_fsst import tokens_at
+from pyspark_lance.codec.compressive.encode_fsst import tokens_of
 from pyspark_lance.codec.compressive.fsst import MAX_SYMBOL_BYTES
 from pyspark_lance.codec.compressive.fsst_symbols import (
     LITERALS,
@@ -50,11 +50,10 @@ def train_symbols(borders: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symb
 def _improve(symbols: Symbols, borders: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
     """One round."""
     if len(symbols.words):
-        tokens = tokens_at(borders, sample, Matcher(symbols))
-        places = np.flatnonzero(tokens < _TOKENS)
-        found = tokens[places].astype(np.int64)
+        tokens = tokens_of(borders, sample, Matcher(symbols))
+        offsets, found = tokens.offsets, tokens.content.astype(np.int64)
     else:
-        places, found = np.arange(len(sample)), LITERALS + sample.astype(np.int64)
+        offsets, found = borders, LITERALS + sample.astype(np.int64)
     elements = np.zeros(_TOKENS, np.uint64)
     elements[: len(symbols.words)] = symbols.words
     elements[LITERALS:] = np.arange(256)
@@ -66,8 +65,9 @@ def _improve(symbols: Symbols, borders: NDArray[np.int64], sample: NDArray[np.ui
     single_gains = single_counts[singles] * lengths[singles].astype(np.float64)
     single_gains[lengths[singles] == 1] *= _SINGLE_BYTE_BONUS
 
-    same_string = np.searchsorted(borders, places, side="right")
-    neighbours = np.flatnonzero(same_string[1:] == same_string[:-1])
+    is_first = np.zeros(len(found) + 1, np.bool_)
+    is_first[offsets] = True
+    neighbours = np.flatnonzero(~is_first[1:-1])
     pair_counts = np.bincount(found[neighbours] * _TOKENS + found[neighbours + 1])
     pairs = np.flatnonzero(pair_counts >= _MIN_PAIRS)
     if len(pairs) > _MAX_PAIRS:
