@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_files import files_of, used_files
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
@@ -42,24 +43,6 @@ def contents(path):
     lance.dataset(path).validate()
     names = [name for name in ours.column_names if not name.startswith("_row")]
     return sorted(tuple(row.values()) for row in ours.select(names).to_pylist())
-
-
-def files_of(path):
-    """All data, deletion and transaction files."""
-    return {
-        str(one.relative_to(path))
-        for folder in ("data", "_deletions", "_transactions")
-        for one in Path(path, folder).glob("*")
-    }
-
-
-def used_files(path):
-    """Those that the newest version refers to, by pylance's account."""
-    dataset = lance.dataset(path)
-    fragments = [one.metadata for one in dataset.get_fragments()]
-    data = {f"data/{file.path}" for one in fragments for file in one.files}
-    uuids = {dataset.read_transaction(version).uuid for version in range(1, dataset.version + 1)}
-    return data | {one for one in files_of(path) if any(uuid in one for uuid in uuids)}
 
 
 def lineage(path, key):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import lance
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pytest
 from row_changes import upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_files import files_of, used_files
 
 from pyspark_lance.table.leftovers import leftover_files, remove_leftover_files
 
 pytestmark = pytest.mark.interop
 
+# Whether the new version is there when the driver dies.
 POINTS = {
     "inside a file": False,
     "before the transaction file": False,
@@ -24,16 +27,22 @@ POINTS = {
 }
 
 SCRIPT = """
-import os, sys, time
+import functools, os, sys, time
 sys.path.insert(0, {tests!r})
 import pyarrow as pa
+import pyarrow.compute as pc
 from row_changes import add_to, upsert
+from table_access import read_ours, write_table
+from pyspark_lance.commit import commit_loop
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
-from pyspark_lance.commit.commit_loop import Environment
 from pyspark_lance.store.local_store import LocalOutput
+from pyspark_lance.table.columns import add_columns, drop_columns
 from pyspark_lance.table.delete import delete_rows
+from pyspark_lance.table.local_columns import computed
+from pyspark_lance.table.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.row_change import plan_change
 
-path, kind, point = sys.argv[1:4]
+root, point = sys.argv[1:3]
 
 class Deadly(ConditionalPutCommitHandler):
     def put(self, store, location, data, *, uuid):
@@ -49,66 +58,117 @@ def clock():
 
 if point == "inside a file":
     LocalOutput.close = lambda self: os._exit(7)
-deadly = Environment(handler=Deadly(), now_ns=clock)
-if kind == "delete":
-    delete_rows(path, "id = 1", environment=deadly)
-elif kind == "update":
-    add_to(path, "id = 1", "n", 5, environment=deadly)
-else:
-    upsert(path, pa.table({{"id": [1, 9], "n": [5, 9]}}), environment=deadly)
+make = functools.partial(commit_loop.Environment, handler=Deadly(), now_ns=clock)
+commit_loop.Environment = make
+
+def rewrite():
+    plan = plan_change(path, {{}})
+    request = plan_rewrite(plan.snapshot(), ["n"])
+    found = read_ours(path, system_columns=("_rowaddr",)).filter(pc.field("id") == 1)
+    batches = pa.table({{"_rowaddr": found["_rowaddr"], "n": pa.array([5])}}).to_batches()
+    commit_rewrite(plan, request, list(rewrite_columns(request, batches)))
+
+def ids(*values):
+    return pa.table({{"id": values, "n": [5] * len(values)}})
+
+plus = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
+for name, work in {jobs!r}.items():
+    path = os.path.join(root, name)
+    driver = os.fork()  # a process of its own, without the time to start one
+    if not driver:
+        exec(work)
+        os._exit(0)
+    print(name, os.waitstatus_to_exitcode(os.waitpid(driver, 0)[1]))
 """
 
 
-def rows(path):
+@dataclass(frozen=True)
+class Job:
+    """Work on rows (id, n): (0, 0), (1, 0), (2, 0).
+
+    Attributes:
+        work: A statement of the script.
+        rows: What is there afterwards, without the columns that are null.
+        folders: Where it writes files, in this order, before the transaction.
+    """
+
+    work: str
+    rows: dict[int, dict[str, int]]
+    folders: tuple[str, ...] = field(default=("data",))
+
+
+def n(**values):
+    return {int(key[1:]): {"n": value} for key, value in values.items()}
+
+
+JOBS = {
+    "delete": Job('delete_rows(path, "id = 1")', n(_0=0, _2=0), ("_deletions",)),
+    "update": Job('add_to(path, "id = 1", "n", 5)', n(_0=0, _1=5, _2=0), ("data", "_deletions")),
+    "merge": Job("upsert(path, ids(1, 9))", n(_0=0, _1=5, _2=0, _9=5), ("data", "_deletions")),
+    "rewrite": Job("rewrite()", n(_0=0, _1=5, _2=0)),
+    "append": Job("write_table(path, ids(9))", n(_0=0, _1=0, _2=0, _9=5)),
+    "overwrite": Job("write_table(path, ids(9), overwrite=True)", n(_9=5)),
+    "replace": Job(
+        'write_table(path, ids(2, 9), overwrite=True, replace_where="id > 1")',
+        n(_0=0, _1=0, _2=5, _9=5),
+        ("data", "_deletions"),
+    ),
+    "add": Job(
+        'add_columns(path, {}, pa.schema([("m", pa.int64())]), plus)',
+        {row: {"n": 0, "m": row + 1} for row in range(3)},
+    ),
+    "drop": Job('drop_columns(path, {}, ["n"])', {row: {} for row in range(3)}, ()),
+}
+
+
+def contents(path):
+    """Row id -> the columns that are not null, and everything pylance agrees on."""
     ours = read_ours(path)
     assert_same_rows(ours, read_theirs(path))
-    return ours.sort_by("id").to_pylist()
+    return {
+        row["id"]: {name: row[name] for name in ("n", "m") if row.get(name) is not None}
+        for row in ours.to_pylist()
+    }
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_driver_leaves_the_table_before_or_after(tmp_path, point):
-    script = SCRIPT.format(tests=str(Path(__file__).parents[1]))
-    started = []
-    for kind in ("delete", "update", "merge"):
-        path = str(tmp_path / kind)
-        write_table(path, pa.table({"id": [0, 1, 2], "n": [0, 0, 0]}))
-        command = [sys.executable, "-c", script, path, kind, point]
-        started.append((kind, path, rows(path), subprocess.Popen(command)))
-    for kind, path, before, process in started:
-        assert process.wait(120) == 7
-        after = rows(path)
-        left = {
-            folder: len(list((Path(path) / folder).glob("*")))
-            for folder in ("_versions", "_transactions", "data", "_deletions")
-        }
-        # What a killed driver leaves behind is exactly what it had written, and in no version.
-        is_staged = point == "inside a file"
-        early = is_staged or point == "before the transaction file"
-        assert left["_transactions"] == (1 if early else 2)
-        assert left["data"] == (1 if kind == "delete" else 2)
-        assert left["_deletions"] == (0 if is_staged and kind != "delete" else 1)
-        found = leftover_files(path, {})
-        names = sorted(one.path.partition("/")[0] for one in found)
-        if POINTS[point]:
-            assert names == []
-        else:
-            data = [] if kind == "delete" else ["data"]
-            deletions = [] if is_staged and data else ["_deletions"]
-            assert names == deletions + ([] if early else ["_transactions"]) + data
-            assert is_staged == any("/.tmp" in one.path for one in found)
-            assert remove_leftover_files(path, {}, older_than_s=0, force=True) == found
-            assert leftover_files(path, {}) == []
-        found = {row["id"]: row["n"] for row in after}
-        if POINTS[point]:
-            expected = {
-                "delete": {0: 0, 2: 0},
-                "update": {0: 0, 1: 5, 2: 0},
-                "merge": {0: 0, 1: 5, 2: 0, 9: 9},
-            }
-            assert found == expected[kind]
-            assert lance.dataset(path).version == 2
-        else:
-            assert after == before
-            assert lance.dataset(path).version == 1
-        upsert(path, pa.table({"id": [2, 4], "n": [7, 8]}))  # and the table goes on
-        assert {row["id"]: row["n"] for row in rows(path)} == found | {2: 7, 4: 8}
+    for name in JOBS:
+        write_table(str(tmp_path / name), pa.table({"id": [0, 1, 2], "n": [0, 0, 0]}))
+    script = SCRIPT.format(
+        tests=str(Path(__file__).parents[1]), jobs={name: job.work for name, job in JOBS.items()}
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), point],
+        capture_output=True, text=True, timeout=200, check=True,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[:-1] == [f"{name} 7" for name in JOBS], done.stderr
+    for name, job in JOBS.items():
+        path = str(tmp_path / name)
+        before = {row: {"n": 0} for row in range(3)}
+        found = contents(path)
+        assert found == (job.rows if POINTS[point] else before)
+        assert lance.dataset(path).version == (2 if POINTS[point] else 1)
+        check_leftovers(path, job, point)
+        upsert(path, pa.table({"id": [2, 4]}))  # and the table goes on
+        old = found.get(2, {})
+        assert contents(path) == found | {2: old, 4: {}}
+
+
+def check_leftovers(path, job, point):
+    """What a killed driver leaves is what it had written, and in no version; it is listed."""
+    found = leftover_files(path, {})
+    names = [one.path for one in found]
+    assert set(names) == files_of(path) - used_files(path)
+    folders = [name.partition("/")[0] for name in names]
+    if POINTS[point]:
+        assert folders == []
+    elif point == "inside a file":
+        assert folders == [(*job.folders, "_transactions")[0]]
+        assert "/.tmp" in names[0]
+    else:
+        written = "_transactions" if point == "before the manifest" else None
+        assert sorted(folders) == sorted([*job.folders, *([written] if written else [])])
+    assert remove_leftover_files(path, {}, older_than_s=0, force=True) == found
+    assert leftover_files(path, {}) == []
+    lance.dataset(path).validate()
