@@ -78,9 +78,14 @@ def run_change_job(
     if not any(clause.action in (RowAction.UPDATE, RowAction.INSERT) for clause in clauses):
         noted = changes.mapInArrow(partial(_note, plan, tuple(clauses)), _MESSAGE_TYPE)
         return _settled(plan, noted, one_match_each=one_match_each)
-    parts = Parts.of(plan.snapshot().manifest.fragments)
-    pieces = changes.mapInArrow(partial(_sort, plan, tuple(clauses), parts), PIECE_TYPE)
+    pieces = packed_changes(plan, clauses, changes)
     return run_pieces(plan, clauses, pieces, one_match_each=one_match_each)
+
+
+def packed_changes(plan: ChangePlan, clauses: Sequence[Clause], changes: DataFrame) -> DataFrame:
+    """The changes packed, as ``PIECE_TYPE``; inserted rows are perhaps written already."""
+    parts = Parts.of(plan.snapshot().manifest.fragments)
+    return changes.mapInArrow(partial(_sort, plan, tuple(clauses), parts), PIECE_TYPE)
 
 
 def run_pieces(

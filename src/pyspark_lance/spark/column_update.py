@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -35,14 +36,27 @@ from pyspark_lance.table.rewrite_columns import (
     RewrittenColumns,
     commit_rewrite,
     plan_rewrite,
+    remove_rewritten,
     rewrite_columns,
 )
 from pyspark_lance.table.row_change import ChangePlan, ChangeResult
 from pyspark_lance.table.system_columns import ROW_ADDRESS
 
 # To count the rows that change is a job of its own; below this cost it is not worth it.
-_WORTH_COUNTING_S = 2.0
+WORTH_COUNTING_S = 2.0
 _PAYLOAD = "payload binary"
+
+
+class RepeatedRowError(Exception):
+    """A row would get two new values; never leaves this package.
+
+    Args:
+        address: Of the row.
+    """
+
+    def __init__(self, address: int) -> None:
+        super().__init__(f"the row at address {address} would get two new values")
+        self.address = address
 
 
 def update_by(
@@ -86,12 +100,20 @@ def run_rewrite_job(
         plan: Pins the version.
         names: Top-level columns that get other values.
         changes: ``_rowaddr`` of each row that changes, once, and all of ``names``; in any order.
+
+    Raises:
+        RepeatedRowError: A row comes twice; the new files are removed.
     """
     request = plan_rewrite(plan.snapshot(), names)
     together = changes.repartition(sf.shiftright(sf.col(ROW_ADDRESS), 32))
     ordered = together.sortWithinPartitions(ROW_ADDRESS)
     messages = ordered.mapInArrow(partial(_write, request), _PAYLOAD).collect()
-    return request, [one for message in messages for one in pickle.loads(message["payload"])]
+    done = [one for message in messages for one in pickle.loads(message["payload"])]
+    rewritten = [one for one in done if isinstance(one, RewrittenColumns)]
+    if len(rewritten) < len(done):
+        remove_rewritten(request.files.store_of(None), rewritten)
+        raise RepeatedRowError(next(one for one in done if isinstance(one, int)))
+    return request, rewritten
 
 
 def _chosen(
@@ -108,7 +130,7 @@ def _chosen(
         return choose_rewrite(snapshot, names, everything, asked=mode)
     if not can_rewrite_columns(snapshot, names):
         return RewriteMode.ROWS
-    if rewrite_cost(snapshot, names, everything).rows_s < _WORTH_COUNTING_S:
+    if rewrite_cost(snapshot, names, everything).rows_s < WORTH_COUNTING_S:
         return RewriteMode.ROWS
     fragment = sf.shiftright(sf.col(ROW_ADDRESS), 32).alias("fragment")
     counts = rows.groupBy(fragment).agg(sf.count("*").alias("changed")).collect()
@@ -119,7 +141,24 @@ def _chosen(
 def _write(
     request: RewriteColumnsRequest, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The task: writes the new files of the fragments whose rows come."""
+    """The task: writes the new files of the fragments whose rows come, or names a repeated row."""
     gc.freeze()
-    files = list(rewrite_columns(request, batches))
-    yield pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(files)], pa.binary())})
+    done: list[RewrittenColumns | int]
+    try:
+        done = list(rewrite_columns(request, _once_each(batches)))
+    except RepeatedRowError as error:
+        done = [error.address]
+    yield pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(done)], pa.binary())})
+
+
+def _once_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, whose rows are in order of their address."""
+    last = -1
+    for batch in batches:
+        addresses = np.asarray(batch.column(ROW_ADDRESS).to_numpy(zero_copy_only=False))
+        again = np.flatnonzero(np.diff(addresses, prepend=last) == 0)
+        if len(again):
+            raise RepeatedRowError(int(addresses[again[0]]))
+        if len(addresses):
+            last = int(addresses[-1])
+        yield batch

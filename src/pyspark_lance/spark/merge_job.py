@@ -13,7 +13,8 @@ from pyspark.sql import functions as sf
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.spark.change_job import pinned_scan, run_change_job
+from pyspark_lance.spark.change_job import pinned_scan
+from pyspark_lance.spark.column_update import RepeatedRowError
 from pyspark_lance.spark.expressions import (
     Expression,
     as_column,
@@ -22,8 +23,14 @@ from pyspark_lance.spark.expressions import (
     readable_columns,
     stored_values,
 )
+from pyspark_lance.spark.merge_columns import (
+    MergeChanges,
+    may_rewrite,
+    rewritten_columns,
+    run_by_columns,
+)
 from pyspark_lance.spark.merge_condition import MergeCondition, understood
-from pyspark_lance.spark.plain_merge_job import run_plain_merge
+from pyspark_lance.spark.plain_merge_job import plain_pieces
 from pyspark_lance.spark.plain_merge_plan import plain_merge
 from pyspark_lance.spark.semi_join import (
     LEAST_TARGET_ROWS,
@@ -32,8 +39,10 @@ from pyspark_lance.spark.semi_join import (
     source_keys,
     usable_pairs,
 )
-from pyspark_lance.spark.update_job import assigned_columns, struct_columns
+from pyspark_lance.spark.update_job import assigned_columns, assigned_target, struct_columns
+from pyspark_lance.table.choose_rewrite import RewriteMode
 from pyspark_lance.table.commit_changes import RowChanges, commit_changes
+from pyspark_lance.table.deletions import FragmentLoss
 from pyspark_lance.table.key_filter import KeyFilter
 from pyspark_lance.table.merge import (
     Match,
@@ -44,6 +53,7 @@ from pyspark_lance.table.merge import (
     promises_unique_keys,
 )
 from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.rewrite_columns import commit_rewrite
 from pyspark_lance.table.row_change import ChangePlan, ChangeResult, RowAction
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID
 
@@ -67,12 +77,14 @@ class Merge:
         condition: When a source row and a target row match.
         clauses: In order.
         alias: Of the target.
+        rewrite: How rows get other values.
     """
 
     source: DataFrame
     condition: Expression
     clauses: tuple[SparkClause, ...]
     alias: str
+    rewrite: RewriteMode = RewriteMode.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +104,22 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeRes
     """
     source = _aliased_source(merge)
     condition = understood(merge.condition, merge.alias, plan.schema)
-    done = _run_plain(spark, plan, merge, source, condition)
-    if done is None:
-        done = _run_joined(spark, plan, merge, source, condition)
+    changes = _plain_changes(spark, plan, merge, source, condition)
+    if changes is None:
+        changes = _joined_changes(spark, plan, merge, source, condition)
     in_condition = named_columns([merge.condition], readable_columns(plan.schema))
+    try:
+        names = rewritten_columns(changes.clauses, plan.schema, changes.unchanged)
+        if names is not None and may_rewrite(plan, merge.rewrite, names):
+            written = run_by_columns(plan, merge.rewrite, changes, names)
+            if not isinstance(written, MergeChanges):
+                return commit_rewrite(plan, *written)
+            changes = written
+        elif names is None:
+            may_rewrite(plan, merge.rewrite, names)
+        done = changes.moved(plan, one_match_each=one_match_each(merge.clauses))
+    except RepeatedRowError as error:
+        done = RowChanges(plan, (FragmentLoss(error.address >> 32, 0, repeated=error.address),))
     if done.repeated is not None:
         raise ambiguous_match(plan, done, _shown_keys(merge.condition, in_condition))
     return commit_changes(
@@ -107,13 +131,13 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeRes
     )
 
 
-def _run_plain(
+def _plain_changes(
     spark: SparkSession,
     plan: ChangePlan,
     merge: Merge,
     source: DataFrame,
     condition: MergeCondition,
-) -> RowChanges | None:
+) -> MergeChanges | None:
     """Without a join of Spark, if the merge is plain and the target large."""
     if plan.snapshot().num_rows() < LEAST_TARGET_ROWS:
         return None
@@ -122,17 +146,21 @@ def _run_plain(
     )
     if plain is None:
         return None
-    return run_plain_merge(spark, plan, *plain, condition.target_filter, merge.clauses)
+    pieces = plain_pieces(spark, plan, *plain, condition.target_filter)
+    keys = zip(plain[0].target_keys, plain[0].source_keys, strict=True)
+    unchanged = frozenset(name for name, place in keys if plain[0].updates.get(name) == place)
+    return MergeChanges(plain[0].clauses, pieces, is_packed=True, unchanged=unchanged)
 
 
-def _run_joined(
+def _joined_changes(
     spark: SparkSession,
     plan: ChangePlan,
     merge: Merge,
     source: DataFrame,
     condition: MergeCondition,
-) -> RowChanges:
+) -> MergeChanges:
     """By a join of Spark."""
+    given = source
     keys = _keys_of_source(plan, merge, source, condition)
     if keys is not None:
         source = keys.source
@@ -144,13 +172,50 @@ def _run_joined(
         texts += [*clause.values.values(), *_conditions(clause)]
         if clause.action is RowAction.UPDATE:
             texts += map(quoted, struct_columns(clause.values, plan.schema))
+    only_updates = all(clause.action is RowAction.UPDATE for clause in clauses)
+    by_columns = only_updates and merge.rewrite is not RewriteMode.ROWS
+    if by_columns:
+        # A row whose clause does not set a column keeps its value.
+        texts += map(quoted, _columns_of_some(clauses, plan.schema))
     join_type = _join_type(clauses)
     # Rows without a match stay as they are, unless a clause is about them.
     narrowed = condition.target_filter if join_type in ("inner", "left_outer") else None
     target = _target(spark, plan, named_columns(texts, names), merge.alias, keys, narrowed)
     joined = source.join(target, as_column(merge.condition), join_type)
-    described, changes = _changes(joined, clauses, plan.schema, merge.alias)
-    return run_change_job(plan, described, changes, one_match_each=one_match_each(clauses))
+    described, changes = _changes(joined, clauses, plan.schema, merge.alias, keep=by_columns)
+    unchanged = _unchanged(plan, merge, given, condition) if by_columns else frozenset()
+    return MergeChanges(described, changes, is_packed=False, unchanged=unchanged)
+
+
+def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> list[str]:
+    """The columns that some, but not all clauses set."""
+    sets = [{assigned_target(key, schema)[0] for key in clause.values} for clause in clauses]
+    every: set[str] = set().union(*sets)
+    return sorted(name for name in every if not all(name in one for one in sets))
+
+
+def _unchanged(
+    plan: ChangePlan, merge: Merge, source: DataFrame, condition: MergeCondition
+) -> frozenset[str]:
+    """The keys that only get the value to which they are equal."""
+    names = {name.lower() for name in source.columns}
+
+    def keeps(clause: SparkClause, pair: KeyPair) -> bool:
+        if clause.values is ALL_COLUMNS:
+            qualifier, _, name = pair.source.replace("`", "").lower().rpartition(".")
+            is_plain = "." not in qualifier and qualifier not in names
+            return pair.target.lower() not in names or (is_plain and name == pair.target.lower())
+        values = [
+            value
+            for key, value in clause.values.items()
+            if assigned_target(key, plan.schema)[0] == pair.target
+        ]
+        return all(isinstance(value, str) and value == pair.source for value in values)
+
+    pairs = usable_pairs(plan, source, condition.pairs)
+    return frozenset(
+        pair.target for pair in pairs if all(keeps(clause, pair) for clause in merge.clauses)
+    )
 
 
 def _shown_keys(condition: Expression, keys: Sequence[str]) -> list[str]:
@@ -260,9 +325,17 @@ def _spelled_out(clause: SparkClause, source: DataFrame, schema: LanceSchema) ->
 
 
 def _changes(
-    joined: DataFrame, clauses: Sequence[SparkClause], schema: LanceSchema, alias: str
+    joined: DataFrame,
+    clauses: Sequence[SparkClause],
+    schema: LanceSchema,
+    alias: str,
+    *,
+    keep: bool,
 ) -> tuple[tuple[Clause, ...], DataFrame]:
-    """The clauses as tasks know them, and one row for each row that changes."""
+    """The clauses as tasks know them, and one row for each row that changes.
+
+    With ``keep``, columns that a row's clause does not set have the value that the row has.
+    """
     in_source, in_target = sf.col(_IN_SOURCE).isNotNull(), sf.col(CHANGED_ADDRESS).isNotNull()
     matches = {
         Match.MATCHED: in_source & in_target,
@@ -296,16 +369,22 @@ def _changes(
         CLAUSE,
         CHANGED_ROW_ID,
         CHANGED_ADDRESS,
-        *(_value_of(name, assigned).alias(name) for name in names),
+        *(_value_of(name, assigned, alias if keep else None).alias(name) for name in names),
     )
 
 
-def _value_of(name: str, assigned: Sequence[Mapping[str, Column]]) -> Column:
-    """The value of a column for the clause that was chosen; null where it sets none."""
+def _value_of(name: str, assigned: Sequence[Mapping[str, Column]], alias: str | None) -> Column:
+    """The value of a column for the clause that was chosen.
+
+    Where it sets none, it is the value in the table ``alias``, or null.
+    """
     steps = [
         (sf.col(CLAUSE) == number, values[name])
         for number, values in enumerate(assigned)
         if name in values
     ]
     first, *others = steps
-    return reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
+    chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
+    if alias is None or len(steps) == len(assigned):
+        return chosen
+    return chosen.otherwise(sf.col(quoted(alias, name)))

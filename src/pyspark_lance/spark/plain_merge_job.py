@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
 
 import pyarrow as pa
@@ -20,13 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.codec.row_selection import filter_rows
-from pyspark_lance.spark.change_job import PIECE_TYPE, packed_pieces, run_pieces
+from pyspark_lance.spark.change_job import PIECE_TYPE, packed_pieces
 from pyspark_lance.spark.clean_errors import clean_iterator
-from pyspark_lance.spark.expressions import Expression
-from pyspark_lance.table.commit_changes import RowChanges
 from pyspark_lance.table.key_filter import KeyFilter, hash_keys
 from pyspark_lance.table.key_match import key_buckets
-from pyspark_lance.table.merge import MergeClause, one_match_each
 from pyspark_lance.table.packed_rows import (
     RowBuffer,
     join_batches,
@@ -59,15 +56,14 @@ _NO_BUCKETS = 0
 _STAGED = "bucket bigint, kind int, payload binary"
 
 
-def run_plain_merge(
+def plain_pieces(
     spark: SparkSession,
     plan: ChangePlan,
     merge: PlainMerge,
     source: DataFrame,
     target_filter: str | None,
-    clauses: Sequence[MergeClause[Expression, Expression]],
-) -> RowChanges:
-    """Runs the merge; commits nothing.
+) -> DataFrame:
+    """What becomes of the rows, packed, as ``PIECE_TYPE``; runs two small jobs.
 
     Args:
         spark: The session.
@@ -75,7 +71,6 @@ def run_plain_merge(
         merge: What happens.
         source: Its columns.
         target_filter: Only target rows that fulfil it can match.
-        clauses: As they were given.
     """
     # Evaluated once: whatever the source is made of, all that follows must see the same rows.  The
     # job that asks for the filter fills the checkpoint.
@@ -86,15 +81,12 @@ def run_plain_merge(
     scan = partial(_target_scan, spark, plan, merge, keys, target_filter)
     found = _few_target_rows(scan)
     if found is not None:
-        match = partial(_match, plan, merge, parts, found)
-        pieces = rows.mapInArrow(match, PIECE_TYPE)
-    else:
-        buckets = _num_buckets(spark)
-        together = scan(buckets).union(rows.mapInArrow(partial(_split, merge, buckets), _STAGED))
-        # The rows of the target come first, since those of the source are matched as they come.
-        arranged = together.repartition("bucket").sortWithinPartitions("kind")
-        pieces = arranged.mapInArrow(partial(_match, plan, merge, parts, ()), PIECE_TYPE)
-    return run_pieces(plan, merge.clauses, pieces, one_match_each=one_match_each(clauses))
+        return rows.mapInArrow(partial(_match, plan, merge, parts, found), PIECE_TYPE)
+    buckets = _num_buckets(spark)
+    together = scan(buckets).union(rows.mapInArrow(partial(_split, merge, buckets), _STAGED))
+    # The rows of the target come first, since those of the source are matched as they come.
+    arranged = together.repartition("bucket").sortWithinPartitions("kind")
+    return arranged.mapInArrow(partial(_match, plan, merge, parts, ()), PIECE_TYPE)
 
 
 def _num_buckets(spark: SparkSession) -> int:
