@@ -116,6 +116,13 @@ def test_young_files_stay_unless_told_otherwise(path):
     assert names_of(leftover_files(path, {})) == sorted(UNUSED[3:])
 
 
+def test_files_of_unknown_age_are_never_taken_for_old_ones(path):
+    plant(path, UNUSED)
+    os.utime(Path(path) / UNUSED[0], ns=(0, 0))  # what a store that keeps no time says
+    assert UNUSED[0] in names_of(leftover_files(path, {}))
+    assert remove_leftover_files(path, {}) == []
+
+
 def test_nothing_is_listed_when_a_manifest_cannot_be_read(path):
     plant(path, UNUSED)
     manifests = sorted(Path(path, "_versions").glob("*.manifest"))

@@ -9,6 +9,7 @@ import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
 
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.leftovers import leftover_files, remove_leftover_files
 from pyspark_lance.table.scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan_task import run
 from pyspark_lance.table.snapshot import Snapshot
@@ -76,3 +77,16 @@ def test_concurrent_appends_on_s3_all_land(s3_table_root, s3_server):  # noqa: F
     rows = read(uri, options)
     assert [row_id for row_id, _ in rows] == list(range(13))
     assert Snapshot.open(uri, options).version == 5
+
+
+def test_files_that_no_version_refers_to_are_found_and_removed(s3_table_root, s3_server):  # noqa: F811
+    uri, options = f"{s3_table_root}/t", s3_server.options
+    write(uri, options, 0, 10)
+    store = open_store(uri, options)
+    store.put("data/stray.lance", b"nothing")
+    assert [one.path for one in leftover_files(uri, options)] == ["data/stray.lance"]
+    assert leftover_files(uri, options, older_than_s=3600) == []
+    assert remove_leftover_files(uri, options) == []
+    assert len(remove_leftover_files(uri, options, older_than_s=0, force=True)) == 1
+    assert leftover_files(uri, options) == []
+    assert read(uri, options) == [(i, i) for i in range(10)]

@@ -49,7 +49,7 @@ class LeftoverFile:
     Attributes:
         path: Below the root of the table.
         size: Bytes.
-        modified: When it was written, UTC.
+        modified: When it was written, UTC; 1970 if the store keeps no time.
     """
 
     path: str
@@ -76,7 +76,12 @@ def leftover_files(
     """
     store = open_store(uri, options)
     limit_ns = time.time_ns() - int(older_than_s * 1e9)
-    candidates = [one for one in _candidates(store) if one.info.modified_ns <= limit_ns]
+    candidates = [
+        one
+        for one in _candidates(store)
+        # A store that keeps no time says 0; nobody knows how young such a file is.
+        if older_than_s <= 0 or 0 < one.info.modified_ns <= limit_ns
+    ]
     references = _References.of(store)
     if not references.manifests:
         raise TableNotFoundError(
@@ -154,9 +159,7 @@ def _candidate(info: ObjectInfo, root: str) -> Iterator[_Candidate]:
         kept_by = f"{INDICES}/{parents[0]}"
     elif len(parents) == 1 and folder == DATA and suffix == "blob":
         kept_by = f"{DATA}/{parents[0]}.lance"
-    elif parents:
-        return
-    elif not (dot and stem) or suffix not in _SUFFIXES.get(folder, ()):
+    elif parents or not (dot and stem) or suffix not in _SUFFIXES.get(folder, ()):
         return
     yield _Candidate(info, kept_by)
 
