@@ -13,6 +13,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.array_assembly import assemble_rows
 from pyspark_lance.codec.levels import Unraveler
 from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.structural.mini_block import MiniBlockPage
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, PageDecoder, PagePlan
 from pyspark_lance.codec.structural.page_layout import make_page_decoder, parse_page_layout
 from pyspark_lance.codec.structural.size_estimate import estimate_row_bytes
@@ -34,6 +36,7 @@ from pyspark_lance.store.object_store import Buffer
 
 _KEPT_PAGES = 256
 _SAMPLED_PAGES = 4
+_MAX_JOINED_BYTES = 1 << 20
 _NO_BYTES = np.zeros(0, np.uint8)
 
 
@@ -113,7 +116,7 @@ class LeafColumnReader:
                 plan = decoder.plan(page_rows)
             ranges = tuple(self._place(page, r.buffer, r.start, r.end) for r in plan.ranges)
             reads.append(PageRead(page, decoder, plan, ranges))
-        return reads
+        return _joined_reads(reads) if len(reads) > 1 else reads
 
     def decode(
         self, read: PageRead, pieces: Sequence[NDArray[np.uint8]]
@@ -206,6 +209,37 @@ class LeafColumnReader:
             end = max(r.end for r in info.buffers)
             place = f" bytes {start}..{end},"
         return f"{self._file.path}{place} column {self._column} ({self._name}) page {page}"
+
+
+def _joined_reads(reads: list[PageRead]) -> list[PageRead]:
+    """Neighbours of one kind as one read, as long as they are small: decoding costs per page."""
+    joined: list[PageRead] = []
+    for _, same in groupby(reads, key=_kind_of):
+        group: list[PageRead] = []
+        num_bytes = 0
+        for read in same:
+            size = sum(place.num_bytes for place in read.ranges)
+            if group and num_bytes + size > _MAX_JOINED_BYTES:
+                joined.append(_join(group))
+                group, num_bytes = [], 0
+            group.append(read)
+            num_bytes += size
+        joined.append(_join(group))
+    return joined
+
+
+def _kind_of(read: PageRead) -> object:
+    kind = read.decoder.kind if isinstance(read.decoder, MiniBlockPage) else None
+    return read.page if kind is None else kind
+
+
+def _join(group: list[PageRead]) -> PageRead:
+    if len(group) == 1:
+        return group[0]
+    pages = [read.decoder for read in group if isinstance(read.decoder, MiniBlockPage)]
+    both = MiniBlockPage.join(pages, [read.plan for read in group])
+    ranges = tuple(place for read in group for place in read.ranges)
+    return PageRead(group[0].page, both.page, both.plan, ranges)
 
 
 def as_array(buffer: Buffer) -> NDArray[np.uint8]:

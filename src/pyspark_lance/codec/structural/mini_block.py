@@ -8,8 +8,10 @@ Source: file-format.md sections 6.2 and 6.8.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +181,7 @@ class MiniBlockPage:
         self._table: ChunkTable | None = None
         self._index: RepetitionIndex | None = None
         self._items: Values | None = None
+        self._kind: bytes | None = None
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
         """Takes metadata words, dictionary and repetition index."""
@@ -238,6 +241,61 @@ class MiniBlockPage:
                 plan, chunks, group.num_levels, repetition, definition, values.num_values
             )
         return DecodedRows(values, repetition, definition, self._layers, entries, slots)
+
+    @property
+    def kind(self) -> bytes | None:
+        """Equal for pages that can be decoded together; None if the page must be alone."""
+        if self._has_dictionary or self._table is None:
+            return None
+        if self._kind is None:
+            layout = encodings_v2_1_pb2.MiniBlockLayout()
+            layout.CopyFrom(self._layout)
+            layout.ClearField("num_items")
+            self._kind = layout.SerializeToString()
+        return self._kind
+
+    @classmethod
+    def join(cls, pages: Sequence[MiniBlockPage], plans: Sequence[PagePlan]) -> JoinedPages:
+        """Several pages of one kind as one, for the decoding of one plan.
+
+        Args:
+            pages: Loaded, all of one kind.
+            plans: What is wanted of each.
+        """
+        joined = copy.copy(pages[0])
+        joined.num_rows = sum(page.num_rows for page in pages)
+        tables = [page._loaded_table() for page in pages]
+        joined._table = ChunkTable(
+            _joined_borders([table.starts for table in tables]),
+            _joined_borders([table.values_before for table in tables]),
+        )
+        num_chunks = [len(table) for table in tables]
+        first_chunks = [0, *accumulate(num_chunks)]
+        indexes = [page._index for page in pages if page._index is not None]
+        if indexes:
+            joined._index = RepetitionIndex(
+                _joined_borders([index.rows_before for index in indexes]),
+                np.concatenate([index.ends_later for index in indexes]),
+                _shifted([index.next_end for index in indexes], first_chunks),
+            )
+        first_rows = [0, *accumulate(page.num_rows for page in pages)]
+        starts = _shifted([plan.rows.starts for plan in plans], first_rows)
+        ends = _shifted([plan.rows.ends for plan in plans], first_rows)
+        ranges = [plan.chunk_ranges for plan in plans if plan.chunk_ranges is not None]
+        chunks = [plan.chunks for plan in plans if plan.chunks is not None]
+        # Ranges that touch become one, so that whole pages are one slice.
+        apart = starts[1:] != ends[:-1]
+        begins, stops = np.append(True, apart), np.append(apart, True)
+        plan = PagePlan(
+            RowRanges(starts[begins], ends[stops]),
+            tuple(place for plan in plans for place in plan.ranges),
+            _shifted(chunks, first_chunks),
+            ChunkRanges(
+                _shifted([part.first for part in ranges], first_chunks)[begins],
+                _shifted([part.last for part in ranges], first_chunks)[stops],
+            ),
+        )
+        return JoinedPages(joined, plan)
 
     def _loaded_table(self) -> ChunkTable:
         assert self._table is not None, "load comes before plan"
@@ -365,6 +423,25 @@ class MiniBlockPage:
         following = rows.ends + offset
         next_start = np.append(row_starts, num_entries)[following]
         return select_rows(begin, np.minimum(next_start, level_ends[last]), visible)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedPages:
+    """Pages that are decoded together, and the plan for all of them."""
+
+    page: MiniBlockPage
+    plan: PagePlan
+
+
+def _joined_borders(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Borders that count on from part to part; each part starts at 0."""
+    bases = accumulate((int(part[-1]) for part in parts), initial=0)
+    moved = [part[1:] + base for part, base in zip(parts, bases, strict=False)]
+    return np.concatenate([np.zeros(1, np.int64), *moved])
+
+
+def _shifted(parts: Sequence[NDArray[np.int64]], bases: Sequence[int]) -> NDArray[np.int64]:
+    return np.concatenate([part + base for part, base in zip(parts, bases, strict=False)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,81 @@
+"""Small pages of one kind are decoded together; what comes out are the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from data_file_writing import as_rows, assert_same, write_table
+
+from pyspark_lance.datafile import v2_1_column
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.store.open_store import open_store
+
+RNG = np.random.default_rng(17)
+ROWS = 6000
+
+
+def table() -> pa.Table:
+    masked = RNG.random(ROWS) < 0.2
+    numbers = pa.array(RNG.integers(0, 1000, ROWS), mask=masked)
+    lengths = RNG.integers(0, 5, ROWS)
+    lists = [
+        None if n % 13 == 0 else [f"{n}.{i}" for i in range(length)]
+        for n, length in enumerate(lengths.tolist())
+    ]
+    nested = [[part, [], None] if part else [] for part in lists]
+    later = pa.array([n if n > 4000 and n % 3 else 1 for n in range(ROWS)])
+    return pa.table(
+        {
+            "numbers": numbers,
+            "floats": RNG.standard_normal(ROWS),
+            # Pages with and without nulls, packed and as runs: not all are of one kind.
+            "mixed": pa.array(later, mask=(later.to_numpy() % 5 == 0) & (np.arange(ROWS) > 4500)),
+            "flags": pa.array(RNG.random(ROWS) < 0.5),
+            "words": pa.array([f"word {n % 9}" for n in range(ROWS)]),
+            "lists": pa.array(lists, pa.list_(pa.string())),
+            "nested": pa.array(nested, pa.list_(pa.list_(pa.string()))),
+            "struct": pa.array(
+                [None if n % 7 == 0 else {"a": n, "l": lists[n]} for n in range(ROWS)],
+                pa.struct([("a", pa.int32()), ("l", pa.list_(pa.string()))]),
+            ),
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=["2.1", "2.2"])
+def written(request, tmp_path_factory) -> tuple[Path, pa.Table]:
+    folder = tmp_path_factory.mktemp("joined")
+    content = table()
+    write_table(folder, content, request.param, batch_rows=100, pages=4000)
+    return folder, content
+
+
+@pytest.fixture(params=[0, 1 << 12, 1 << 20], ids=["alone", "few", "many"])
+def reader(written, request, monkeypatch) -> DataFileReader:
+    monkeypatch.setattr(v2_1_column, "_MAX_JOINED_BYTES", request.param)
+    return DataFileReader.open(open_store(str(written[0])), "data/x.lance")
+
+
+def test_there_are_many_pages(reader):
+    assert min(len(reader._file.metadata.column(n).pages) for n in (0, 1, 5)) > 5
+
+
+@pytest.mark.parametrize("count", [1, 7, 300, 3000])
+def test_takes_across_pages(reader, written, count):
+    fields, columns = reader.schema.fields, reader.embedded_columns()
+    for _ in range(3):
+        rows = RNG.choice(ROWS, count, replace=False)
+        found = pa.Table.from_batches([reader.take(fields, columns, rows)])
+        assert_same(as_rows(found), as_rows(written[1].take(pa.array(rows))), written[1])
+
+
+def test_ranges_across_pages(reader, written):
+    fields, columns = reader.schema.fields, reader.embedded_columns()
+    whole = written[1]
+    for ranges in ([(0, ROWS)], [(17, 5003)], [(3, 1200), (1210, 1211), (4000, ROWS)]):
+        found = pa.Table.from_batches(reader.read_batches(fields, columns, ranges=ranges))
+        expected = pa.concat_tables([whole.slice(a, b - a) for a, b in ranges])
+        assert_same(as_rows(found), as_rows(expected), whole)
