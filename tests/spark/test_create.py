@@ -18,7 +18,7 @@ def test_a_table_is_made_without_rows_and_takes_rows(spark, tmp_path):
     table = LanceTable.create(
         spark,
         path,
-        "id bigint not null, name string, at timestamp",
+        "id bigint not null comment 'the key', name string, at timestamp",
         options={"userMetadata": "new"},
     )
     assert table.toDF().count() == 0
@@ -26,6 +26,7 @@ def test_a_table_is_made_without_rows_and_takes_rows(spark, tmp_path):
     dataset = lance.dataset(path)
     assert dataset.version == 1
     assert dataset.schema.field("id") == pa.field("id", pa.int64(), nullable=False)
+    assert dataset.schema.field("id").metadata == {b"comment": b"the key"}
     assert dataset.has_stable_row_ids
     assert dataset.read_transaction(1).transaction_properties["__lance_commit_message"] == "new"
     frame = spark.sql("SELECT 1L AS id, 'a' AS name, timestamp'2026-01-02 03:04:05' AS at")

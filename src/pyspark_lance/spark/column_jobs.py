@@ -54,7 +54,7 @@ def declared_columns(
     columns: str | StructType,
     column_types: Mapping[str, str] = MappingProxyType({}),
 ) -> pa.Schema:
-    """The Arrow schema of columns that are declared, not written; NOT NULL is kept.
+    """The Arrow schema of columns that are declared, not written; with NOT NULL and comments.
 
     Args:
         spark: The session.
@@ -63,8 +63,14 @@ def declared_columns(
     """
     schema = parsed_schema(spark, columns)
     stored = stored_schema(schema, column_types, existing=None, overwrite=False)
-    nullable = {one.name: one.nullable for one in schema.fields}
-    return pa.schema([one.with_nullable(nullable[one.name]) for one in stored])
+    fields = []
+    for one in schema.fields:
+        made = stored.field(one.name).with_nullable(one.nullable)
+        comment = (one.metadata or {}).get("comment")
+        if comment:
+            made = made.with_metadata({**(made.metadata or {}), "comment": comment})
+        fields.append(made)
+    return pa.schema(fields)
 
 
 def expression_columns(
