@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from data_file_writing import as_rows, assert_pylance_reads, assert_same, write_table
+from lance.file import LanceFileReader, LanceFileWriter
 from v2_0_files import leaf_arrays, with_nulls
 
 from pyspark_lance.datafile.reader import DataFileReader
@@ -145,8 +146,6 @@ def test_numbers_split_into_bytes_are_read(tmp_path, version, scheme, share):
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
 def test_sizes_are_about_those_of_pylance(tmp_path, version):
-    from lance.file import LanceFileWriter
-
     hexadecimal = pa.array([RNG.bytes(16).hex() for _ in range(8000)])
     urls = pa.array(
         [f"https://example.org/p/{n}?q={n * n}" for n in RNG.integers(0, 1 << 30, 8000)]
@@ -209,3 +208,18 @@ def test_almost_constant_columns_are_not_constant(tmp_path):
         | {"last": pa.array([1] * 6001 + [2]), "text": pa.array(["a"] * 6001 + ["b"])}
     )
     assert_both_read(tmp_path, table, "2.2")
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("count", [4, 3000])
+def test_blobs_of_the_first_kind_are_read(tmp_path, version, count):
+    values = [b"abc", None, b"", b"x" * 5000] * (count // 4)
+    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    table = pa.table([pa.array(values, pa.large_binary())], schema=pa.schema([field]))
+    write_table(tmp_path, table, version)
+    path = str(tmp_path / "data" / "x.lance")
+    assert LanceFileReader(path).read_all().to_table()["b"].to_pylist() == values
+    reader = DataFileReader.open(open_store(str(tmp_path)), "data/x.lance")
+    fields, columns = reader.schema.fields, reader.embedded_columns()
+    found = pa.Table.from_batches(reader.read_batches(fields, columns))
+    assert found["b"].to_pylist() == values

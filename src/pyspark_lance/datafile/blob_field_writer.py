@@ -35,8 +35,8 @@ from pyspark_lance.proto import encodings_v2_0_pb2, encodings_v2_1_pb2
 
 PAGE_ROWS: Final = 1 << 17
 
-# Records of nulls: 2.0 has a mark of its own, 2.1 a definition level above the low 16 bits.
-_NULL_PLACE: Final = {"2.0": 1, "2.1": 1 << 16}
+# Records of nulls: 2.0 has a mark of its own, later ones a definition level above the low 16 bits.
+_NULL_PLACE: Final = {"2.0": 1, "2.1": 1 << 16, "2.2": 1 << 16}
 _RECORD: Final = np.dtype(
     [
         ("kind", "u1"),
@@ -64,7 +64,7 @@ class BlobFieldWriter:
         sink: Takes the values and the pages.
         field: A blob field of either version, not nested in another.
         column: Its physical column.
-        version: ``2.0`` or ``2.1`` for blob v1, ``2.2`` for blob v2.
+        version: Any for blob v1 (pylance makes no new tables of 2.2 with it), ``2.2`` for v2.
     """
 
     def __init__(self, sink: PageSink, field: Field, column: int, version: str) -> None:
@@ -103,9 +103,11 @@ class BlobFieldWriter:
         records = _concatenated(held)
         if self._version == "2.0":
             buffers, url, encoding = _v2_0_page(records)
+        elif self._field.is_blob_v2:
+            buffers, url, encoding = _v2_page(self._field.name, records)
         else:
-            make = _v2_page if self._field.is_blob_v2 else _v1_page
-            buffers, url, encoding = make(self._field.name, records)
+            large = self._version == "2.2"
+            buffers, url, encoding = _v1_page(self._field.name, records, large_chunks=large)
         self._sink.write_page(
             self._column, buffers, url, encoding, num_rows=count, priority=self._rows_written
         )
@@ -180,14 +182,16 @@ def _v2_0_page(records: _Records) -> tuple[list[object], str, bytes]:
     return [_pairs(records)], ARRAY_ENCODING_URL, encoding.SerializeToString()
 
 
-def _v1_page(name: str, records: _Records) -> tuple[list[object], str, bytes]:
+def _v1_page(
+    name: str, records: _Records, *, large_chunks: bool
+) -> tuple[list[object], str, bytes]:
     pb = encodings_v2_1_pb2
     packed = pb.PackedStruct(bits_per_value=[64, 64], values=flat(128))
     values = replace(
         flat_chunks(_pairs(records), 128), encoding=pb.CompressiveEncoding(packed_struct=packed)
     )
     column, rows = _leaf(name, records, ALL_VALID_ITEM, definition=None)
-    page = encode_mini_block(column, rows, values, None, large_chunks=False)
+    page = encode_mini_block(column, rows, values, None, large_chunks=large_chunks)
     assert page is not None, "chunks of records are small"
     layer = NULLABLE_ITEM if records.is_null.any() else ALL_VALID_ITEM
     layers = cast("tuple[encodings_v2_1_pb2.RepDefLayer, ...]", (layer,))

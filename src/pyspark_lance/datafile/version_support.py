@@ -124,14 +124,12 @@ def _needs_2_2(part: Field) -> str:
     return ""
 
 
-def _refused_blob(path: str, part: Field, version: str) -> tuple[str, str]:
+def _refused_blob(path: str, part: Field) -> tuple[str, str]:
     """What is wrong with a blob column, and what to do; '' if nothing is."""
     if "." in path:
         return "blobs inside of other columns are not written", "make it a column of its own"
     if not part.is_blob_v2 and part.logical_type not in ("binary", "large_binary"):
         return f"blobs of type {part.logical_type}", "make the column large_binary"
-    if version == "2.2" and not part.is_blob_v2:
-        return "files of version 2.2 hold blobs of the second kind", "use the type lance.blob.v2"
     return "", ""
 
 
@@ -159,7 +157,7 @@ def _refused_packed(part: Field, version: str) -> str:
 def _check_part(path: str, part: Field, version: str) -> None:
     what, hint = "", "change the column's type"
     if part.is_blob:
-        what, hint = _refused_blob(path, part, version)
+        what, hint = _refused_blob(path, part)
     elif part.is_packed:
         what, hint = _refused_packed(part, version), "remove the packed key from its metadata"
     elif part.logical_type.startswith("dict:") and part.logical_type.count(":") > 3:
