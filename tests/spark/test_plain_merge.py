@@ -89,7 +89,6 @@ def test_the_result_is_that_of_a_join(spark, tmp_path, monkeypatch, shape, few):
     monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
     if not few:
         monkeypatch.setattr(plain_merge_job, "_FEW_ROWS", 1)
-        monkeypatch.setattr(plain_merge_job, "_FEW_ROWS_OF_TASK", 1)
     results = []
     for path in paths:
         merge = clauses(LanceTable.forPath(spark, path).alias("t").merge(source, condition))

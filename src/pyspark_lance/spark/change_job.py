@@ -89,7 +89,12 @@ def packed_changes(plan: ChangePlan, clauses: Sequence[Clause], changes: DataFra
 
 
 def run_pieces(
-    plan: ChangePlan, clauses: Sequence[Clause], pieces: DataFrame, *, one_match_each: bool
+    plan: ChangePlan,
+    clauses: Sequence[Clause],
+    pieces: DataFrame,
+    *,
+    one_match_each: bool,
+    are_few: bool = False,
 ) -> RowChanges:
     """Runs the job for changes that are packed already; commits nothing.
 
@@ -98,7 +103,13 @@ def run_pieces(
         clauses: What the numbers in the pieces mean.
         pieces: What ``packed_pieces`` yields, as ``PIECE_TYPE``.
         one_match_each: Report target rows that have more than one row here.
+        are_few: So few rows change that those of a part need not be spread over tasks.
     """
+    if are_few:
+        # Who has all rows of a fragment can write its deletion file as well.
+        together = pieces.repartition("part").sortWithinPartitions("part")
+        finish = partial(_finish, plan, tuple(clauses), one_match_each)
+        return _gathered(plan, together.mapInArrow(finish, _MESSAGE_TYPE))
     together = pieces.hint("rebalance", sf.col("part")).sortWithinPartitions("part")
     written = together.mapInArrow(partial(_write, plan, tuple(clauses)), _MESSAGE_TYPE)
     return _settled(plan, written, one_match_each=one_match_each)
@@ -108,12 +119,11 @@ def _settled(plan: ChangePlan, written: DataFrame, *, one_match_each: bool) -> R
     num_fragments = len(plan.snapshot().manifest.fragments)
     tasks = min(_MOST_TASKS, 1 + num_fragments // _FRAGMENTS_PER_TASK)
     settle = partial(_settle, plan, one_match_each)
-    messages = [
-        pickle.loads(row["payload"])
-        for row in written.repartition(tasks, "fragment")
-        .mapInArrow(settle, _MESSAGE_TYPE)
-        .collect()
-    ]
+    return _gathered(plan, written.repartition(tasks, "fragment").mapInArrow(settle, _MESSAGE_TYPE))
+
+
+def _gathered(plan: ChangePlan, settled: DataFrame) -> RowChanges:
+    messages = [pickle.loads(row["payload"]) for row in settled.collect()]
     return gathered(
         plan,
         [message for message in messages if isinstance(message, WrittenChanges)],
@@ -208,6 +218,17 @@ def _settle(
                 passed.append((_NOT_OF_A_FRAGMENT, message))
     losses = write_deletions(plan, touched, one_match_each=one_match_each)
     yield _messages([*passed, *((loss.fragment_id, loss) for loss in losses)])
+
+
+@clean_iterator
+def _finish(
+    plan: ChangePlan,
+    clauses: tuple[Clause, ...],
+    one_match_each: bool,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """The second and the third stage at once, for a task that has all rows of its fragments."""
+    yield from _settle(plan, one_match_each, _write(plan, clauses, batches))
 
 
 def _messages(messages: Sequence[tuple[int, object]]) -> pa.RecordBatch:

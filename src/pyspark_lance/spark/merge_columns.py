@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -46,17 +46,26 @@ class MergeChanges:
         frame: The changes, as ``run_change_job`` wants them, or packed.
         is_packed: Which of the two.
         unchanged: Columns whose new values are surely the old ones.
+        are_few: Few rows of the table change; only known of packed ones.
     """
 
     clauses: tuple[Clause, ...]
     frame: DataFrame
     is_packed: bool
     unchanged: frozenset[str] = frozenset()
+    are_few: bool = False
 
     def moved(self, plan: ChangePlan, *, one_match_each: bool) -> RowChanges:
         """Moves rows that change; commits nothing."""
-        run = run_pieces if self.is_packed else run_change_job
-        return run(plan, self.clauses, self.frame, one_match_each=one_match_each)
+        if not self.is_packed:
+            return run_change_job(plan, self.clauses, self.frame, one_match_each=one_match_each)
+        return run_pieces(
+            plan,
+            self.clauses,
+            self.frame,
+            one_match_each=one_match_each,
+            are_few=self.are_few,
+        )
 
 
 def rewritten_columns(
@@ -124,7 +133,7 @@ def run_by_columns(
         found = counts.groupBy("fragment").agg(sf.sum("changed").alias("changed")).collect()
         changed = {row["fragment"]: row["changed"] for row in found}
         if choose_rewrite(plan.snapshot(), names, changed) is RewriteMode.ROWS:
-            return MergeChanges(changes.clauses, frame, is_packed=True)
+            return replace(changes, frame=frame, is_packed=True)
     chosen = plan.schema.select(tuple(names))
     kinds = [spark_field(shown_field(field, binary_blobs=True)).dataType for field in chosen.fields]
     values = [StructField(name, kind) for name, kind in zip(names, kinds, strict=True)]

@@ -146,10 +146,12 @@ def _plain_changes(
     )
     if plain is None:
         return None
-    pieces = plain_pieces(spark, plan, *plain, condition.target_filter)
+    pieces, are_few = plain_pieces(spark, plan, *plain, condition.target_filter)
     keys = zip(plain[0].target_keys, plain[0].source_keys, strict=True)
     unchanged = frozenset(name for name, place in keys if plain[0].updates.get(name) == place)
-    return MergeChanges(plain[0].clauses, pieces, is_packed=True, unchanged=unchanged)
+    return MergeChanges(
+        plain[0].clauses, pieces, is_packed=True, unchanged=unchanged, are_few=are_few
+    )
 
 
 def _joined_changes(

@@ -11,11 +11,13 @@ The driver holds the filter and those few rows, both of a bounded size.
 from __future__ import annotations
 
 import gc
+import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -48,8 +50,11 @@ _BATCH_BYTES = 32 << 20
 # So many rows of the target, or as many bytes as such rows with short keys have, are sent to every
 # task that matches; more of them meet the source in a shuffle.
 _FEW_ROWS = 250_000
-_FEW_ROWS_OF_TASK = 50_000
+# A task of the scan may have so many times its share of them.
+_FEW_SKEW = 4
 _FEW_ROW_BYTES = 64
+# So many filters, of 2 MB each, are sent to the driver; more of them are united on their way.
+_FEW_FILTERS = 8
 
 _TARGET, _SOURCE, _FILTER, _TOO_MANY = range(4)
 _NO_BUCKETS = 0
@@ -62,8 +67,10 @@ def plain_pieces(
     merge: PlainMerge,
     source: DataFrame,
     target_filter: str | None,
-) -> DataFrame:
-    """What becomes of the rows, packed, as ``PIECE_TYPE``; runs two small jobs.
+) -> tuple[DataFrame, bool]:
+    """What becomes of the rows, packed, as ``PIECE_TYPE``, and whether few rows of the target can.
+
+    The source is evaluated, and keys of the target are read.
 
     Args:
         spark: The session.
@@ -81,12 +88,12 @@ def plain_pieces(
     scan = partial(_target_scan, spark, plan, merge, keys, target_filter)
     found = _few_target_rows(scan)
     if found is not None:
-        return rows.mapInArrow(partial(_match, plan, merge, parts, found), PIECE_TYPE)
+        return rows.mapInArrow(partial(_match, plan, merge, parts, found), PIECE_TYPE), True
     buckets = _num_buckets(spark)
     together = scan(buckets).union(rows.mapInArrow(partial(_split, merge, buckets), _STAGED))
     # The rows of the target come first, since those of the source are matched as they come.
     arranged = together.repartition("bucket").sortWithinPartitions("kind")
-    return arranged.mapInArrow(partial(_match, plan, merge, parts, ()), PIECE_TYPE)
+    return arranged.mapInArrow(partial(_match, plan, merge, parts, ()), PIECE_TYPE), False
 
 
 def _num_buckets(spark: SparkSession) -> int:
@@ -97,11 +104,19 @@ def _num_buckets(spark: SparkSession) -> int:
 def _key_filter(staged: DataFrame) -> KeyFilter | None:
     """The filter of the source's keys; None if it would let too much through."""
     parts = staged.where(sf.col("kind") == _FILTER).select("payload")
-    found = parts.repartition(1).mapInArrow(_united, "payload binary").collect()
-    if not found:
-        return KeyFilter.of([])
-    together = KeyFilter(found[0]["payload"])
+    if _num_partitions(staged) > _FEW_FILTERS:
+        parts = parts.repartition(1).mapInArrow(_united, "payload binary")
+    filters = (KeyFilter(bytes(row["payload"])) for row in parts.collect())
+    together = reduce(KeyFilter.union, filters, KeyFilter.of([]))
     return together if together.share() <= _MOST_SHARE else None
+
+
+def _num_partitions(frame: DataFrame) -> float:
+    """Unknown, and so taken to be many, in Spark Connect."""
+    try:
+        return frame.rdd.getNumPartitions()
+    except PySparkException:
+        return math.inf
 
 
 def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,9 +131,10 @@ def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _few_target_rows(scan: Callable[[int], DataFrame]) -> tuple[bytes, ...] | None:
     """The target rows that may match, packed; None if they are too many for every task to hold."""
     found = scan(_NO_BUCKETS).select("kind", "payload").collect()
+    packed = tuple(bytes(row["payload"]) for row in found)
     if any(row["kind"] == _TOO_MANY for row in found):
         return None
-    return tuple(bytes(row["payload"]) for row in found)
+    return packed if sum(map(len, packed)) <= _FEW_ROWS * _FEW_ROW_BYTES else None
 
 
 def _target_scan(
@@ -144,7 +160,7 @@ def _target_scan(
     tasks = tuple(pickle.dumps(task) for task in plan_scan(snapshot, request))
     count = max(1, len(tasks))
     numbers = spark.range(0, count, 1, count)
-    few = max(_FEW_ROWS // count, _FEW_ROWS_OF_TASK)
+    few = min(_FEW_ROWS, _FEW_SKEW * _FEW_ROWS // count)
     return numbers.mapInArrow(partial(_scan, tasks, merge, keys, buckets, few), _STAGED)
 
 
