@@ -1,7 +1,10 @@
-"""The JVM companion against plain Python and Parquet: python benchmarks/companion.py [rows [folder]].
+"""The JVM companion against plain Python and Parquet.
+
+python benchmarks/companion.py [rows [folder]]
 
 Three million rows of 51 columns and 200,000 vectors (or as many rows as the argument says, and a
-fifteenth as many vectors). The last row of the table is the time that planning takes on top.
+fifteenth as many vectors). The last row of the table is the time that planning takes on top; a
+second table shows what 20 MERGE statements write.
 Tables that a run left in the given folder are measured again; without one, they are removed.
 """
 
@@ -11,7 +14,9 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -47,6 +52,7 @@ def session() -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.jars", pyspark_lance.companion_jar())
+        .config("spark.sql.catalog.lance", "org.pysparklance.LanceCatalog")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
@@ -157,6 +163,43 @@ def planning(spark: SparkSession, folder: str) -> tuple[str, ...]:
     return line("planning a query", seconds, "<= 0.05 s more")
 
 
+MERGES = 20
+KINDS = {"data": "data files", "_deletions": "deletion files", "_versions": "manifests"}
+
+
+def merges(spark: SparkSession, folder: str, rows: int) -> list[tuple[str, ...]]:
+    """Bytes that MERGE statements write, each of which changes one row in a thousand."""
+    path = f"{folder}/merged.lance"
+    words = [sf.rand(i).alias(f"c{i}") for i in range(10)]
+    spark.range(0, rows, 1, FILES).select("id", *words).write.format("lance").save(path)
+    before = sizes(path)
+    changed, started = 0, time.perf_counter()
+    for turn in range(MERGES):
+        news = spark.range(turn, rows, 1000, 1).select("id", *words).localCheckpoint()
+        news.createOrReplaceTempView("news")
+        changed += news.toArrow().nbytes
+        spark.sql(
+            f"MERGE INTO lance.`{path}` t USING news ON t.id = news.id "
+            "WHEN MATCHED THEN UPDATE SET *"
+        )
+    seconds = time.perf_counter() - started
+    written = {kind: size - before.get(kind, 0) for kind, size in sizes(path).items()}
+    table = [("rows changed (as Arrow)", f"{changed / 1e6:.2f}", "1")]
+    for kind, size in [*written.items(), ("all", sum(written.values()))]:
+        table.append((KINDS.get(kind, kind), f"{size / 1e6:.2f}", f"{size / changed:.2f}"))
+    table.append(("the whole table once", f"{sum(before.values()) / 1e6:.2f}", ""))
+    table.append((f"seconds for a MERGE: {seconds / MERGES:.2f}", "", ""))
+    return table
+
+
+def sizes(path: str) -> dict[str, int]:
+    return {
+        folder.name: sum(one.stat().st_size for one in folder.iterdir())
+        for folder in sorted(Path(path).iterdir())
+        if folder.is_dir()
+    }
+
+
 def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
     few = max(1000, rows // 15)
@@ -174,10 +217,17 @@ def main() -> None:
         table = measure(spark, f"{folder}/wide", f"{rows:,} x 51", rows, "c7")
         table += measure(spark, f"{folder}/vectors", f"{few:,} vectors", few, "kind")
         table.append(planning(spark, f"{folder}/wide"))
+        shutil.rmtree(f"{folder}/merged.lance", ignore_errors=True)
+        merged = merges(spark, folder, max(1000, rows // 10))
         print_table(
             "The JVM companion, local[2] (python benchmarks/companion.py)",
             ("what", "companion s", "plain s", "parquet s", "companion / parquet", "target"),
             table,
+        )
+        print_table(
+            f"{MERGES} MERGE statements, each changes 0.1 % of {max(1000, rows // 10):,} rows",
+            ("written", "MB", "of the bytes changed"),
+            merged,
         )
     finally:
         spark.stop()

@@ -7,13 +7,14 @@ import subprocess
 import sys
 
 import pytest
+from connect_script import START_CONNECT
 
 pytestmark = pytest.mark.spark
 
-SCRIPT = """
+SCRIPT = (
+    START_CONNECT
+    + """
 import sys
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 path = sys.argv[1]
 spark.range(10).write.format("lance").mode("append").save(path)
 spark.range(10, 15).write.format("lance").mode("append").save(path)
@@ -57,6 +58,7 @@ except Exception as error:
     print("error", "LANCE_TABLE_NOT_FOUND" in str(error))
 spark.stop()
 """
+)
 
 
 def test_read_write_and_time_travel_work_in_spark_connect(tmp_path):

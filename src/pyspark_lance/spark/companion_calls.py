@@ -28,7 +28,7 @@ from pyspark_lance.spark.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options import ReadOptions, WriteOptions
 from pyspark_lance.spark.pushed_down import CALL, PushedDown, pinned_version
-from pyspark_lance.spark.read_plan import open_pinned, spark_schema_of
+from pyspark_lance.spark.read_plan import open_pinned, scan_request_of, spark_schema_of
 from pyspark_lance.spark.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.columns import ColumnSettings
 from pyspark_lance.table.delete_where import delete_where
@@ -53,6 +53,7 @@ from pyspark_lance.table.write import open_existing
 
 _REPLY = "_lance"
 _TEXT, _REPLACE = f"{INTERNAL_PREFIX}text", f"{INTERNAL_PREFIX}replace"
+_SCHEMA = f"{INTERNAL_PREFIX}schema"
 # Conditions on these stay with Spark.
 _NOT_COMPARED = (INTERVAL, NULL, TIME)
 Facts = dict[str, Any]
@@ -80,6 +81,8 @@ def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
 
 def _describe(options: Mapping[str, str]) -> Facts:
     read, snapshot = _open(options)
+    if _SCHEMA in options:  # the user's own, which a count would never come to read
+        scan_request_of(read, StructType.fromJson(json.loads(options[_SCHEMA])), snapshot)
     rows = counted_rows(snapshot)
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
     types = {field.name: _types(field) for field in snapshot.schema.fields}
@@ -187,7 +190,7 @@ def _delete(options: Mapping[str, str]) -> Facts:
 def _create(options: Mapping[str, str]) -> Facts:
     """A table without rows; with ``_lance.replace``, in place of the rows and columns there."""
     write = WriteOptions.parse(options)
-    schema = StructType.fromJson(json.loads(options[f"{INTERNAL_PREFIX}schema"]))
+    schema = StructType.fromJson(json.loads(options[_SCHEMA]))
     LanceBatchWriter(write, schema, overwrite=_REPLACE in options).commit([])
     return {}
 

@@ -8,6 +8,7 @@ import sys
 import zipfile
 
 import pytest
+from connect_script import START_CONNECT
 
 pytestmark = pytest.mark.spark
 
@@ -26,10 +27,8 @@ enable(spark)
 enable(spark)
 """
 _CONNECT = """
-import os, sys
-from pyspark.sql import SparkSession
+import sys
 from pyspark_lance.spark.companion import enable
-spark = SparkSession.builder.remote("local[1]").getOrCreate()
 path = sys.argv[1]
 spark.range(10).write.format("lance").mode("append").save(path)
 enable(spark)
@@ -95,7 +94,7 @@ def test_one_call_on_a_running_classic_session(jar, path):
 
 def test_one_call_on_a_connect_session(jar, path):
     pytest.importorskip("grpc")
-    run(_CONNECT + _CHECKS, path)
+    run(START_CONNECT + _CONNECT + _CHECKS, path)
 
 
 def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, companion_build):

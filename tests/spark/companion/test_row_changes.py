@@ -138,3 +138,56 @@ def test_a_failing_change_leaves_the_table_and_its_folder_alone(companion, path,
         companion.sql(f"UPDATE {name} SET s = if(id = 77, raise_error('boom'), s) WHERE id + 0 > 5")
     assert lance.dataset(path).version == 1
     assert sorted(str(one) for one in tmp_path.rglob("*.lance") if one.is_file()) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "UPDATE {name} SET s = meddled(s) WHERE id + 0 BETWEEN 4 AND 6",
+        """MERGE INTO {name} t USING (SELECT id FROM range(4, 7)) n ON t.id = n.id
+        WHEN MATCHED THEN UPDATE SET s = meddled(t.s)""",
+    ],
+    ids=["update", "merge"],
+)
+def test_a_command_whose_rows_others_changed_meanwhile_runs_again(
+    companion, path, name, tmp_path, command
+):
+    marker = tmp_path / "meddled"
+
+    def meddled(text):
+        if not marker.exists():
+            marker.touch()
+            lance.dataset(path).update({"s": "'theirs'"}, where="id = 5")
+        return f"{text}!"
+
+    companion.udf.register("meddled", meddled)
+    companion.sql(command.format(name=name))
+    rows = sql(companion, f"SELECT id, s, {LINEAGE} FROM {name} WHERE id BETWEEN 3 AND 6")
+    assert rows == [
+        (3, "3", 3, 1, 1), (4, "4!", 4, 1, 3), (5, "theirs!", 5, 1, 3), (6, "6!", 6, 1, 3),
+    ]  # fmt: skip
+    lance.dataset(path).validate()
+    assert lance.dataset(path).version == 3
+    known = {file.path for f in lance.dataset(path).get_fragments() for file in f.data_files()}
+    known |= {
+        file.path
+        for version in (1, 2)
+        for f in lance.dataset(path, version=version).get_fragments()
+        for file in f.data_files()
+    }
+    assert {one.name for one in (tmp_path / "table" / "data").iterdir()} == known
+
+
+def test_a_command_gives_up_after_its_retries(companion, path, name):
+    def meddling(text):
+        lance.dataset(path).update({"s": "'theirs'"}, where="id = 5")
+        return text
+
+    companion.udf.register("meddling", meddling)
+    companion.conf.set("spark.sql.catalog.hasty", "org.pysparklance.LanceCatalog")
+    companion.conf.set("spark.sql.catalog.hasty.commitRetries", "1")
+    with pytest.raises(Exception, match="LANCE_COMMIT_RETRY"):
+        companion.sql(f"UPDATE hasty.`{path}` SET s = meddling(s) WHERE id + 0 = 5")
+    # Theirs, once for each attempt.
+    assert lance.dataset(path).version == 3
+    assert sql(companion, f"SELECT s FROM {name} WHERE id = 5") == [("theirs",)]

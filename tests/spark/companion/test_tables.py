@@ -180,6 +180,12 @@ def test_any_path_is_a_table_and_has_its_past(companion, path):
     assert companion.sql(f"SELECT * FROM {name} TIMESTAMP AS OF '{later}'").count() in (3, 6)
     companion.sql(f"DELETE FROM {name} WHERE id = 1")
     assert companion.table(name).count() == 4
+    # As the README finds rows that are gone.
+    gone = (
+        f"SELECT id, _rowid FROM {name} VERSION AS OF 2 "
+        f"WHERE _rowid NOT IN (SELECT _rowid FROM {name} VERSION AS OF 3)"
+    )
+    assert sql(companion, gone) == [(1, 1), (1, 4)]
 
 
 def test_alter_table_changes_columns_one_version_each(companion, path):

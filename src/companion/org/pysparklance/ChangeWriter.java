@@ -28,8 +28,7 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
   private final Thread thread;
 
   record Factory(DataWriterFactory python, int width) implements DeltaWriterFactory {
-    @Override
-    public DeltaWriter<InternalRow> createWriter(int partition, long task) {
+    @Override public DeltaWriter<InternalRow> createWriter(int partition, long task) {
       return new ChangeWriter(python.createWriter(partition, task), width);
     }
   }
@@ -62,8 +61,7 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
     }
   }
 
-  @Override
-  public void delete(InternalRow metadata, InternalRow id) throws IOException {
+  @Override public void delete(InternalRow metadata, InternalRow id) throws IOException {
     put(DELETE, null, id.getLong(0), noValues);
   }
 
@@ -72,8 +70,7 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
     put(UPDATE, metadata.getLong(0), id.getLong(0), row.copy());
   }
 
-  @Override
-  public void insert(InternalRow row) throws IOException {
+  @Override public void insert(InternalRow row) throws IOException {
     put(INSERT, null, null, row.copy());
   }
 
@@ -103,20 +100,17 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
     }
   }
 
-  @Override
-  public WriterCommitMessage commit() throws IOException {
+  @Override public WriterCommitMessage commit() throws IOException {
     enqueue(END);
     return python.commit();
   }
 
-  @Override
-  public void abort() throws IOException {
+  @Override public void abort() throws IOException {
     thread.interrupt();
     python.abort();
   }
 
-  @Override
-  public void close() throws IOException {
+  @Override public void close() throws IOException {
     thread.interrupt();
     python.close();
   }

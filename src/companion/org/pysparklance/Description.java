@@ -17,27 +17,17 @@ record Description(StructType schema, JsonNode facts) {
   }
 
   /** The root of the table or branch. */
-  String root() {
-    return facts.get("root").asText();
-  }
+  String root() { return facts.get("root").asText(); }
 
-  String version() {
-    return facts.get("version").asText();
-  }
+  String version() { return facts.get("version").asText(); }
 
   /** Live rows; -1 when that takes more than the manifest to tell. */
-  long rows() {
-    return facts.get("rows").asLong();
-  }
+  long rows() { return facts.get("rows").asLong(); }
 
-  long fragments() {
-    return facts.get("fragments").asLong();
-  }
+  long fragments() { return facts.get("fragments").asLong(); }
 
   /** The hidden columns, by name. */
-  JsonNode lineage() {
-    return facts.get("lineage");
-  }
+  JsonNode lineage() { return facts.get("lineage"); }
 
   /**
    * The type in which conditions on a column mean in Python what they mean here: its name, an

@@ -7,29 +7,20 @@ import org.apache.spark.sql.connector.read.*;
 
 /** What Python reads for a scan; batches of equal scans are equal, so that Spark runs them once. */
 record LanceBatch(LanceScan scan, Batch python) implements Batch {
-  @Override
-  public InputPartition[] planInputPartitions() {
-    return python.planInputPartitions();
-  }
+  @Override public InputPartition[] planInputPartitions() { return python.planInputPartitions(); }
 
-  @Override
-  public PartitionReaderFactory createReaderFactory() {
+  @Override public PartitionReaderFactory createReaderFactory() {
     return new Readers(python.createReaderFactory());
   }
 
-  @Override
-  public boolean equals(Object other) {
+  @Override public boolean equals(Object other) {
     return other instanceof LanceBatch batch && batch.scan.equals(scan);
   }
 
-  @Override
-  public int hashCode() {
-    return scan.hashCode();
-  }
+  @Override public int hashCode() { return scan.hashCode(); }
 
   private record Readers(PartitionReaderFactory python) implements PartitionReaderFactory {
-    @Override
-    public PartitionReader<InternalRow> createReader(InputPartition partition) {
+    @Override public PartitionReader<InternalRow> createReader(InputPartition partition) {
       return new Reader(python.createReader(partition));
     }
   }
@@ -48,25 +39,17 @@ record LanceBatch(LanceScan scan, Batch python) implements Batch {
       this.python = python;
     }
 
-    @Override
-    public boolean next() throws IOException {
+    @Override public boolean next() throws IOException {
       hasRow = python.next();
       return hasRow;
     }
 
-    @Override
-    public InternalRow get() {
-      return python.get();
-    }
+    @Override public InternalRow get() { return python.get(); }
 
-    @Override
-    public CustomTaskMetric[] currentMetricsValues() {
+    @Override public CustomTaskMetric[] currentMetricsValues() {
       return hasRow ? NONE : python.currentMetricsValues();
     }
 
-    @Override
-    public void close() throws IOException {
-      python.close();
-    }
+    @Override public void close() throws IOException { python.close(); }
   }
 }

@@ -26,16 +26,12 @@ public class LanceCatalog implements StagingTableCatalog {
   private String name;
   private CaseInsensitiveStringMap options;
 
-  @Override
-  public void initialize(String catalogName, CaseInsensitiveStringMap catalogOptions) {
+  @Override public void initialize(String catalogName, CaseInsensitiveStringMap catalogOptions) {
     name = catalogName;
     options = catalogOptions;
   }
 
-  @Override
-  public String name() {
-    return name;
-  }
+  @Override public String name() { return name; }
 
   private CaseInsensitiveStringMap optionsOf(Identifier ident, String... pairs) {
     return Options.with(Options.with(options, "path", pathOf(ident)), pairs);
@@ -54,19 +50,16 @@ public class LanceCatalog implements StagingTableCatalog {
         && !ident.name().contains("/");
   }
 
-  @Override
-  public Table loadTable(Identifier ident) throws NoSuchTableException {
+  @Override public Table loadTable(Identifier ident) throws NoSuchTableException {
     return load(ident);
   }
 
-  @Override
-  public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
+  @Override public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
     boolean isNumber = version.chars().allMatch(Character::isDigit);
     return load(ident, isNumber ? "version" : "tag", version);
   }
 
-  @Override
-  public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
+  @Override public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
     Instant time = Instant.EPOCH.plus(micros, ChronoUnit.MICROS);
     return load(ident, "timestampAsOf", time.toString());
   }
@@ -80,8 +73,7 @@ public class LanceCatalog implements StagingTableCatalog {
     return new LanceTable(read, found.schema(), found, false);
   }
 
-  @Override
-  public Identifier[] listTables(String[] namespace) {
+  @Override public Identifier[] listTables(String[] namespace) {
     List<Identifier> found = new ArrayList<>();
     if (namespace.length == 0 && options.containsKey("path")) {
       Python.call("tables", options).get("tables")
@@ -90,22 +82,19 @@ public class LanceCatalog implements StagingTableCatalog {
     return found.toArray(Identifier[]::new);
   }
 
-  @Override
-  public Table createTable(Identifier ident, Column[] columns, Transform[] parts,
+  @Override public Table createTable(Identifier ident, Column[] columns, Transform[] parts,
       Map<String, String> properties) {
     Staged table = stage(ident, columns, parts, properties, CREATE);
     table.commitStagedChanges();
     return table;
   }
 
-  @Override
-  public StagedTable stageCreate(Identifier ident, Column[] columns, Transform[] parts,
+  @Override public StagedTable stageCreate(Identifier ident, Column[] columns, Transform[] parts,
       Map<String, String> properties) {
     return stage(ident, columns, parts, properties, CREATE);
   }
 
-  @Override
-  public StagedTable stageReplace(Identifier ident, Column[] columns, Transform[] parts,
+  @Override public StagedTable stageReplace(Identifier ident, Column[] columns, Transform[] parts,
       Map<String, String> properties) {
     return stage(ident, columns, parts, properties, REPLACE);
   }
@@ -139,29 +128,24 @@ public class LanceCatalog implements StagingTableCatalog {
       this.mode = mode;
     }
 
-    @Override
-    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    @Override public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
       written = true;
       LanceWrite.Builder builder = (LanceWrite.Builder) super.newWriteBuilder(info);
       return mode.equals(REPLACE) ? builder.truncate() : builder;
     }
 
-    @Override
-    public void commitStagedChanges() {
+    @Override public void commitStagedChanges() {
       if (!written) {
         Python.call("create", options, "_lance.schema", schema().json());
       }
     }
 
-    @Override
-    public void abortStagedChanges() {
+    @Override public void abortStagedChanges() {
       // Nothing is visible before the commit of the write.
     }
 
     /** Two interfaces of Spark have this method since 4.2. */
-    public CustomTaskMetric[] reportDriverMetrics() {
-      return new CustomTaskMetric[0];
-    }
+    public CustomTaskMetric[] reportDriverMetrics() { return new CustomTaskMetric[0]; }
   }
 
   @Override
@@ -191,13 +175,11 @@ public class LanceCatalog implements StagingTableCatalog {
     return loadTable(ident);
   }
 
-  @Override
-  public boolean dropTable(Identifier ident) {
+  @Override public boolean dropTable(Identifier ident) {
     return isListed(ident) && Python.call("drop", optionsOf(ident)).get("dropped").asBoolean();
   }
 
-  @Override
-  public void renameTable(Identifier from, Identifier to) {
+  @Override public void renameTable(Identifier from, Identifier to) {
     Python.call("rename", optionsOf(from), "_lance.new_path", pathOf(to));
   }
 }

@@ -38,8 +38,7 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
     this.translator = new PredicateJson(table);
   }
 
-  @Override
-  public Predicate[] pushPredicates(Predicate[] predicates) {
+  @Override public Predicate[] pushPredicates(Predicate[] predicates) {
     Map<Boolean, List<Predicate>> known = new HashMap<>();
     for (Predicate one : predicates) {
       known.computeIfAbsent(translator.all(one) != null, key -> new ArrayList<>()).add(one);
@@ -49,36 +48,24 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
     return known.getOrDefault(false, List.of()).toArray(Predicate[]::new);
   }
 
-  @Override
-  public Predicate[] pushedPredicates() {
-    return pushed;
-  }
+  @Override public Predicate[] pushedPredicates() { return pushed; }
 
-  @Override
-  public void pruneColumns(StructType required) {
-    columns = required;
-  }
+  @Override public void pruneColumns(StructType required) { columns = required; }
 
-  @Override
-  public boolean pushLimit(int rows) {
+  @Override public boolean pushLimit(int rows) {
     limit = rows;
     return true;
   }
 
   /** Every task stops at the limit; Spark cuts what they return together. */
-  @Override
-  public boolean isPartiallyPushed() {
-    return true;
-  }
+  @Override public boolean isPartiallyPushed() { return true; }
 
-  @Override
-  public boolean supportCompletePushDown(Aggregation aggregation) {
+  @Override public boolean supportCompletePushDown(Aggregation aggregation) {
     return pushAggregation(aggregation);
   }
 
   /** The one row of counts and of bounds of lineage columns, if the metadata can tell. */
-  @Override
-  public boolean pushAggregation(Aggregation aggregation) {
+  @Override public boolean pushAggregation(Aggregation aggregation) {
     AggregateFunc[] functions = aggregation.aggregateExpressions();
     answer = null;
     if (filter != null || table.rows() < 0 || functions.length == 0
@@ -113,19 +100,13 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
         : null;
   }
 
-  @Override
-  public Scan build() {
-    return answer != null ? answer : this;
-  }
+  @Override public Scan build() { return answer != null ? answer : this; }
 
   /** A scan whose rows are known while planning: Spark starts no task for it. */
   record LocalRows(StructType readSchema, InternalRow[] rows, String description)
       implements LocalScan {}
 
-  @Override
-  public StructType readSchema() {
-    return columns;
-  }
+  @Override public StructType readSchema() { return columns; }
 
   private CaseInsensitiveStringMap pinned() {
     return Options.with(options, "_lance.root", table.root(), "_lance.version", table.version(),
@@ -139,24 +120,18 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
     return python;
   }
 
-  @Override
-  public Batch toBatch() {
-    return new LanceBatch(this, python().toBatch());
-  }
+  @Override public Batch toBatch() { return new LanceBatch(this, python().toBatch()); }
 
   /** A stream goes on with every new version, so nothing is pinned. */
-  @Override
-  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+  @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
     return Python.scan(options, columns).toMicroBatchStream(checkpoint);
   }
 
-  @Override
-  public CustomMetric[] supportedCustomMetrics() {
+  @Override public CustomMetric[] supportedCustomMetrics() {
     return python().supportedCustomMetrics();
   }
 
-  @Override
-  public ColumnarSupportMode columnarSupportMode() {
+  @Override public ColumnarSupportMode columnarSupportMode() {
     return ColumnarSupportMode.UNSUPPORTED;
   }
 
@@ -168,20 +143,16 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
     return plan;
   }
 
-  private String at() {
-    return table.root() + " version " + table.version();
-  }
+  private String at() { return table.root() + " version " + table.version(); }
 
-  @Override
-  public String description() {
+  @Override public String description() {
     long kept = plan().get("fragments").asLong();
     return "lance " + at() + ", reads: " + columns.simpleString()
         + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit)
         + ", fragments: " + kept + " kept, " + (table.fragments() - kept) + " skipped";
   }
 
-  @Override
-  public Statistics estimateStatistics() {
+  @Override public Statistics estimateStatistics() {
     if (table.rows() < 0) {
       return new Estimate(OptionalLong.empty(), OptionalLong.empty());
     }
@@ -194,14 +165,10 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   private record Estimate(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
 
   /** Scans that would read the same are equal, so that Spark runs them once. */
-  @Override
-  public boolean equals(Object other) {
+  @Override public boolean equals(Object other) {
     return other instanceof LanceScan scan && scan.pinned().equals(pinned())
         && scan.columns.equals(columns);
   }
 
-  @Override
-  public int hashCode() {
-    return Objects.hash(table.root(), columns, filter, limit);
-  }
+  @Override public int hashCode() { return Objects.hash(table.root(), columns, filter, limit); }
 }

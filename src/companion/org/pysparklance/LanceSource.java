@@ -5,6 +5,7 @@ import org.apache.spark.sql.*;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.sources.*;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.jdk.javaapi.CollectionConverters;
@@ -19,25 +20,17 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
   private Description described;
   private boolean asked;
 
-  @Override
-  public String shortName() {
-    return "lance";
-  }
+  @Override public String shortName() { return "lance"; }
 
-  @Override
-  public boolean supportsExternalMetadata() {
-    return true;
-  }
+  @Override public boolean supportsExternalMetadata() { return true; }
 
-  @Override
-  public StructType inferSchema(CaseInsensitiveStringMap options) {
+  @Override public StructType inferSchema(CaseInsensitiveStringMap options) {
     asked = true;
     described = Python.describe(Options.ofTable(options));
     return described.schema();
   }
 
-  @Override
-  public Transform[] inferPartitioning(CaseInsensitiveStringMap options) {
+  @Override public Transform[] inferPartitioning(CaseInsensitiveStringMap options) {
     asked = true;
     return new Transform[0];
   }
@@ -53,8 +46,12 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     if (inCatalog) {
       return catalogTable(schema, options);
     }
+    if (asked && isCalledBy("DataStreamWriter")) {
+      return new LanceTable(options, schema, null, true);
+    }
     if (asked) {
-      return new LanceTable(options, schema, Python.describe(options), false);
+      CaseInsensitiveStringMap checked = Options.with(options, "_lance.schema", schema.json());
+      return new LanceTable(options, schema, Python.describe(checked), false);
     }
     // Only DataFrameWriter.save() asks for a table without asking for its schema or partitioning.
     // Spark knows just append and overwrite for such tables; one that cannot be written sends it
@@ -73,21 +70,20 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   private Table catalogTable(StructType schema, CaseInsensitiveStringMap options) {
     Description found = options.containsKey("path") ? Python.find(options) : null;
-    if (asked && found != null && isCreatedFromQuery()) {
+    if (asked && found != null && isCalledBy("TableAsSelect")) {
       Python.call("absent", options);
     }
     // Spark compares this schema with the one in the CREATE TABLE statement.
     return new LanceTable(options, found == null ? schema : found.schema(), found, true);
   }
 
-  private static boolean isCreatedFromQuery() {
+  private static boolean isCalledBy(String name) {
     return StackWalker.getInstance().walk(
-        frames -> frames.anyMatch(frame -> frame.getClassName().contains("TableAsSelect")));
+        frames -> frames.anyMatch(frame -> frame.getClassName().contains(name)));
   }
 
   /** {@code df.write.format("lance").save(…)} in every mode. */
-  @Override
-  public BaseRelation createRelation(SQLContext context, SaveMode mode,
+  @Override public BaseRelation createRelation(SQLContext context, SaveMode mode,
       scala.collection.immutable.Map<String, String> parameters, Dataset<Row> data) {
     Map<String, String> options = new HashMap<>(CollectionConverters.asJava(parameters));
     refusePartitions(options.keySet().stream().anyMatch(key -> key.startsWith("__")));
@@ -106,28 +102,19 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     }
     // What Spark wants back after a save; nobody reads it.
     return new BaseRelation() {
-      @Override
-      public SQLContext sqlContext() {
-        return context;
-      }
+      @Override public SQLContext sqlContext() { return context; }
 
-      @Override
-      public StructType schema() {
-        return data.schema();
-      }
+      @Override public StructType schema() { return data.schema(); }
     };
   }
 
+  /** Python knows better. */
+  @Override public boolean supportsDataType(DataType type) { return true; }
+
   /** A table without any capability. */
   private record Unwritable(StructType schema) implements Table {
-    @Override
-    public String name() {
-      return "lance";
-    }
+    @Override public String name() { return "lance"; }
 
-    @Override
-    public Set<TableCapability> capabilities() {
-      return Set.of();
-    }
+    @Override public Set<TableCapability> capabilities() { return Set.of(); }
   }
 }

@@ -49,66 +49,50 @@ class LanceTable
   }
 
   /** Makes the next scan see the newest version. */
-  synchronized void forgetVersion() {
-    described = null;
-  }
+  synchronized void forgetVersion() { described = null; }
 
-  @Override
-  public String name() {
-    return "lance.`" + options.getOrDefault("path", "") + "`";
-  }
+  @Override public String name() { return "lance.`" + options.getOrDefault("path", "") + "`"; }
 
-  @Override
-  public StructType schema() {
-    return schema;
-  }
+  @Override public StructType schema() { return schema; }
 
-  @Override
-  public Set<TableCapability> capabilities() {
+  @Override public Set<TableCapability> capabilities() {
     return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE,
         TableCapability.MICRO_BATCH_READ, TableCapability.STREAMING_WRITE,
         TableCapability.TRUNCATE);
   }
 
-  @Override
-  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
+  @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
     CaseInsensitiveStringMap all = Options.merge(options, more);
     Description found = all.equals(options) ? described() : Python.describe(all);
     return found != null ? new LanceScan(found, schema, all)
         : () -> new LanceScan.LocalRows(schema, new InternalRow[0], "lance, no rows yet");
   }
 
-  @Override
-  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+  @Override public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     CaseInsensitiveStringMap all = Options.merge(options, info.options());
     return new LanceWrite.Builder(Python.write(all, info.schema(), info), this);
   }
 
-  @Override
-  public MetadataColumn[] metadataColumns() {
+  @Override public MetadataColumn[] metadataColumns() {
     Description found = described();
     Iterable<String> names = () -> found.lineage().fieldNames();
     return found == null ? new MetadataColumn[0] : StreamSupport.stream(names.spliterator(), false)
         .map(LineageColumn::new).toArray(MetadataColumn[]::new);
   }
 
-  @Override
-  public boolean canRenameConflictingMetadataColumns() {
-    return true;
-  }
+  @Override public boolean canRenameConflictingMetadataColumns() { return true; }
 
-  @Override
-  public boolean canDeleteWhere(Predicate[] predicates) {
+  @Override public boolean canDeleteWhere(Predicate[] predicates) {
     Description found = described();
     boolean all = Arrays.stream(predicates).allMatch(AlwaysTrue.class::isInstance);
     return found == null || (all || Math.abs(found.rows()) <= FEW_ROWS)
         && new PredicateJson(found).all(predicates) != null;
   }
 
-  @Override
-  public void deleteWhere(Predicate[] predicates) {
-    if (described() != null) {
-      Python.call("delete", options, "_lance.filter", new PredicateJson(described()).all(predicates),
+  @Override public void deleteWhere(Predicate[] predicates) {
+    Description found = described();
+    if (found != null) {
+      Python.call("delete", options, "_lance.filter", new PredicateJson(found).all(predicates),
           "_lance.text", Arrays.stream(predicates).map(Predicate::toString)
               .collect(Collectors.joining(" AND ")));
       forgetVersion();
@@ -131,19 +115,12 @@ class LanceTable
 
   /** A hidden column that {@code SELECT *} leaves out. */
   record LineageColumn(String name) implements MetadataColumn {
-    @Override
-    public DataType dataType() {
-      return DataTypes.LongType;
-    }
+    @Override public DataType dataType() { return DataTypes.LongType; }
 
-    @Override
-    public boolean isNullable() {
-      return false;
-    }
+    @Override public boolean isNullable() { return false; }
 
     /** Tells a writer that a column of this name came from a reader of ours. */
-    @Override
-    public String metadataInJSON() {
+    @Override public String metadataInJSON() {
       return "{\"lance.system_column\":\"" + name + "\"}";
     }
   }

@@ -19,9 +19,7 @@ record PredicateJson(Description table) {
   private static final class Untranslatable extends Exception {
     static final Untranslatable HERE = new Untranslatable();
 
-    private Untranslatable() {
-      super("a condition for Spark", null, false, false);
-    }
+    private Untranslatable() { super("a condition for Spark", null, false, false); }
   }
 
   /** All of {@code predicates} as one text; null when one of them cannot be translated. */

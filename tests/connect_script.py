@@ -1,0 +1,20 @@
+"""How scripts of tests start a local Connect server: on a port that nobody else has."""
+
+from __future__ import annotations
+
+# Text, because every script is a process of its own. Spark always takes port 15002.
+START_CONNECT = """
+import socket
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    free_port = probe.getsockname()[1]
+DefaultChannelBuilder.default_port = staticmethod(lambda: free_port)
+spark = (
+    SparkSession.builder.remote("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.connect.grpc.binding.port", str(free_port))
+    .getOrCreate()
+)
+"""

@@ -1,0 +1,64 @@
+"""Streaming is Spark's and Python's business, with the companion as without it."""
+
+from __future__ import annotations
+
+import lance
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+def run(query):
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def test_a_stream_is_written_batch_by_batch(companion, path, tmp_path):
+    source = tmp_path / "in"
+    for number in range(3):
+        companion.range(number * 10, number * 10 + 10, 1, 1).write.mode("append").parquet(
+            str(source)
+        )
+    stream = (
+        companion.readStream.schema("id bigint")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(source))
+    )
+
+    def write(frame, number):
+        frame.write.format("lance").mode("append").option("txnAppId", "stream").option(
+            "txnVersion", number
+        ).save(path)
+
+    for _ in range(2):  # the second one finds nothing new
+        run(
+            stream.writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+    assert companion.read.format("lance").load(path).count() == 30
+    assert lance.dataset(path).version == 3
+
+
+def test_a_table_as_source_or_sink_is_left_to_python(companion, path, tmp_path):
+    """Python decides what streams; it does not yet, and says so as it does without the jar."""
+    companion.range(3).write.format("lance").save(path)
+    with pytest.raises(Exception, match="streamReader"):
+        run(
+            companion.readStream.format("lance")
+            .load(path)
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "a"))
+            .start()
+        )
+    rate = companion.readStream.format("rate").load()
+    with pytest.raises(Exception, match="streamWriter"):
+        run(
+            rate.writeStream.format("lance")
+            .option("path", path)
+            .option("checkpointLocation", str(tmp_path / "b"))
+            .start()
+        )
+    assert lance.dataset(path).version == 1
