@@ -135,8 +135,14 @@ def tokens_of(borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: M
         positions = following.take(active)
     offsets = np.append(0, counts.cumsum())
     tokens = np.empty(int(offsets[-1]), np.uint16)
+    before = places = None
     for number, (pieces, found_here) in enumerate(steps):
-        tokens[offsets.take(pieces) + number] = found_here
+        if places is not None and pieces is before:
+            places += 1
+        else:
+            places = offsets.take(pieces) + number
+        before = pieces
+        tokens[places] = found_here
     return Tokens(offsets, tokens)
 
 
