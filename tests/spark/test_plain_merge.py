@@ -148,3 +148,27 @@ def test_merges_that_need_an_expression_are_left_to_spark(spark, tmp_path):
     assert not plain(ON, lambda merge: merge.whenMatchedUpdateAll("s.v > 3"))
     assert not plain(ON, lambda merge: merge.whenNotMatchedBySourceDelete())
     assert not plain(ON, lambda merge: merge.whenMatchedUpdate(set={"v.x": "s.v"}))
+
+
+@pytest.mark.parametrize("least", [0, 10**9], ids=["without a join", "by a join"])
+def test_a_condition_on_the_target_alone_decides_what_matches(spark, tmp_path, monkeypatch, least):
+    path = str(tmp_path / "t")
+    letters = list("abcdef")
+    write_table(path, pa.table({"id": range(6), "v": [10 * i for i in range(6)], "s": letters}))
+    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", least)
+    table = LanceTable.forPath(spark, path).alias("t")
+    source = spark.createDataFrame(
+        [(i, -1, "new") for i in range(1, 5)], "id long, v long, s string"
+    )
+    merge = table.merge(source.alias("s"), "t.v >= 20 AND t.id = s.id AND t.s <> 'd'")
+    result = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert result == ChangeResult(2, num_inserted_rows=2, num_updated_rows=2)
+    rows = sorted((row["id"], row["s"], row["_rowid"]) for row in read_ours(path).to_pylist())
+    old, new = rows[:2] + rows[3:5] + rows[6:], [rows[2], rows[5]]
+    assert old == [(0, "a", 0), (1, "b", 1), (2, "new", 2), (3, "d", 3), (4, "new", 4), (5, "f", 5)]
+    assert [row[:2] for row in new] == [(1, "new"), (3, "new")]
+    # Rows that only fail the condition on the target are without a match, too.
+    merge = table.merge(source.alias("s"), "t.id = s.id AND t.s = 'new'")
+    result = merge.whenNotMatchedBySourceDelete().execute()
+    assert result == ChangeResult(3, num_deleted_rows=4)
+    assert {row["s"] for row in read_ours(path).to_pylist()} == {"new"}

@@ -44,6 +44,9 @@ def test_equations_that_a_condition_demands(condition, pairs):
 def test_an_equation_of_columns(spark):
     assert equal_columns(sf.col("t.id") == sf.col("s.id"), "t", ["id"]) == (ID,)
     assert equal_columns(sf.col("t.id") > sf.col("s.id"), "t", ["id"]) == ()
+    # A constant may be shown like a column.
+    for other in (sf.col("id"), sf.lit("id"), sf.lit("s.id")):
+        assert equal_columns(sf.col("t.id") == other, "t", ["id"]) == ()
 
 
 def test_a_merge_into_a_large_table_finds_every_match(spark, tmp_path):
