@@ -15,6 +15,7 @@ ALL = (
     "memory",
     "data_file_read",
     "data_file_write",
+    "take",
 )
 
 
