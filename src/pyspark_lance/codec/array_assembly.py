@@ -18,6 +18,7 @@ from pyspark_lance.codec.structural.page_decoder import DecodedRows, Selection
 from pyspark_lance.codec.values import (
     ArrowBuffersValue,
     DictionaryValues,
+    EncodedStrings,
     FixedSizeListValues,
     FixedWidthValues,
     NullValues,
@@ -45,10 +46,10 @@ def assemble_rows(decoded: DecodedRows, data_type: pa.DataType) -> tuple[pa.Arra
     )
     valid = everything.item_validity()
     slots = decoded.slots
-    if isinstance(values, DictionaryValues) and not isinstance(slots, slice):
-        # Looking items up costs much more than choosing indices.
-        values = _select_indices(values, slots)
-        array = assemble_leaf(values, data_type, None if valid is None else valid[slots])
+    # Looking items up and decoding strings cost much more than choosing what is wanted first.
+    chosen = None if isinstance(slots, slice) else _chosen_values(values, slots)
+    if chosen is not None:
+        array = assemble_leaf(chosen, data_type, None if valid is None else valid[slots])
     else:
         array = _select(assemble_leaf(values, data_type, valid), slots)
     unraveler = Unraveler(
@@ -67,6 +68,21 @@ def _select(array: pa.Array, slots: Selection) -> pa.Array:
     if slots.start == 0 and slots.stop == len(array):
         return array
     return array.slice(slots.start, slots.stop - slots.start)
+
+
+def _chosen_values(values: Values, slots: NDArray[np.int64]) -> Values | None:
+    """The values at ``slots``, of the kinds that are not yet in their final form; else None."""
+    if isinstance(values, DictionaryValues):
+        return _select_indices(values, slots)
+    if isinstance(values, EncodedStrings):
+        stored = values.stored
+        kind = pa.large_binary() if stored.offsets.dtype == np.int64 else pa.binary()
+        array = pc.take(_assemble_plain(stored, kind, None), pa.array(slots), boundscheck=False)
+        _, ends, content = array.buffers()
+        offsets = np.frombuffer(ends, stored.offsets.dtype)[: len(slots) + 1]
+        codes = VariableWidthValues(len(slots), offsets, content or pa.py_buffer(b""))
+        return EncodedStrings(codes, values.decode)
+    return None
 
 
 def _select_indices(values: DictionaryValues, slots: NDArray[np.int64]) -> DictionaryValues:
@@ -102,6 +118,8 @@ def assemble_leaf(
         return pa.nulls(values.num_values, data_type)
     if isinstance(values, ArrowBuffersValue):
         return _repeat_value(values, data_type, valid)
+    if isinstance(values, EncodedStrings):
+        values = values.decode(values.stored)
     if isinstance(values, DictionaryValues):
         return _assemble_dictionary(values, data_type, valid)
     if pa.types.is_dictionary(data_type):

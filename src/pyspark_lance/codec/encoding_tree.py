@@ -47,7 +47,12 @@ from pyspark_lance.codec.compressive.variable_width import (
 )
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.levels import LEVEL_BITS, LevelArray, decode_packed_level_chunks
-from pyspark_lance.codec.values import FixedWidthValues, Values, VariableWidthValues
+from pyspark_lance.codec.values import (
+    EncodedStrings,
+    FixedWidthValues,
+    Values,
+    VariableWidthValues,
+)
 from pyspark_lance.proto import encodings_v2_1_pb2
 
 Encoding: TypeAlias = encodings_v2_1_pb2.CompressiveEncoding
@@ -167,7 +172,7 @@ def _fsst_chunk_decoder(encoding: Encoding) -> ChunkDecoder:
         codes = inner(chunks)
         require(isinstance(codes, VariableWidthValues), "FSST over values of fixed width")
         assert isinstance(codes, VariableWidthValues)
-        return decode_fsst(codes, table)
+        return EncodedStrings(codes, lambda stored: decode_fsst(stored, table))
 
     return decode
 

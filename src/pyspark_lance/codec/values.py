@@ -6,7 +6,7 @@ One slot per visible level entry; what a slot holds where the value is null is a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,31 @@ class VariableWidthValues:
     num_values: int
     offsets: NDArray[np.signedinteger]
     data: pa.Buffer
+
+
+class StringDecoder(Protocol):
+    """Turns what is stored of strings into the strings."""
+
+    def __call__(self, stored: VariableWidthValues) -> VariableWidthValues:
+        """The strings; how one is stored does not depend on its neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedStrings:
+    """Strings that are decoded when it is known which of them are wanted.
+
+    Attributes:
+        stored: What is stored of each.
+        decode: Makes strings of that.
+    """
+
+    stored: VariableWidthValues
+    decode: StringDecoder
+
+    @property
+    def num_values(self) -> int:
+        """How many there are."""
+        return self.stored.num_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +142,7 @@ class NullValues:
 Values: TypeAlias = (
     FixedWidthValues
     | VariableWidthValues
+    | EncodedStrings
     | FixedSizeListValues
     | StructValues
     | DictionaryValues
