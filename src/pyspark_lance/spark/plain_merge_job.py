@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -112,10 +111,10 @@ def _key_filter(staged: DataFrame) -> KeyFilter | None:
 
 
 def _num_partitions(frame: DataFrame) -> float:
-    """Unknown, and so taken to be many, in Spark Connect."""
+    """Unknown, and so taken to be many, in Spark Connect and where RDDs are forbidden."""
     try:
         return frame.rdd.getNumPartitions()
-    except PySparkException:
+    except Exception:  # noqa: BLE001 - each kind of session has an error of its own
         return math.inf
 
 
