@@ -293,10 +293,10 @@ class FsspecStore:
         ends = [request.end for request in requests]
 
         def fetch() -> Sequence[bytes]:
-            answers: Sequence[bytes] = self._fs.cat_ranges(
+            answers: Sequence[bytes | Exception] = self._fs.cat_ranges(
                 [full] * len(requests), starts, ends, on_error="raise"
             )
-            return answers
+            return [_raised_or(answer) for answer in answers]
 
         try:
             answers = self._read("read", path, fetch)
@@ -430,6 +430,13 @@ def create_only_arguments(protocol: str, filesystem: type) -> Mapping[str, Any] 
             hint="install a newer one (and botocore 1.35.20 or newer for S3)",
         )
     return wanted
+
+
+def _raised_or(answer: bytes | Exception) -> bytes:
+    """The answer; some versions of fsspec return errors that they were told to raise."""
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _hint(error: BaseException) -> str:
