@@ -40,6 +40,7 @@ from pyspark_lance.store.object_store import Buffer, ObjectStore
 BATCH_ROWS = 65_536
 BATCH_BYTES = 16 * 1024 * 1024
 MAX_WINDOW_ROWS = 1 << 22
+_NARROW_WINDOW = 1.5
 # Arrays of fewer rows on average are joined: batches are cut where any column's arrays end.
 _MIN_ARRAY_ROWS = 1 << 14
 _Columns: TypeAlias = list[list[pa.Array]]
@@ -129,7 +130,8 @@ class DataFileReader:
             column_of: Field id -> column, from the manifest.
             ranges: Ascending, disjoint ranges of rows; None for all.
             batch_rows: At most so many rows per batch.
-            batch_bytes: Roughly so many decoded bytes are held at a time.
+            batch_bytes: Roughly so many decoded bytes are in a batch; not more than twice as many
+                are held at a time.
 
         Raises:
             CorruptFileError: The bytes contradict the format.
@@ -139,7 +141,11 @@ class DataFileReader:
         wanted = self._check_ranges([(0, self.num_rows)] if ranges is None else ranges)
         readers = self._field_readers(fields, column_of)
         schema = pa.schema([field.to_arrow() for field in fields])
-        windows = _Windows(wanted, self._row_bytes(readers), batch_bytes)
+        row_bytes = self._row_bytes(readers)
+        # Many batches of narrow rows are decoded together: a window has a fixed cost per column.
+        is_narrow = row_bytes * batch_rows < batch_bytes
+        window_bytes = int(batch_bytes * (_NARROW_WINDOW if is_narrow else 1))
+        windows = _Windows(wanted, row_bytes, window_bytes)
         for rows, columns in self._read_windows(readers, windows):
             yield from _make_batches(schema, columns, rows.num_rows, batch_rows)
 
