@@ -19,7 +19,7 @@ from collections.abc import Callable
 import lance
 import numpy as np
 import pyarrow as pa
-from timing import best, print_table
+from timing import best, best_of_each, print_table
 
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.scan import ScanRequest, plan_scan, predicate_schema, project
@@ -31,6 +31,7 @@ from pyspark_lance.table.write_fragments import write_fragments
 
 ROWS = 4_000_000
 FRAGMENTS = 2
+REPEATS = 9
 
 
 def numbers(rows: int, seed: int = 1) -> pa.Table:
@@ -103,9 +104,11 @@ def theirs(path: str, batch_size: int, **scan: object) -> Callable[[], int]:
 
 def compare(label: str, path: str, our: dict, their: dict) -> tuple[str, ...]:
     """One row of the table."""
-    mine = best(ours(path, **our))
-    others = {size: best(theirs(path, size, **their), 3) for size in (8192, 65_536, 1_048_576)}
-    size, other = min(others.items(), key=lambda item: item[1])
+    sizes = (8192, 65_536, 1_048_576)
+    mine, *others = best_of_each(
+        [ours(path, **our), *(theirs(path, size, **their) for size in sizes)], REPEATS
+    )
+    other, size = min(zip(others, sizes, strict=True))
     assert ours(path, **our)() == theirs(path, size, **their)()
     return label, f"{mine * 1e3:.1f}", f"{other * 1e3:.1f}", f"{other / mine:.2f}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 def best(function: Callable[[], object], repeats: int = 5) -> float:
@@ -17,6 +17,23 @@ def best(function: Callable[[], object], repeats: int = 5) -> float:
         function()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def best_of_each(functions: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+    """Seconds of the fastest run of each function.
+
+    They take turns, so that whatever else the machine does meets them all; the first quarter of
+    the turns only warms up, which a JVM needs.
+    """
+    times: list[list[float]] = [[] for _ in functions]
+    for turn in range(repeats + repeats // 3):
+        for function, found in zip(functions, times, strict=True):
+            gc.collect()
+            start = time.perf_counter()
+            function()
+            if turn >= repeats // 3:
+                found.append(time.perf_counter() - start)
+    return [min(found) for found in times]
 
 
 def print_table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
