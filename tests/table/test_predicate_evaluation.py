@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table.predicate import conjunction, conjuncts, evaluate
+from pyspark_lance.table.predicate import all_of, conjuncts, evaluate
 from pyspark_lance.table.predicate_text import parse_predicate
 
 NAN = float("nan")
@@ -225,9 +225,9 @@ def test_a_predicate_survives_pickling():
 def test_conjuncts_joined_again_are_the_same_condition():
     schema = pa.schema({"a": pa.int64(), "b": pa.bool_()})
     predicate = parse_predicate("a > 1 AND b AND (a < 9 OR b)", schema)
-    assert conjunction(conjuncts(predicate)) == predicate
-    assert conjunction(conjuncts(predicate)[:1]) == parse_predicate("a > 1", schema)
-    assert conjunction([]) is None
+    assert all_of(conjuncts(predicate)) == predicate
+    assert all_of(conjuncts(predicate)[:1]) == parse_predicate("a > 1", schema)
+    assert all_of([]) is None
 
 
 def test_only_the_columns_of_the_condition_are_needed():

@@ -32,7 +32,7 @@ from pyspark_lance.spark.read_plan import open_pinned, scan_request_of, spark_sc
 from pyspark_lance.spark.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.columns import ColumnSettings
 from pyspark_lance.table.delete_where import delete_where
-from pyspark_lance.table.predicate import Predicate, conjunction
+from pyspark_lance.table.predicate import Predicate, all_of
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.predicate_tree import TRUE
 from pyspark_lance.table.predicate_types import (
@@ -181,7 +181,7 @@ def _delete(options: Mapping[str, str]) -> Facts:
         every = predicate_schema(snapshot.schema)
         own = parse_predicate(read.filter, every) if read.filter is not None else None
         terms = [one for one in (own, pushed.predicate(every)) if one is not None]
-        return conjunction(terms) or TRUE
+        return all_of(terms) or TRUE
 
     done = delete_where(read.path, read.storage, condition, at=read.at, text=options.get(_TEXT, ""))
     return {"num_deleted_rows": done.num_deleted_rows, "version": done.version or 0}

@@ -11,7 +11,7 @@ from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.spark.options import ReadOptions
 from pyspark_lance.spark.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.spark_types import narrow, spark_schema
-from pyspark_lance.table.predicate import conjunction
+from pyspark_lance.table.predicate import all_of
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.scan import (
     DEFAULT_BATCH_ROWS,
@@ -97,7 +97,7 @@ def scan_request_of(
     return ScanRequest(
         schema=columns,
         system_columns=tuple(name for name in SYSTEM_COLUMNS if name in lineage),
-        predicate=conjunction(conditions),
+        predicate=all_of(conditions),
         fragments_per_task=options.fragments_per_partition,
         batch_rows=batch_rows,
     )

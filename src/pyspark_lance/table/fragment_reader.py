@@ -163,12 +163,9 @@ class FragmentReader:
 
     def average_row_bytes(self, fields: Sequence[Field]) -> int:
         """Bytes that one row of ``fields`` takes, by the sizes of the files (at least 1)."""
-        rows = max(1, self._fragment.physical_rows)
-        fields = self._stored(fields)
-        total = 0
-        for part in self._parts_of(fields):
-            total += self._reader(part.file).average_row_bytes(part.fields, part.column_of) * rows
-        return max(1, total // rows)
+        parts = self._parts_of(self._stored(fields))
+        found = (self._reader(p.file).average_row_bytes(p.fields, p.column_of) for p in parts)
+        return max(1, sum(found))
 
     def _stored(self, fields: Sequence[Field]) -> tuple[Field, ...]:
         """The form of ``fields`` in which files are read; the same objects on every call."""

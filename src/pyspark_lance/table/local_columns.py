@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark_lance.format.field import Field
 from pyspark_lance.table.column_files import ColumnFile, ColumnFilesRequest, write_column_files
 from pyspark_lance.table.columns import RunColumns
-from pyspark_lance.table.predicate import conjunction
+from pyspark_lance.table.predicate import all_of
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan_task import run
@@ -75,6 +75,6 @@ def has_nulls(snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
     schema = project(snapshot.schema, [fields[0].name])
     arrow = schema.to_arrow()
     request = ScanRequest(
-        schema=schema, predicate=conjunction([parse_predicate(term, arrow) for term in terms])
+        schema=schema, predicate=all_of([parse_predicate(term, arrow) for term in terms])
     )
     return any(batch.num_rows for task in plan_scan(snapshot, request) for batch in run(task))

@@ -20,19 +20,19 @@ from pyspark_lance.table.predicate_pruning import (
 )
 from pyspark_lance.table.predicate_tree import (
     Predicate,
+    all_of,
     column_paths_of,
     columns_of,
-    conjunction,
     conjuncts,
 )
 
 __all__ = [
     "Bounds",
     "Predicate",
+    "all_of",
     "can_match",
     "column_paths_of",
     "columns_of",
-    "conjunction",
     "conjuncts",
     "evaluate",
     "fragments_that_can_match",

@@ -251,7 +251,7 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
     return predicate.terms if isinstance(predicate, And) else (predicate,)
 
 
-def conjunction(predicates: Sequence[Predicate]) -> Predicate | None:
+def all_of(predicates: Sequence[Predicate]) -> Predicate | None:
     """The condition that all ``predicates`` hold; None for none of them."""
     terms = tuple(term for predicate in predicates for term in conjuncts(predicate))
     return And(terms) if len(terms) > 1 else terms[0] if terms else None

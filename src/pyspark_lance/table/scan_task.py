@@ -22,7 +22,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.predicate import Predicate, columns_of, evaluate
-from pyspark_lance.table.predicate_tree import can_raise, conjunction, conjuncts
+from pyspark_lance.table.predicate_tree import all_of, can_raise, conjuncts
 from pyspark_lance.table.snapshot import load_deletion_vector
 from pyspark_lance.table.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.table.table_files import TableFiles
@@ -337,7 +337,7 @@ def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | N
     lineage = frozenset(SYSTEM_COLUMNS)
     first = tuple(t for t in terms if columns_of(t) <= lineage and not can_raise(t))
     rest = tuple(t for t in terms if not (columns_of(t) <= lineage and not can_raise(t)))
-    return conjunction(first), conjunction(rest)
+    return all_of(first), all_of(rest)
 
 
 def _as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
