@@ -18,7 +18,7 @@ def with_nulls(array: pa.Array, share: float, seed: int = 3) -> pa.Array:
     if pa.types.is_null(array.type) or share == 0:
         return array
     missing = np.random.default_rng(seed).random(len(array)) < share
-    return pc.if_else(pa.array(missing), pa.scalar(None, array.type), array)
+    return array.take(pa.array(np.arange(len(array)), mask=missing))
 
 
 def lists_of(values: pa.Array, count: int, shortest: int, longest: int) -> pa.Array:

@@ -6,7 +6,6 @@ import decimal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_lance.datafile.field_reader import FieldReader
 from pyspark_lance.datafile.file_metadata import FileMetadata
@@ -111,11 +110,11 @@ def nested_lists(count: int, rng: np.random.Generator) -> pa.Array:
 
 
 def with_nulls(array: pa.Array, share: float, seed: int = 5) -> pa.Array:
-    """The array with null in some places, whose slots keep what they held where possible."""
+    """The array with null in some places."""
     missing = np.random.default_rng(seed).random(len(array)) < share
     if pa.types.is_null(array.type):
         return array
-    return pc.if_else(pa.array(missing), pa.scalar(None, array.type), array)
+    return array.take(pa.array(np.arange(len(array)), mask=missing))
 
 
 def as_sliced(array: pa.Array) -> pa.Array:

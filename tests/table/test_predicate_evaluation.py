@@ -235,3 +235,9 @@ def test_only_the_columns_of_the_condition_are_needed():
     assert evaluate(parse_predicate("b > 1", pa.schema({"a": pa.int8(), "b": pa.int64()})), batch)
     with pytest.raises(InvalidInputError, match="no column 'a'"):
         evaluate(parse_predicate("a > 1", pa.schema({"a": pa.int8()})), batch)
+
+
+def test_joining_no_texts_gives_an_empty_one():
+    batch = pa.record_batch({"s": ["", "x", None]})
+    found = evaluate(parse_predicate("s = concat()", batch.schema), batch)
+    assert found.to_pylist() == [True, False, None]

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.datafile.legacy_statistics import PageStatistics
@@ -70,9 +69,8 @@ def _trusted(field: Field, known: PageStatistics) -> PageBounds:
     is_text = field.logical_type in ("string", "large_string", "binary", "large_binary")
     if not (is_text and field.nullable):
         # A null was stored as whatever lay there.
-        spoiled = pa.array(known.null_count != 0)
-        minimum = pc.if_else(spoiled, pa.scalar(None, minimum.type), minimum)
-        maximum = pc.if_else(spoiled, pa.scalar(None, maximum.type), maximum)
+        sound = pa.array(np.arange(len(minimum)), mask=known.null_count != 0)
+        minimum, maximum = minimum.take(sound), maximum.take(sound)
     if pa.types.is_floating(kind):
         # NaN is greater than everything, and there may be some.
         maximum = pa.nulls(len(maximum), maximum.type)

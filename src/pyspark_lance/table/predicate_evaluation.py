@@ -355,7 +355,8 @@ def _call(node: Call, rows: _Rows) -> _Values:
             known = pc.is_valid(_as_array(arguments[-1], len(rows)))
             valid = known if valid is None else pc.and_(valid, known)
     if all(isinstance(argument, pa.Scalar) for argument in arguments):
-        return FUNCTIONS[node.name](node, [_on_arrays(argument) for argument in arguments])[0]
+        result = FUNCTIONS[node.name](node, [_on_arrays(argument) for argument in arguments])
+        return result if isinstance(result, pa.Scalar) else result[0]
     whole = [_as_array(argument, len(rows)) for argument in arguments]
     return FUNCTIONS[node.name](node, whole)
 

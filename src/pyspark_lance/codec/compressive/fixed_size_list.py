@@ -51,7 +51,12 @@ def items_per_row(layers: Sequence[ListLayer]) -> int:
 
 
 def row_bytes(layers: Sequence[ListLayer], item_bits: int) -> tuple[int, int]:
-    """Bytes of the bitmaps and of the items of one row of a full-zip page."""
+    """Bytes of the bitmaps and of the items of one row of a full-zip page.
+
+    Raises:
+        CorruptFileError: There are no items, or impossibly many.
+    """
+    items_per_row(layers)
     validity, items = 0, 1
     for layer in layers:
         items *= layer.dimension
