@@ -202,11 +202,16 @@ def parse_flag(text: str) -> bool:
     return word == "true"
 
 
+# Half the distance of neighbouring doubles among the nanoseconds since 1970.
+_DOUBLE_ERROR_NS = 128
+
+
 def parse_timestamp(text: str) -> int:
     """UTC nanoseconds since 1970 of an ISO time; without a zone it is UTC.
 
     A time given to the second or microsecond means its end: commits happen at nanoseconds, and
-    who asks for the time that a listing shows means that very version.
+    who asks for the time that a listing shows means that very version. Listings that keep times
+    in doubles show them a little early.
     """
     word = text.strip().replace("Z", "+00:00")
     try:
@@ -221,4 +226,4 @@ def parse_timestamp(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     seconds = int(moment.replace(microsecond=0).timestamp())
-    return seconds * 10**9 + moment.microsecond * 1000 + 999
+    return seconds * 10**9 + moment.microsecond * 1000 + 999 + _DOUBLE_ERROR_NS

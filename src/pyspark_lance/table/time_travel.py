@@ -110,11 +110,15 @@ def version_at(store: ObjectStore, timestamp_ns: int) -> ManifestLocation:
         oldest = read_manifest(store, location, with_indices=False).manifest.timestamp_ns
         if oldest <= timestamp_ns:
             return location
-    asked, first = (
-        datetime.fromtimestamp(ns / 1e9, UTC).isoformat() for ns in (timestamp_ns, oldest)
-    )
+    asked, first = (_shown(ns) for ns in (timestamp_ns, oldest))
     raise VersionNotFoundError(
         f"no version is as old as {asked}",
         where=store.uri,
         hint=f"the oldest one left, version {versions[0].version}, was committed at {first}",
     )
+
+
+def _shown(timestamp_ns: int) -> str:
+    """An ISO time to the microsecond, in whole numbers: a double has no room for one."""
+    moment = datetime.fromtimestamp(timestamp_ns // 10**9, UTC)
+    return moment.replace(microsecond=timestamp_ns % 10**9 // 1000).isoformat()
