@@ -22,8 +22,9 @@ from pyspark_lance.format.data_file import (
     SPILLED_ROW_ID,
 )
 from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment, SequenceSource
-from pyspark_lance.format.row_address import row_addresses
+from pyspark_lance.format.row_address import OFFSET_BITS, row_addresses
 from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.u64_segment import RangeSegment
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.sequence_file import read_sequence
 from pyspark_lance.store.object_store import ObjectStore
@@ -67,6 +68,7 @@ class FragmentLineage:
         self._read_hidden = read_hidden
         self._sequences: dict[str, RowIdSequence | RowDatasetVersionSequence] = {}
         self._hidden: dict[str, NDArray[np.uint64]] = {}
+        self._last_run: tuple[tuple[int, int], NDArray[np.uint64]] | None = None
 
     def window(self, name: str, start: int, end: int) -> NDArray[np.uint64]:
         """Values of the lineage column ``name`` for rows [start, end), shape (end - start,).
@@ -74,8 +76,7 @@ class FragmentLineage:
         The array may be shared with others: it must not be changed.
         """
         if name == ROW_ADDRESS or (name == ROW_ID and not self._stable):
-            first = int(row_addresses(self._fragment.id, np.array([start]))[0])
-            return consecutive(first, end - start)
+            return self._run((self._fragment.id << OFFSET_BITS) + start, end - start)
         sequence = self._sequence(name)
         if sequence is None:
             return _constant(DEFAULT_VERSION, end - start)
@@ -84,7 +85,17 @@ class FragmentLineage:
         part = sequence.slice(start, end)
         if isinstance(part, RowDatasetVersionSequence) and len(part.runs) == 1:
             return _constant(part.runs[0][1], end - start)
+        if isinstance(part, RowIdSequence) and len(part.segments) == 1:
+            (segment,) = part.segments
+            if isinstance(segment, RangeSegment):
+                return self._run(segment.start, end - start)
         return part.to_array()
+
+    def _run(self, first: int, count: int) -> NDArray[np.uint64]:
+        """Neighbouring numbers; in the first fragment of a table ids and addresses are the same."""
+        if self._last_run is None or self._last_run[0] != (first, count):
+            self._last_run = (first, count), consecutive(first, count)
+        return self._last_run[1]
 
     def take(self, name: str, offsets: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Values of the lineage column ``name`` at ``offsets``, same shape."""
