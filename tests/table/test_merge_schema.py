@@ -204,13 +204,13 @@ def test_merged_schemas_keep_order_names_and_ids():
         pa.schema([("A", pa.int8()), ("s", pa.struct([("k", pa.int8())]))])
     )
     data = pa.schema([("new", pa.int8()), ("a", pa.int8()), ("S", pa.struct([("K", pa.int8())]))])
-    merged = merged_schema(table, data, 10)
+    merged = merged_schema(table, data, 10, file_version="2.1")
     assert [(one.id, one.name) for one in merged.walk()] == [
         (0, "A"),
         (1, "s"),
         (2, "k"),
         (10, "new"),
     ]
-    assert merged_schema(table, data.remove(0), 10) is table
+    assert merged_schema(table, data.remove(0), 10, file_version="2.1") is table
     with pytest.raises(InvalidInputError, match="reserved"):
-        merged_schema(table, pa.schema([("_rowid", pa.int8())]), 10)
+        merged_schema(table, pa.schema([("_rowid", pa.int8())]), 10, file_version="2.1")

@@ -17,6 +17,7 @@ from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 
 _PREFIX: Final = "lance-encoding:"
 PACKED_KEYS: Final = ("packed", _PREFIX + "packed")
+BLOB_KEY: Final = _PREFIX + "blob"
 _COMPRESSIONS: Final = ("none", "lz4", "zstd", "fsst")
 _STRUCTURES: Final = ("miniblock", "fullzip")
 

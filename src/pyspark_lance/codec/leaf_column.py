@@ -10,7 +10,7 @@ Source: file-format.md sections 2.3, 6.1 and 12.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.encoding_requests import PACKED_KEYS, metadata_texts
+from pyspark_lance.codec.encoding_requests import BLOB_KEY, PACKED_KEYS, metadata_texts
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 ALL_VALID_ITEM: Final = 1
@@ -36,6 +36,8 @@ DEFINITIONS_OWNED: Final = {
     EMPTYABLE_LIST: 1,
     NULL_AND_EMPTY_LIST: 2,
 }
+_EXTENSION_KEY: Final = "ARROW:extension:name"
+_BLOB_V2: Final = "lance.blob.v2"
 LIST_LAYERS: Final = frozenset({ALL_VALID_LIST, NULLABLE_LIST, EMPTYABLE_LIST, NULL_AND_EMPTY_LIST})
 
 
@@ -57,6 +59,16 @@ class LeafColumn:
     layers: tuple[int, ...]
     slots_per_row: int
     metadata: dict[str, str]
+
+    @property
+    def is_blob(self) -> bool:
+        """Whether the values are stored apart; a struct is a blob of the second kind."""
+        return self.is_blob_v2 or self.metadata.get(BLOB_KEY, "").lower() == "true"
+
+    @property
+    def is_blob_v2(self) -> bool:
+        """Whether the values are bytes or references, each with a descriptor."""
+        return _is_blob_v2(self.metadata)
 
     @property
     def max_repetition(self) -> int:
@@ -183,11 +195,17 @@ def is_listlike(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
 
 
-def is_packed(field: pa.Field) -> bool:
-    """Whether a struct's metadata ask for one column for all its fields."""
+def is_one_column(field: pa.Field) -> bool:
+    """Whether a struct has one column for all its fields: it is packed, or it is a blob."""
+    if not pa.types.is_struct(storage_type(field.type)):
+        return False
     metadata = metadata_texts(field)
-    is_struct = pa.types.is_struct(storage_type(field.type))
-    return is_struct and any(metadata.get(key, "").lower() == "true" for key in PACKED_KEYS)
+    is_packed = any(metadata.get(key, "").lower() == "true" for key in PACKED_KEYS)
+    return is_packed or _is_blob_v2(metadata)
+
+
+def _is_blob_v2(metadata: Mapping[str, str]) -> bool:
+    return metadata.get(_EXTENSION_KEY) == _BLOB_V2
 
 
 def is_struct_list(kind: pa.DataType) -> bool:
@@ -215,7 +233,7 @@ def _walk(
 ) -> Iterator[LeafColumn]:
     kind = storage_type(field.type)
     item_layer = (NULLABLE_ITEM if field.nullable else ALL_VALID_ITEM,)
-    if pa.types.is_struct(kind) and not is_packed(field):
+    if pa.types.is_struct(kind) and not is_one_column(field):
         for child in kind:
             yield from _walk(child, f"{name}.{child.name}", item_layer + outer, slots_per_row)
     elif is_listlike(kind):

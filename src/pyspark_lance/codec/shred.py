@@ -27,7 +27,7 @@ from pyspark_lance.codec.leaf_column import (
     NULLABLE_ITEM,
     LeafValues,
     is_listlike,
-    is_packed,
+    is_one_column,
     is_struct_list,
     item_field,
     storage_type,
@@ -98,7 +98,7 @@ def _shred(array: pa.Array, field: pa.Field, name: str, entries: _Entries) -> It
         yield from _shred(items, item, f"{name}.{item.name}", inner)
         return
     entries = _enter_item(array, field, name, entries)
-    if pa.types.is_struct(kind) and not is_packed(field):
+    if pa.types.is_struct(kind) and not is_one_column(field):
         for index, child in enumerate(kind):
             yield from _shred(array.field(index), child, f"{name}.{child.name}", entries)
     elif is_struct_list(kind):

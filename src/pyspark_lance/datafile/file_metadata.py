@@ -371,17 +371,18 @@ def file_descriptor_bytes(schema: LanceSchema, num_rows: int) -> bytes:
     return message.SerializeToString()
 
 
-def _file_field(field: Field) -> list[schema_pb2.Field]:
-    """A top-level field as data files state it: a blob v2 as the record of its descriptor."""
+def _file_field(field: Field, parent_id: int = TOP_LEVEL) -> list[schema_pb2.Field]:
+    """A field as data files state it: a blob v2 as the record of its descriptor."""
     if not field.is_blob_v2:
-        return LanceSchema((field,)).to_protos()
+        below = (part for child in field.children for part in _file_field(child, field.id))
+        return [field.to_proto(parent_id), *below]
     record = replace(
         field,
         children=(),
         extension_name="",
         metadata={BLOB_KEY: b"true", PACKED_KEYS[0]: b"true"},
     )
-    return [record.to_proto(TOP_LEVEL), *(part.to_proto(TOP_LEVEL) for part in BLOB_V2_DESCRIPTOR)]
+    return [record.to_proto(parent_id), *(part.to_proto(TOP_LEVEL) for part in BLOB_V2_DESCRIPTOR)]
 
 
 def _any_bytes(type_url: str, value: bytes) -> bytes:

@@ -23,6 +23,7 @@ from pyspark_lance.codec.v2_0.variable_width import borders_of, is_large, is_var
 from pyspark_lance.datafile.field_writer import FieldWriter
 from pyspark_lance.datafile.file_metadata import ARRAY_ENCODING_URL
 from pyspark_lance.datafile.page_sink import PageSink
+from pyspark_lance.datafile.v2_0_blob_writer import V20BlobWriter
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
@@ -50,6 +51,8 @@ def make_v2_0_field_writer(field: Field, sink: PageSink, first_column: int = 0) 
 def _make_node(field: Field, sink: PageSink, first_column: int, path: str) -> _NodeWriter:
     """A writer for any node; ``path`` names the fields above, for messages."""
     path = f"{path}.{field.name}" if path else field.name
+    if field.is_blob and not field.is_blob_v2:
+        return V20BlobWriter(field, sink, first_column, path)
     _check_type(field, path)
     if field.is_list:
         return _ListWriter(field, sink, first_column, path)
@@ -275,7 +278,7 @@ def _write_page(
 def _check_type(field: Field, path: str) -> None:
     """Refuses what can be refused by the schema alone."""
     if field.is_blob:
-        raise _refusal(path, "a blob column")
+        raise _refusal(path, "a blob of the second kind")
     if field.is_map:
         raise _refusal(path, "a map")
     if field.is_list or field.is_struct:

@@ -25,6 +25,7 @@ from pyspark_lance.codec.leaf_column import (
 from pyspark_lance.codec.shred import list_items, list_offsets, shred
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.page_sink import PageSink
+from pyspark_lance.datafile.v2_1_blob_writer import V21BlobWriter
 from pyspark_lance.format.field import Field
 
 PAGE_BYTES: Final = 8 << 20
@@ -50,9 +51,13 @@ class V21FieldWriter:
     def __init__(self, sink: PageSink, field: Field, *, first_column: int, version: str) -> None:
         self._field = field.to_arrow()
         leaf_ids = [part.id for part in _column_fields(field)]
+        columns = list(leaf_columns(self._field))
+        self._has_blobs = any(column.is_blob for column in columns)
         self._columns = [
-            _ColumnWriter(sink, first_column + index, column, version)
-            for index, column in enumerate(leaf_columns(self._field))
+            (V21BlobWriter if column.is_blob else _ColumnWriter)(
+                sink, first_column + index, column, version
+            )
+            for index, column in enumerate(columns)
         ]
         assert len(leaf_ids) == len(self._columns), "a leaf field is not a column"
         self._column_of = {
@@ -88,7 +93,8 @@ class V21FieldWriter:
                 self._distribute()  # 32-bit offsets may not reach over such a row and others
             self._arrays.append(piece)
             self._array_bytes += num_bytes
-            if self._array_bytes >= PAGE_BYTES:
+            # Blobs go to the file one by one: there is nothing to collect them for.
+            if self._array_bytes >= PAGE_BYTES or self._has_blobs:
                 self._distribute()
 
     def flush(self) -> None:
@@ -176,7 +182,7 @@ def _joinable(pieces: list[LeafValues]) -> Iterator[list[LeafValues]]:
 
 def _column_fields(field: Field) -> Iterator[Field]:
     """The fields below, or the field itself, that have a column."""
-    if field.is_leaf or field.is_packed:
+    if field.is_leaf or field.is_packed or field.is_blob:
         yield field
     else:
         for child in field.children:

@@ -124,13 +124,15 @@ def _needs_2_2(part: Field) -> str:
     return ""
 
 
-def _refused_blob(path: str, part: Field) -> tuple[str, str]:
+def _refused_blob(part: Field) -> tuple[str, str]:
     """What is wrong with a blob column, and what to do; '' if nothing is."""
-    if "." in path:
-        return "blobs inside of other columns are not written", "make it a column of its own"
     if not part.is_blob_v2 and part.logical_type not in ("binary", "large_binary"):
         return f"blobs of type {part.logical_type}", "make the column large_binary"
     return "", ""
+
+
+def _holds_blobs(part: Field, *, only_first_kind: bool = False) -> bool:
+    return any(one.is_blob and not (only_first_kind and one.is_blob_v2) for one in part.walk())
 
 
 def _refused_packed(part: Field, version: str) -> str:
@@ -157,7 +159,16 @@ def _refused_packed(part: Field, version: str) -> str:
 def _check_part(path: str, part: Field, version: str) -> None:
     what, hint = "", "change the column's type"
     if part.is_blob:
-        what, hint = _refused_blob(path, part)
+        what, hint = _refused_blob(part)
+    elif (part.is_map or part.is_fixed_size_list) and _holds_blobs(part):
+        what = "blobs inside of maps and fixed-size lists cannot be stored"
+    elif part.is_list and version != "2.0" and _holds_blobs(part, only_first_kind=True):
+        # pylance writes them, and cannot read what it wrote.
+        what = (
+            "blobs of the first kind inside of lists cannot be stored in files of version"
+            f" {version}"
+        )
+        hint = "create the table with file version 2.2, or 2.0"
     elif part.is_packed:
         what, hint = _refused_packed(part, version), "remove the packed key from its metadata"
     elif part.logical_type.startswith("dict:") and part.logical_type.count(":") > 3:
@@ -165,6 +176,9 @@ def _check_part(path: str, part: Field, version: str) -> None:
         what = f"dictionaries of type {part.logical_type} cannot be stored"
     elif part.is_struct and not part.children and version != "2.0":
         what, hint = "a struct without fields cannot be stored", "drop the column"
+    elif part.is_fixed_size_list and not (part.children or _has_fixed_items(part)):
+        what = f"a column of type {part.logical_type} cannot be stored"
+        hint = "make it a list of any size"
     elif (
         part.is_fixed_size_list
         and part.children
@@ -179,6 +193,15 @@ def _check_part(path: str, part: Field, version: str) -> None:
         what = "a fixed-size list of structs inside a list cannot be stored"
     if what:
         raise UnsupportedFeatureError(f"column {path}: {what}", hint=hint)
+
+
+def _has_fixed_items(part: Field) -> bool:
+    """Whether the items of a fixed-size list are neither strings, binaries nor dictionaries."""
+    kind = part.to_arrow().type
+    while pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+        kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return not (is_variable_width(kind) or pa.types.is_dictionary(kind))
 
 
 def _paths(field: Field, path: str) -> Iterator[tuple[str, Field]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pyspark_lance.datafile.blob_field_writer import BlobFieldWriter
 from pyspark_lance.datafile.field_writer import FieldWriter
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.datafile.v2_0_field_writer import make_v2_0_field_writer
@@ -108,8 +107,6 @@ class DataFileWriter:
 
     def _make_writer(self, field: Field) -> FieldWriter:
         first = self._num_columns
-        if field.is_blob:
-            return BlobFieldWriter(self._sink, field, first, self._version)
         if self._version == "2.0":
             return make_v2_0_field_writer(field, self._sink, first)
         return V21FieldWriter(self._sink, field, first_column=first, version=self._version)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.field import Field
-from pyspark_lance.table.blob_columns import stored_blobs
+from pyspark_lance.table.blob_columns import holds_blob_v2, stored_blobs
 from pyspark_lance.table.json_columns import holds_json, stored_json
 from pyspark_lance.table.plain_types import rebased_offsets
 
@@ -32,8 +32,8 @@ def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBa
         column = batch.column(field.name)
         if holds_json(field):
             column = stored_json(column, field)
-        if field.is_blob_v2:
-            column = stored_blobs(column)
+        if holds_blob_v2(field):
+            column = stored_blobs(column, field)
         column = conform_array(column, target.type, field.name)
         _check_nulls(column, target, field.name)
         columns.append(column)

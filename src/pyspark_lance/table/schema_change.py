@@ -22,6 +22,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema
+from pyspark_lance.table.blob_columns import table_schema
 from pyspark_lance.table.conform import fits
 
 
@@ -184,7 +185,9 @@ def with_columns(schema: LanceSchema, columns: pa.Schema, first_id: int) -> Lanc
 # Merging -----------------------------------------------------------------------------------
 
 
-def merged_schema(table: LanceSchema, data: pa.Schema, first_id: int) -> LanceSchema:
+def merged_schema(
+    table: LanceSchema, data: pa.Schema, first_id: int, *, file_version: str
+) -> LanceSchema:
     """The table's schema and what ``data`` have besides: columns, and fields of structs.
 
     What is new becomes nullable and comes last; old rows read it as null.  No type changes:
@@ -193,12 +196,13 @@ def merged_schema(table: LanceSchema, data: pa.Schema, first_id: int) -> LanceSc
     Raises:
         SchemaMismatchError: A column whose type does not fit the table's.
     """
-    return _SchemaMerger(first_id).merge(table, data)
+    return _SchemaMerger(first_id, file_version).merge(table, data)
 
 
 class _SchemaMerger:
-    def __init__(self, first_id: int) -> None:
+    def __init__(self, first_id: int, file_version: str) -> None:
         self._next_id = first_id
+        self._file_version = file_version
 
     def merge(self, table: LanceSchema, data: pa.Schema) -> LanceSchema:
         fields = self._children(table.fields, list(data), "")
@@ -221,9 +225,8 @@ class _SchemaMerger:
     def _new(self, arrow: pa.Field, *, top: bool) -> Field:
         if top:
             check_new_name(arrow.name, (), top=True)
-        schema = LanceSchema.from_arrow(
-            pa.schema([arrow.with_name("new").with_nullable(True)]), self._next_id
-        )
+        made = pa.schema([arrow.with_name("new").with_nullable(True)])
+        schema = table_schema(made, self._file_version, self._next_id)
         self._next_id = schema.max_field_id + 1
         return replace(schema.fields[0], name=arrow.name)
 

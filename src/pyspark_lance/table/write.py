@@ -34,7 +34,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.blob_columns import with_blob_version
+from pyspark_lance.table.blob_columns import table_schema
 from pyspark_lance.table.deletions import AffectedRows
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.predicate import Predicate
@@ -184,7 +184,7 @@ def plan_write(
     if existing is None:
         schema = LanceSchema.from_arrow(data_schema)
         version = _new_file_version(schema, settings.file_version)
-        schema = LanceSchema.from_arrow(with_blob_version(data_schema, version))
+        schema = table_schema(data_schema, version)
         stable = settings.enable_stable_row_ids is not False
         columns = schema
     else:
@@ -198,13 +198,13 @@ def plan_write(
             )
         if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
             version = settings.file_version or _own_file_version(existing)
-            schema = LanceSchema.from_arrow(with_blob_version(data_schema, version))
+            schema = table_schema(data_schema, version)
             _check_overwrite(existing.schema, schema, settings)
             columns = schema
         else:
             schema = existing.schema
             if settings.merge_schema:
-                schema = merged_schema(schema, data_schema, next_field_id(existing.manifest))
+                schema = _merged(existing, data_schema)
             columns = match_columns(schema, data_schema)
         version = _existing_file_version(existing, columns, settings)
         if settings.merge_schema and not settings.overwrite:
@@ -295,7 +295,7 @@ def _commit_with_columns(plan: WritePlan, files: tuple[Fragment, ...]) -> Commit
     """Appends rows, and adds the columns of theirs that the newest version lacks."""
     snapshot = Snapshot.open(plan.request.uri, plan.request.options)
     written = plan.request.schema
-    schema = merged_schema(snapshot.schema, written.to_arrow(), next_field_id(snapshot.manifest))
+    schema = _merged(snapshot, written.to_arrow())
     ids = same_columns(written, match_columns(schema, written.to_arrow()))
     files = tuple(renumbered(fragment, ids) for fragment in files)
     plan = replace(plan, read_version=snapshot.version)
@@ -473,6 +473,13 @@ def _new_file_version(schema: LanceSchema, asked: str | None) -> str:
             hint=f"set file_format_version to {needed}",
         )
     return asked
+
+
+def _merged(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
+    """The table's schema with what the data have besides."""
+    first_id = next_field_id(existing.manifest)
+    version = _own_file_version(existing)
+    return merged_schema(existing.schema, data_schema, first_id, file_version=version)
 
 
 def _own_file_version(existing: Snapshot) -> str:

@@ -1,0 +1,151 @@
+"""BlobRecords: where the blobs of some rows are, and how pages say so.
+
+The bytes of all values go into the data file itself, whatever their size, so that a file that is
+given up leaves nothing behind. References to objects elsewhere stay references.
+
+Source: file-format.md sections 5, 6.7 and 9.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.v2_0.variable_width import borders_of
+from pyspark_lance.datafile.blob_values import EXTERNAL, INLINE
+from pyspark_lance.datafile.page_sink import PageSink
+from pyspark_lance.errors import InvalidInputError
+
+PAGE_ROWS: Final = 1 << 17
+"""A page describes no more blobs than this, unless one row has more."""
+
+RECORD_BYTES: Final = 25
+"""Of a descriptor of the second kind, without its URI."""
+
+_RECORD: Final = np.dtype(
+    [
+        ("kind", "u1"),
+        ("position", "<u8"),
+        ("size", "<u8"),
+        ("blob_id", "<u4"),
+        ("uri_bytes", "<u4"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlobRecords:
+    """Where the blobs of some slots are.
+
+    Attributes:
+        positions: In the data file, or in the object that the URI names.
+        sizes: Bytes; 0 with a URI means all that follow.
+        is_null: Slots without a blob; what else is said of them means nothing.
+        uris: Of blobs that are elsewhere, null for others; None if there are none.
+    """
+
+    positions: NDArray[np.uint64]
+    sizes: NDArray[np.uint64]
+    is_null: NDArray[np.bool_]
+    uris: pa.Array | None = None
+
+    def __len__(self) -> int:
+        """The number of slots."""
+        return len(self.sizes)
+
+    def pairs(self) -> NDArray[np.uint8]:
+        """(position, size) of each slot, shape (n, 16)."""
+        pairs = np.stack((self.positions, self.sizes), axis=1).astype("<u8")
+        return pairs.view(np.uint8).reshape(-1, 16)
+
+    def descriptors(self) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """Descriptors of the second kind: offsets and what they count into; nothing for nulls."""
+        kept = np.flatnonzero(~self.is_null)
+        uris = self.uris
+        uris = pa.repeat("", len(kept)) if uris is None else uris.take(pa.array(kept)).fill_null("")
+        headers = np.zeros(len(kept), _RECORD)
+        uri_bytes = np.asarray(pc.binary_length(uris))
+        headers["kind"] = np.where(uri_bytes > 0, EXTERNAL, INLINE)
+        headers["position"], headers["size"] = self.positions[kept], self.sizes[kept]
+        headers["uri_bytes"] = uri_bytes
+        plain = pa.Array.from_buffers(
+            pa.binary(_RECORD.itemsize), len(kept), [None, pa.py_buffer(headers.view(np.uint8))]
+        )
+        whole = pc.binary_join_element_wise(
+            plain.cast(pa.binary()), uris.cast(pa.binary()), pa.scalar(b"", pa.binary())
+        )
+        offsets = np.zeros(len(self) + 1, np.int32)
+        lengths = np.zeros(len(self), np.int64)
+        lengths[kept] = _RECORD.itemsize + uri_bytes
+        np.cumsum(lengths, out=offsets[1:])
+        return offsets, np.frombuffer(whole.buffers()[2], np.uint8)[: int(offsets[-1])]
+
+
+def write_blobs(
+    sink: PageSink, values: pa.Array, is_null: NDArray[np.bool_], name: str
+) -> BlobRecords:
+    """Writes the bytes of blobs, each to a place of its own.
+
+    Args:
+        sink: Where to.
+        values: Binaries, or structs of ``data`` and ``uri`` and possibly a range.
+        is_null: Slots whose values are to be ignored.
+        name: The column, for messages.
+
+    Raises:
+        InvalidInputError: A blob that has neither bytes nor a reference, or both.
+    """
+    if not pa.types.is_struct(values.type):
+        positions, sizes = _write_values(sink, values, is_null)
+        return BlobRecords(positions, sizes, is_null)
+    data, uris = pc.struct_field(values, "data"), pc.struct_field(values, "uri")
+    has_data = np.asarray(data.is_valid()) & ~is_null
+    has_uri = np.asarray(uris.is_valid()) & ~is_null
+    if (has_data == has_uri)[~is_null].any():
+        raise InvalidInputError(
+            f"column {name!r}: a blob has either bytes or a URI",
+            hint="use null for a blob that is not there",
+        )
+    positions, sizes = _write_values(sink, data, is_null)
+    for part, numbers in (("position", positions), ("size", sizes)):
+        if values.type.get_field_index(part) >= 0:
+            given = np.asarray(pc.fill_null(pc.struct_field(values, part), 0))
+            numbers[has_uri] = given[has_uri]
+    return BlobRecords(positions, sizes, is_null, uris if has_uri.any() else None)
+
+
+def concat_records(pieces: Sequence[BlobRecords]) -> BlobRecords:
+    """Slots one after another."""
+    if len(pieces) == 1:
+        return pieces[0]
+    uris = None
+    if any(piece.uris is not None for piece in pieces):
+        parts = [pa.nulls(len(p), pa.string()) if p.uris is None else p.uris for p in pieces]
+        uris = pa.concat_arrays(parts)
+    return BlobRecords(
+        np.concatenate([piece.positions for piece in pieces]),
+        np.concatenate([piece.sizes for piece in pieces]),
+        np.concatenate([piece.is_null for piece in pieces]),
+        uris,
+    )
+
+
+def _write_values(
+    sink: PageSink, values: pa.Array, is_null: NDArray[np.bool_]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Where each value is that has bytes, and how many."""
+    borders = borders_of(values).astype(np.int64)
+    sizes = np.diff(borders)
+    sizes[is_null | np.asarray(values.is_null())] = 0
+    positions = np.zeros(len(values), np.uint64)
+    stored = values.buffers()[2]
+    content = memoryview(b"" if stored is None else stored)
+    for row in np.flatnonzero(sizes).tolist():
+        positions[row] = sink.write_buffer(content[borders[row] : borders[row + 1]]).start
+    return positions, sizes.astype(np.uint64)

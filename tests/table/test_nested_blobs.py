@@ -1,0 +1,203 @@
+"""Blobs inside of structs and lists: as pylance writes them, and as we do."""
+
+import contextlib
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from table_access import read_ours, write_table
+
+from pyspark_lance.datafile import blob_records
+from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
+from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.table.snapshot import Snapshot
+
+pytestmark = pytest.mark.interop
+
+RNG = np.random.default_rng(0)
+# In 2.2 of pylance: inline and packed into a file beside the data file.
+VALUES = [b"abc", b"", None, RNG.bytes(100_000)]
+BLOB = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+PAIR = pa.struct([pa.field("i", pa.int64()), BLOB])
+
+STRUCTS = {
+    "struct": PAIR,
+    "struct_struct": pa.struct([pa.field("s", PAIR)]),
+}
+LISTS = {
+    "list": pa.list_(BLOB),
+    "large_list": pa.large_list(BLOB),
+    "list_list": pa.list_(pa.list_(BLOB)),
+    "list_struct": pa.list_(PAIR),
+    "struct_list": pa.struct([pa.field("l", pa.list_(BLOB)), pa.field("i", pa.int64())]),
+    "deep": pa.list_(pa.struct([pa.field("l", pa.list_(PAIR))])),
+}
+# What pylance can write, and then read.
+OF_PYLANCE = [
+    *((version, kind) for version in ("2.0", "2.1", "2.2") for kind in STRUCTS),
+    ("2.0", "list"),
+    *(("2.2", kind) for kind in LISTS),
+]
+OF_OURS = sorted({*OF_PYLANCE, *(("2.0", kind) for kind in LISTS)})
+
+
+def random_value(kind, rng, *, null_structs):
+    """A value of the type; nulls everywhere, but of structs only where a version has them."""
+    if pa.types.is_struct(kind):
+        if null_structs and rng.random() < 0.15:
+            return None
+        return {f.name: random_value(f.type, rng, null_structs=null_structs) for f in kind}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        if rng.random() < 0.15:
+            return None
+        count = int(rng.integers(0, 4))
+        return [random_value(kind.value_type, rng, null_structs=null_structs) for _ in range(count)]
+    if rng.random() < 0.2:
+        return None
+    if pa.types.is_int64(kind):
+        return int(rng.integers(0, 100))
+    return (
+        VALUES[int(rng.integers(0, 4))] if rng.random() < 0.1 else rng.bytes(int(rng.integers(9)))
+    )
+
+
+def make_table(name, version, count=60, seed=1):
+    kind = {**STRUCTS, **LISTS}[name]
+    rng = np.random.default_rng(seed)
+    rows = [random_value(kind, rng, null_structs=version != "2.0") for _ in range(count)]
+    return pa.table({"id": range(count), "c": pa.array(rows, kind)})
+
+
+def read_bytes(path, **request):
+    schema = shown_schema(Snapshot.open(path).schema, binary_blobs={"c"})
+    return read_ours(path, schema=schema, system_columns=(), **request)["c"].to_pylist()
+
+
+def pylance_bytes(path):
+    return lance.dataset(path).to_table(blob_handling="all_binary")["c"].to_pylist()
+
+
+@pytest.mark.parametrize(("version", "name"), OF_PYLANCE)
+def test_nested_blobs_of_pylance_are_read_as_bytes_and_as_descriptors(tmp_path, version, name):
+    path, table = str(tmp_path), make_table(name, version)
+    lance.write_dataset(table, path, data_storage_version=version)
+    assert read_bytes(path) == table["c"].to_pylist()
+    shown = read_ours(path, schema=shown_schema(Snapshot.open(path).schema), system_columns=())
+    if version != "2.0":  # there, pylance shows nulls as they are stored
+        assert shown["c"].to_pylist() == lance.dataset(path).to_table()["c"].to_pylist()
+
+
+@pytest.mark.parametrize(("version", "name"), OF_OURS)
+def test_nested_blobs_that_were_written_are_read_by_pylance_and_us(
+    tmp_path, monkeypatch, version, name
+):
+    monkeypatch.setattr(blob_records, "PAGE_ROWS", 23)
+    path, table = str(tmp_path), make_table(name, version, 80)
+    expected = table["c"].to_pylist()
+    write_table(path, table.slice(7), file_version=version)
+    assert read_bytes(path) == expected[7:]
+    dataset = lance.dataset(path)
+    dataset.validate()
+    assert pylance_bytes(path) == expected[7:]
+    if version != "2.2" or name in STRUCTS:
+        # pylance cannot take rows without items from lists of the second kind, its own neither.
+        whole, rows = dataset.to_table()["c"], [70, 3, 3, 41]
+        assert dataset.take(rows)["c"].to_pylist() == whole.take(rows).to_pylist()
+    # Appended by both, and moved by pylance.
+    write_table(path, table.slice(0, 9))
+    if (version, name) in OF_PYLANCE:
+        lance.write_dataset(table.take([5, 6, 7]), path, mode="append")
+        expected = [*expected[7:], *expected[:9], *expected[5:8]]
+        lance.dataset(path).delete("id = 20")
+        del expected[13]
+        lance.dataset(path).optimize.compact_files()
+        assert read_bytes(path) == pylance_bytes(path) == expected
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("rows", [[], [None], [{"i": 1, "b": None}] * 3, [{"i": None, "b": b""}]])
+def test_columns_without_any_blob_are_read_back(tmp_path, version, rows):
+    rows = [{"i": 2, "b": None} if row is None and version == "2.0" else row for row in rows]
+    table = pa.table({"c": pa.array(rows, PAIR)})
+    write_table(str(tmp_path), table, file_version=version)
+    if rows:
+        assert read_bytes(str(tmp_path)) == rows
+    assert pylance_bytes(str(tmp_path)) == rows
+
+
+def test_lists_without_any_item_are_read_back(tmp_path):
+    for version in ("2.0", "2.2"):
+        path = str(tmp_path / version)
+        for rows in ([[], None, []], [None], [[None, None], []]):
+            table = pa.table({"c": pa.array(rows, LISTS["list"])})
+            write_table(path, table, file_version=version)
+        expected = [[], None, [], None, [None, None], []]
+        assert read_bytes(path) == pylance_bytes(path) == expected
+
+
+def test_external_references_inside_of_lists_are_fetched(tmp_path):
+    (tmp_path / "o.bin").write_bytes(b"0123456789")
+    uri = f"file://{tmp_path}/o.bin"
+    blobs = [lance.Blob.from_uri(uri), b"x", None, lance.Blob.from_uri(uri, position=2, size=3)]
+    items = lance.blob_array(blobs)
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 2, 2, 4], pa.int32()), items, type=pa.list_(lance.blob_field("item"))
+    )
+    expected = [[b"0123456789", b"x"], [], [None, b"234"]]
+    write_table(str(tmp_path / "ours"), pa.table({"c": lists}), file_version="2.2")
+    options = {"data_storage_version": "2.2", "allow_external_blob_outside_bases": True}
+    lance.write_dataset(pa.table({"c": lists}), str(tmp_path / "theirs"), **options)
+    for name in ("ours", "theirs"):
+        assert read_bytes(str(tmp_path / name)) == expected
+        assert pylance_bytes(str(tmp_path / name)) == expected
+
+
+def test_what_is_neither_bytes_nor_a_reference_is_refused_with_the_path(tmp_path):
+    kind = pa.list_(pa.field("b", lance.blob_field("b").type.storage_type))
+    both = pa.array([[{"data": b"x", "uri": "file:///o"}]], kind)
+    schema = pa.schema([pa.field("c", pa.list_(lance.blob_field("b")))])
+    table = pa.table({"c": both.cast(schema.field("c").type)})
+    with pytest.raises(InvalidInputError, match=r"c\.b.*either bytes or a URI"):
+        write_table(str(tmp_path), table, file_version="2.2")
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "path"),
+    [
+        ("2.1", LISTS["list"], "c"),
+        ("2.1", LISTS["struct_list"], r"c\.l"),
+        ("2.2", pa.map_(pa.string(), BLOB), "c"),
+        ("2.2", pa.list_(PAIR, 2), "c"),
+        ("2.2", pa.list_(BLOB, 2), "c"),
+    ],
+)
+def test_what_pylance_cannot_hold_is_refused_with_the_column(tmp_path, version, kind, path):
+    table = pa.table({"c": pa.nulls(2, kind)})
+    with pytest.raises(UnsupportedFeatureError, match=rf"column {path}: "):
+        write_table(str(tmp_path), table, file_version=version)
+
+
+def test_a_new_column_of_blobs_gets_the_kind_of_the_table(tmp_path):
+    path = str(tmp_path)
+    write_table(path, pa.table({"id": [1]}), file_version="2.2")
+    new = pa.table({"id": [2], "c": pa.array([[{"i": 1, "b": b"new"}]], LISTS["list_struct"])})
+    write_table(path, new, merge_schema=True)
+    field = next(f for f in Snapshot.open(path).schema.walk() if f.name == "b")
+    assert field.is_blob_v2
+    assert read_bytes(path) == pylance_bytes(path) == [None, [{"i": 1, "b": b"new"}]]
+
+
+def test_damaged_records_of_nested_blobs_are_corrupt(tmp_path):
+    path = str(tmp_path)
+    write_table(path, make_table("struct", "2.1", 30), file_version="2.1")
+    (file,) = tmp_path.glob("data/*.lance")
+    content = bytearray(file.read_bytes())
+    rng = np.random.default_rng(3)
+    for _ in range(150):
+        damaged = content.copy()
+        for _ in range(3):
+            damaged[int(rng.integers(len(content)))] = int(rng.integers(256))
+        file.write_bytes(damaged)
+        with contextlib.suppress(LanceError):
+            read_bytes(path)
