@@ -19,9 +19,11 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-SOURCES = Path(__file__).parent
+SOURCES = Path(__file__).parent / "org"
+# What later releases of Spark have and the oldest one lacks, in outline: to compile against.
+STUBS = Path(__file__).parent / "stubs"
 JAR_NAME = "pyspark-lance-companion.jar"
-TARGET = SOURCES.parent / "pyspark_lance" / "jars" / JAR_NAME
+TARGET = SOURCES.parents[1] / "pyspark_lance" / "jars" / JAR_NAME
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -66,7 +68,10 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
     sources = sorted(map(str, SOURCES.rglob("*.java")))
     with tempfile.TemporaryDirectory() as scratch:
         command = [javac, "--release", "17", "-nowarn", "-proc:none", "-g:source,lines"]
-        command += ["-cp", f"{jars}/*", "-d", scratch, *sources]
+        command += ["-cp", f"{jars}/*", "-d", scratch]
+        if not has_changelog(jars):
+            command += ["-sourcepath", str(STUBS), "-Xprefer:source", "-implicit:none"]
+        command += sources
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise CannotBuildError(f"javac failed:\n{done.stderr}")
@@ -76,6 +81,15 @@ def build(target: Path = TARGET, spark_jars: Path | None = None) -> Path:
         _write_jar(Path(scratch), unfinished)
         unfinished.replace(target)
     return target
+
+
+def has_changelog(jars: Path) -> bool:
+    """Whether this Spark has ``SELECT … CHANGES``; its releases before 4.2 have not."""
+    wanted = "org/apache/spark/sql/connector/catalog/Changelog.class"
+    for jar in jars.glob("spark-catalyst_*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            return wanted in archive.namelist()
+    return False
 
 
 def _write_jar(classes: Path, jar: Path) -> None:

@@ -26,6 +26,19 @@ def test_the_jar_names_its_source_and_is_the_same_each_time(jar, companion_build
     assert again.read_bytes() == companion_build.build(tmp_path / "twice.jar").read_bytes()
 
 
+def test_the_jar_is_the_same_where_spark_lacks_the_types_of_changes(
+    companion_build, tmp_path, monkeypatch
+):
+    try:
+        whole = companion_build.build(tmp_path / "whole.jar").read_bytes()
+    except companion_build.CannotBuildError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(companion_build, "has_changelog", lambda jars: False)
+    assert companion_build.build(tmp_path / "outlined.jar").read_bytes() == whole
+    with zipfile.ZipFile(tmp_path / "outlined.jar") as archive:
+        assert not [name for name in archive.namelist() if name.startswith("org/apache")]
+
+
 def test_without_pyspark_or_a_compiler_the_build_says_what_is_missing(
     companion_build, tmp_path, monkeypatch
 ):

@@ -223,3 +223,21 @@ def test_alter_table_changes_columns_one_version_each(companion, path):
         with pytest.raises(Exception, match=message):
             companion.sql(f"ALTER TABLE {name} {refused}")
     assert lance.dataset(path).version == 8
+
+
+def test_alter_table_lets_columns_be_null(companion, path):
+    from pyspark_lance import LanceTable
+
+    LanceTable.create(companion, path, "id bigint NOT NULL, s string")
+    name = f"lance.`{path}`"
+    with pytest.raises(Exception, match="null"):
+        companion.sql(f"INSERT INTO {name} VALUES (NULL, 'a')")
+    companion.sql(f"ALTER TABLE {name} ALTER COLUMN id DROP NOT NULL")
+    companion.sql(f"INSERT INTO {name} VALUES (NULL, 'a')")
+    companion.sql(f"ALTER TABLE {name} ALTER COLUMN id DROP NOT NULL")
+    assert lance.dataset(path).version == 3
+    assert lance.dataset(path).schema.field("id").nullable
+    # Spark is shown columns that may be null, as for its own files, and so refuses by itself.
+    with pytest.raises(Exception, match="Cannot change nullable column to non-nullable"):
+        companion.sql(f"ALTER TABLE {name} ALTER COLUMN s SET NOT NULL")
+    assert sql(companion, f"SELECT * FROM {name}") == [(None, "a")]

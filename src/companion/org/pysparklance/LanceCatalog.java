@@ -2,15 +2,11 @@ package org.pysparklance;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.time.Instant;
-import java.time.temporal.ChronoUnit;
 import java.util.*;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.*;
-import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
-import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -33,8 +29,8 @@ public class LanceCatalog implements StagingTableCatalog {
 
   @Override public String name() { return name; }
 
-  private CaseInsensitiveStringMap optionsOf(Identifier ident, String... pairs) {
-    return Options.with(Options.with(options, "path", pathOf(ident)), pairs);
+  private CaseInsensitiveStringMap optionsOf(Identifier ident) {
+    return Options.with(options, "path", pathOf(ident));
   }
 
   private String pathOf(Identifier ident) {
@@ -51,21 +47,26 @@ public class LanceCatalog implements StagingTableCatalog {
   }
 
   @Override public Table loadTable(Identifier ident) throws NoSuchTableException {
-    return load(ident);
+    return load(ident, Map.of());
   }
 
   @Override public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
     boolean isNumber = version.chars().allMatch(Character::isDigit);
-    return load(ident, isNumber ? "version" : "tag", version);
+    return load(ident, Map.of(isNumber ? "version" : "tag", version));
   }
 
   @Override public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
-    Instant time = Instant.EPOCH.plus(micros, ChronoUnit.MICROS);
-    return load(ident, "timestampAsOf", time.toString());
+    return load(ident, Map.of("timestampAsOf", Options.time(micros)));
   }
 
-  private Table load(Identifier ident, String... at) throws NoSuchTableException {
-    CaseInsensitiveStringMap read = optionsOf(ident, at);
+  /** Spark has this method since 4.2; without its types, too, a class loads that declares it. */
+  public Changelog loadChangelog(Identifier ident, ChangelogContext asked,
+      CaseInsensitiveStringMap given) throws NoSuchTableException {
+    return LanceChanges.of(load(ident, LanceChanges.options(asked, given)));
+  }
+
+  private LanceTable load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
+    CaseInsensitiveStringMap read = Options.merge(optionsOf(ident), more);
     Description found = read.get("path").isEmpty() ? null : Python.find(read);
     if (found == null) {
       throw new NoSuchTableException(ident);
@@ -82,40 +83,30 @@ public class LanceCatalog implements StagingTableCatalog {
     return found.toArray(Identifier[]::new);
   }
 
-  @Override public Table createTable(Identifier ident, Column[] columns, Transform[] parts,
-      Map<String, String> properties) {
-    Staged table = stage(ident, columns, parts, properties, CREATE);
-    table.commitStagedChanges();
-    return table;
+  @Override public Table createTable(Identifier ident, TableInfo table) {
+    Staged created = stage(ident, table, CREATE);
+    created.commitStagedChanges();
+    return created;
   }
 
-  @Override public StagedTable stageCreate(Identifier ident, Column[] columns, Transform[] parts,
-      Map<String, String> properties) {
-    return stage(ident, columns, parts, properties, CREATE);
+  @Override public StagedTable stageCreate(Identifier ident, TableInfo table) {
+    return stage(ident, table, CREATE);
   }
 
-  @Override public StagedTable stageReplace(Identifier ident, Column[] columns, Transform[] parts,
-      Map<String, String> properties) {
-    return stage(ident, columns, parts, properties, REPLACE);
+  @Override public StagedTable stageReplace(Identifier ident, TableInfo table) {
+    return stage(ident, table, REPLACE);
   }
 
-  @Override
-  public StagedTable stageCreateOrReplace(Identifier ident, Column[] columns, Transform[] parts,
-      Map<String, String> properties) {
-    return stage(ident, columns, parts, properties, REPLACE);
+  @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table) {
+    return stage(ident, table, REPLACE);
   }
 
-  private Staged stage(Identifier ident, Column[] columns, Transform[] parts,
-      Map<String, String> properties, String mode) {
-    LanceSource.refusePartitions(parts.length > 0);
-    StructType schema = new StructType();
-    for (Column column : columns) {
-      schema = schema.add(column.name(), column.dataType(), column.nullable());
-    }
-    Map<String, String> given = new HashMap<>(properties);
-    given.put(TableCatalog.PROP_PROVIDER, "lance");
-    CaseInsensitiveStringMap own = Options.ofTable(new CaseInsensitiveStringMap(given));
-    return new Staged(Options.merge(optionsOf(ident), own), schema, mode);
+  private Staged stage(Identifier ident, TableInfo table, String mode) {
+    LanceSource.refusePartitions(table.partitions().length > 0);
+    CaseInsensitiveStringMap given = Options.with(
+        new CaseInsensitiveStringMap(table.properties()), TableCatalog.PROP_PROVIDER, "lance");
+    return new Staged(
+        Options.merge(optionsOf(ident), Options.ofTable(given)), table.schema(), mode);
   }
 
   /** A table that is about to be made or replaced, with or without rows, in one version. */
@@ -128,10 +119,10 @@ public class LanceCatalog implements StagingTableCatalog {
       this.mode = mode;
     }
 
-    @Override public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
       written = true;
-      LanceWrite.Builder builder = (LanceWrite.Builder) super.newWriteBuilder(info);
-      return mode.equals(REPLACE) ? builder.truncate() : builder;
+      LanceWrite write = super.newWriteBuilder(info);
+      return mode.equals(REPLACE) ? write.truncate() : write;
     }
 
     @Override public void commitStagedChanges() {

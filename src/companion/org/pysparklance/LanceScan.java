@@ -2,6 +2,7 @@ package org.pysparklance;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -39,26 +40,22 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   }
 
   @Override public Predicate[] pushPredicates(Predicate[] predicates) {
-    Map<Boolean, List<Predicate>> known = new HashMap<>();
-    for (Predicate one : predicates) {
-      known.computeIfAbsent(translator.all(one) != null, key -> new ArrayList<>()).add(one);
-    }
-    pushed = known.getOrDefault(true, List.of()).toArray(Predicate[]::new);
+    Map<Boolean, List<Predicate>> known = Arrays.stream(predicates)
+        .collect(Collectors.partitioningBy(one -> translator.all(one) != null));
+    pushed = known.get(true).toArray(Predicate[]::new);
     filter = pushed.length == 0 ? null : translator.all(pushed);
-    return known.getOrDefault(false, List.of()).toArray(Predicate[]::new);
+    return known.get(false).toArray(Predicate[]::new);
   }
 
   @Override public Predicate[] pushedPredicates() { return pushed; }
 
   @Override public void pruneColumns(StructType required) { columns = required; }
 
+  /** Every task stops at the limit; Spark cuts what they return together. */
   @Override public boolean pushLimit(int rows) {
     limit = rows;
     return true;
   }
-
-  /** Every task stops at the limit; Spark cuts what they return together. */
-  @Override public boolean isPartiallyPushed() { return true; }
 
   @Override public boolean supportCompletePushDown(Aggregation aggregation) {
     return pushAggregation(aggregation);

@@ -68,9 +68,9 @@ class LanceTable
         : () -> new LanceScan.LocalRows(schema, new InternalRow[0], "lance, no rows yet");
   }
 
-  @Override public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+  @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
     CaseInsensitiveStringMap all = Options.merge(options, info.options());
-    return new LanceWrite.Builder(Python.write(all, info.schema(), info), this);
+    return new LanceWrite(Python.write(all, info.schema(), info), this);
   }
 
   @Override public MetadataColumn[] metadataColumns() {

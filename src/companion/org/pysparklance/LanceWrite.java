@@ -5,23 +5,21 @@ import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 
 /** An append or overwrite, done by Python; after the commit the table shows the new version. */
-record LanceWrite(Write python, LanceTable table) implements Write {
-  record Builder(WriteBuilder python, LanceTable table) implements SupportsTruncate {
-    @Override public WriteBuilder truncate() {
-      return new Builder(((SupportsTruncate) python).truncate(), table);
-    }
-
-    @Override public Write build() { return new LanceWrite(python.build(), table); }
+record LanceWrite(WriteBuilder python, LanceTable table) implements SupportsTruncate, Write {
+  @Override public LanceWrite truncate() {
+    return new LanceWrite(((SupportsTruncate) python).truncate(), table);
   }
+
+  @Override public Write build() { return this; }
 
   @Override public String description() { return table.name(); }
 
-  @Override public BatchWrite toBatch() { return new Batch(python.toBatch(), table); }
+  @Override public BatchWrite toBatch() { return new Batch(python.build().toBatch(), table); }
 
-  @Override public StreamingWrite toStreaming() { return python.toStreaming(); }
+  @Override public StreamingWrite toStreaming() { return python.build().toStreaming(); }
 
   @Override public CustomMetric[] supportedCustomMetrics() {
-    return python.supportedCustomMetrics();
+    return python.build().supportedCustomMetrics();
   }
 
   static class Batch implements BatchWrite {

@@ -1,5 +1,7 @@
 package org.pysparklance;
 
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
@@ -27,6 +29,11 @@ final class Options {
     merged.keySet().removeIf(name -> named.keySet().stream().anyMatch(name::equalsIgnoreCase));
     merged.putAll(named);
     return new CaseInsensitiveStringMap(merged);
+  }
+
+  /** A time of Spark's, in microseconds since 1970, as an option says it. */
+  static String time(long micros) {
+    return Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString();
   }
 
   /**
