@@ -111,6 +111,7 @@ def vectors(count: int, rng: np.random.Generator) -> Iterator[tuple[str, pa.Arra
     yield "vector_item_nulls", vectors_of(with_nulls(small, 0.1), 4)
     yield "vector_768_item_nulls", vectors_of(with_nulls(wide, 0.1), 768)
     yield "vector_vector", vectors_of(vectors_of(floats, 2), 3)
+    yield "vector_nothing", vectors_of(pa.nulls(count * 3, pa.float32()), 3)
     yield "vector_bool", vectors_of(pa.array(rng.random(count * 5) < 0.5), 5)
 
 

@@ -1,8 +1,10 @@
 """Full-zip pages without values, as releases of Lance before 4 wrote null vectors."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from pyspark_lance.codec.array_assembly import assemble_leaf
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.full_zip import FullZipPage
 from pyspark_lance.codec.values import NullValues
@@ -30,5 +32,34 @@ def test_control_words_alone_are_null_values():
 
 @pytest.mark.parametrize("changes", [{"bits_def": 0}, {"bits_per_value": 8}])
 def test_values_without_bytes_need_levels_and_no_width(changes):
-    with pytest.raises(CorruptFileError, match="null values of"):
+    with pytest.raises(CorruptFileError, match="null values"):
         FullZipPage(layout(**changes), 6, [6])
+
+
+def vectors_of_nulls(*layers, bits):
+    description = pb.FullZipLayout(
+        bits_per_value=bits, num_items=6, num_visible_items=6, layers=[1]
+    )
+    encoding = description.value_compression
+    for dimension, has_validity in layers:
+        encoding.fixed_size_list.items_per_value = dimension
+        encoding.fixed_size_list.has_validity = has_validity
+        encoding = encoding.fixed_size_list.values
+    encoding.constant.SetInParent()
+    return description
+
+
+def test_vectors_of_nulls_have_bits_and_no_items():
+    page = FullZipPage(vectors_of_nulls((2, True), (5, True), bits=24), 6, [18])
+    rows = page.decode(page.plan(RowRanges.single(2, 4)), [np.zeros(6, np.uint8)])
+    kind = pa.list_(pa.list_(pa.float32(), 5), 2)
+    assert assemble_leaf(rows.values, kind, None).to_pylist() == [[None, None]] * 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "bits"),
+    [([(2, True)], 16), ([(2, True), (1 << 20, False)], 8), ([(2, False)], 8), ([], 8)],
+)
+def test_vectors_of_nulls_without_a_bit_for_each_are_corrupt(layers, bits):
+    with pytest.raises(CorruptFileError, match="null values"):
+        FullZipPage(vectors_of_nulls(*layers, bits=bits), 6, [12])

@@ -137,6 +137,8 @@ def pack_validity(valid: NDArray[np.bool_]) -> pa.Buffer:
 
 def _assemble_plain(values: Values, data_type: pa.DataType, validity: pa.Buffer | None) -> pa.Array:
     count = values.num_values
+    if isinstance(values, NullValues) or pa.types.is_null(data_type):
+        return pa.nulls(count, data_type)
     if isinstance(values, FixedWidthValues):
         buffer = _fixed_width_buffer(values, data_type)
         return pa.Array.from_buffers(data_type, count, [validity, buffer])

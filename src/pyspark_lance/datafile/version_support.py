@@ -196,12 +196,13 @@ def _check_part(path: str, part: Field, version: str) -> None:
 
 
 def _has_fixed_items(part: Field) -> bool:
-    """Whether the items of a fixed-size list are neither strings, binaries nor dictionaries."""
+    """Whether the items of a fixed-size list are no strings, binaries, dictionaries or nulls."""
     kind = part.to_arrow().type
     while pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
         kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    return not (is_variable_width(kind) or pa.types.is_dictionary(kind))
+    types = pa.types
+    return not (is_variable_width(kind) or types.is_dictionary(kind) or types.is_null(kind))
 
 
 def _paths(field: Field, path: str) -> Iterator[tuple[str, Field]]:

@@ -18,7 +18,7 @@ from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.fixed_width import require_width
 from pyspark_lance.codec.memory import as_bytes
-from pyspark_lance.codec.values import FixedSizeListValues, FixedWidthValues, Values
+from pyspark_lance.codec.values import FixedSizeListValues, FixedWidthValues, NullValues, Values
 
 MAX_ITEMS = 1 << 31
 
@@ -115,7 +115,28 @@ def decode_list_rows(
         layers: Outermost first.
         item_bits: Bits per item; 1 for booleans, although each takes a byte.
     """
-    num_rows = len(rows)
+    num_rows, items = len(rows), items_per_row(layers)
+    validities, position = _row_validities(rows, layers)
+    content = as_bytes(np.ascontiguousarray(rows[:, position:]).reshape(-1))
+    width = 8 if item_bits == 1 else item_bits
+    return nest(layers, validities, num_rows, FixedWidthValues(num_rows * items, width, content))
+
+
+def decode_null_rows(rows: NDArray[np.uint8], layers: Sequence[ListLayer]) -> Values:
+    """FixedSizeList over nothing in a full-zip page: every item is null.
+
+    Args:
+        rows: Shape (rows, bytes of the bitmaps).
+        layers: Outermost first; if there are none, the rows themselves are null.
+    """
+    validities, _ = _row_validities(rows, layers)
+    return nest(layers, validities, len(rows), NullValues(len(rows) * items_per_row(layers)))
+
+
+def _row_validities(
+    rows: NDArray[np.uint8], layers: Sequence[ListLayer]
+) -> tuple[list[NDArray[np.uint8] | None], int]:
+    """A bitmap or None per layer, and where in the rows the items begin."""
     validities: list[NDArray[np.uint8] | None] = []
     position, items = 0, 1
     for layer in layers:
@@ -127,9 +148,7 @@ def decode_list_rows(
         bitmap = np.ascontiguousarray(rows[:, position : position + size])
         validities.append(_drop_padding(bitmap, items))
         position += size
-    content = as_bytes(np.ascontiguousarray(rows[:, position:]).reshape(-1))
-    width = 8 if item_bits == 1 else item_bits
-    return nest(layers, validities, num_rows, FixedWidthValues(num_rows * items, width, content))
+    return validities, position
 
 
 def _drop_padding(bitmaps: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:

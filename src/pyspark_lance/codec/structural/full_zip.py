@@ -15,6 +15,7 @@ from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.compressive.fixed_size_list import (
     ListLayer,
     decode_list_rows,
+    decode_null_rows,
     row_bytes,
 )
 from pyspark_lance.codec.compressive.fixed_width import require_width
@@ -32,7 +33,7 @@ from pyspark_lance.codec.structural.page_decoder import (
 )
 from pyspark_lance.codec.structural.value_columns import ValueDecoder, value_decoder
 from pyspark_lance.codec.structural.zip_walk import Entries, EntryShape, read_words, walk
-from pyspark_lance.codec.values import FixedWidthValues, NullValues, Values, VariableWidthValues
+from pyspark_lance.codec.values import FixedWidthValues, Values, VariableWidthValues
 from pyspark_lance.proto import encodings_v2_1_pb2
 
 DATA_BUFFER, INDEX_BUFFER = 0, 1
@@ -122,11 +123,17 @@ class FullZipPage:
         self._list_layers, items = list_layers(encoding)
         kind = encoding_kind(items)
         if kind == "constant" and not items.constant.HasField("value"):
+            self._holds_values = False
+            validity_bytes, _ = row_bytes(self._list_layers, 0)
+            if bits_per_value:
+                # Vectors of nulls: no items, but bits that say so, which limit the memory.
+                same = bits_per_value == validity_bytes * 8 and self._list_layers[-1].has_validity
+                require(same, f"null values of {bits_per_value} bits without levels")
+                return validity_bytes
             # Releases of Lance before 4 wrote null vectors so: control words and nothing else.
             # Without levels, no byte would limit the number of rows.
-            bare = bits_per_value == 0 and self._definition_bits > 0
-            require(bare, f"null values of {bits_per_value} bits without levels")
-            self._holds_values = False
+            require(self._definition_bits > 0, "null values without levels")
+            self._list_layers = ()
             return 0
         require(kind == "flat", f"full-zip values are {kind or 'not described'}")
         self._item_bits = flat_bits(items, "full-zip values")
@@ -220,7 +227,7 @@ class FullZipPage:
 
     def _fixed_values(self, grid: NDArray[np.uint8]) -> Values:
         if not self._holds_values:
-            return NullValues(len(grid))
+            return decode_null_rows(grid, self._list_layers)
         if self._list_layers:
             return decode_list_rows(grid, self._list_layers, self._item_bits)
         width = 8 if self._item_bits == 1 else self._item_bits
