@@ -14,8 +14,20 @@ def nested() -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(inner, 3)
 
 
+def vectors(values: pa.Array) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(values, 1)
+
+
+SLICED = pa.FixedSizeListArray.from_arrays(nested().values.slice(4, 20), 2)
+OFFSETS = pa.array(range(0, 11), pa.int32())
+
 ARRAYS = {
     "list of lists": nested(),
+    "slice in a list of lists": SLICED,
+    "slice in a struct": pa.StructArray.from_arrays([SLICED, pa.array(range(10))], ["a", "b"]),
+    "slice in a list": pa.ListArray.from_arrays(OFFSETS, SLICED),
+    "slice in a map": pa.MapArray.from_arrays(OFFSETS, pa.array(range(10)), SLICED),
+    "slice in a list of structs": vectors(pa.StructArray.from_arrays([SLICED], ["a"])),
     "in a struct": pa.StructArray.from_arrays([nested(), pa.array(range(10))], ["a", "b"]),
     "plain": pa.array([[i] for i in range(10)], pa.list_(pa.int64(), 1)),
     "text": pa.array([str(i) for i in range(10)]),

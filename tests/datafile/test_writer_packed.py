@@ -169,3 +169,20 @@ def test_what_cannot_be_packed_is_refused_by_name(tmp_path, array, version, mess
     with pytest.raises(UnsupportedFeatureError, match=message) as error:
         write_table(tmp_path, packed_table(c=array), version)
     assert "column c" in str(error.value)
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("rows", [[], [[]], [[], None]])
+def test_packed_structs_of_which_there_are_none_are_read(tmp_path, version, rows):
+    members = [("a", pa.int32()), ("f", pa.binary(3))]
+    if version != "2.1":
+        members.append(("v", pa.list_(pa.float32(), 3)))
+    lists = pa.list_(pa.field("item", pa.struct(members), metadata=PACKED))
+    table = pa.table({"c": pa.array(rows, lists)})
+    write_table(tmp_path, table, version)
+    assert_pylance_reads(tmp_path, table)
+    reader = DataFileReader.open(open_store(str(tmp_path)), "data/x.lance")
+    columns = reader.embedded_columns()
+    assert len(columns) == (2 if version == "2.0" else 1)
+    found = reader.read(reader.schema.fields, columns, 0, len(rows))
+    assert found.column(0).to_pylist() == rows

@@ -1,7 +1,8 @@
 """Filter and take on record batches, safe for every type.
 
-pyarrow (26 among others) gives wrong rows when it filters or takes from a fixed-size list of
-fixed-size lists that starts at an offset, as slices do.  Such columns are copied to offset 0 first.
+pyarrow (26 among others) gives wrong rows, or rows of memory that is not theirs, when it filters
+or takes from a fixed-size list of fixed-size lists that starts at an offset, as slices do, however
+deep it lies in other types.  Such columns are copied to offset 0 first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def take_values(array: pa.Array, indices: pa.Array) -> pa.Array:
 
 def without_offset(array: pa.Array) -> pa.Array:
     """``array``, copied to offset 0 if its type is one that pyarrow selects wrongly from."""
-    if array.offset and _is_mishandled(array.type):
+    if _is_mishandled(array.type) and _has_offset(array):
         return pa.concat_arrays([array, array.slice(0, 0)])
     return array
 
@@ -42,9 +43,20 @@ def _safe(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _is_mishandled(kind: pa.DataType) -> bool:
-    """Whether a fixed-size list of fixed-size lists is in ``kind``, not behind a real list."""
-    if pa.types.is_fixed_size_list(kind):
-        return pa.types.is_fixed_size_list(kind.value_type) or _is_mishandled(kind.value_type)
-    if pa.types.is_struct(kind):
-        return any(_is_mishandled(kind.field(i).type) for i in range(kind.num_fields))
-    return False
+    """Whether a fixed-size list of fixed-size lists is in ``kind``."""
+    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(kind.value_type):
+        return True
+    return any(_is_mishandled(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _has_offset(array: pa.Array) -> bool:
+    """Whether the array or a part of it starts inside of its buffers."""
+    if array.offset:
+        return True
+    if isinstance(array, pa.ExtensionArray):
+        return _has_offset(array.storage)
+    if pa.types.is_struct(array.type):
+        return any(_has_offset(array.field(i)) for i in range(array.type.num_fields))
+    if pa.types.is_map(array.type):
+        return _has_offset(array.keys) or _has_offset(array.items)
+    return bool(array.type.num_fields) and _has_offset(array.values)

@@ -83,13 +83,13 @@ def make_v2_0_field_reader(
 def v2_0_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
     """Field id -> column of a file that no manifest describes: depth first.
 
-    A struct counts as packed if its column is stored so, whatever its metadata ask for.
+    A struct counts as packed if its column is stored so; metadata tell only if it has no pages.
     """
     columns: dict[int, int] = {}
 
     def assign(field: Field) -> None:
         column = columns[field.id] = len(columns)
-        if not is_packed_column(file, column):
+        if not is_packed_column(file, column, field):
             for child in field.children:
                 assign(child)
 

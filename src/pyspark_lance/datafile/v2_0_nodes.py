@@ -96,7 +96,7 @@ def make_node(file: OpenFile, field: Field, column_of: Mapping[int, int]) -> Nod
     if not field.is_struct:
         return LeafReader(file, field.to_arrow().type, column)
     stored_apart = all(child.id in column_of for child in field.children)
-    if is_packed_column(file, column) or not stored_apart:
+    if is_packed_column(file, column, field) or not stored_apart:
         return _PackedReader(file, field, column)
     children = [make_node(file, child, column_of) for child in field.children]
     return _StructReader(file, field, column, children)
@@ -453,11 +453,13 @@ def _is_blob_column(file: OpenFile, column: int) -> bool:
     return bool(encoding.HasField("blob"))
 
 
-def is_packed_column(file: OpenFile, column: int) -> bool:
-    """Whether a column holds records, by its first page."""
+def is_packed_column(file: OpenFile, column: int, field: Field) -> bool:
+    """Whether a column holds records, by its first page, or by its metadata if it has none."""
     pages = file.metadata.column(column).pages
-    if not pages or _is_blob_column(file, column):
+    if _is_blob_column(file, column):
         return False
+    if not pages:
+        return field.is_packed
     try:
         encoding = pb.ArrayEncoding.FromString(pages[0].encoding_bytes)
     except DecodeError as error:

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_lance.codec.array_assembly import concat_arrays
 from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.row_selection import take_values
 
 # What lies between two wanted ranges is read with them if it takes fewer bytes.
 _MAX_GAP_BYTES: Final = 64 * 1024
@@ -44,4 +44,4 @@ def read_near_rows(
 
 def take_rows(array: pa.Array, rows: RowRanges, first: int) -> pa.Array:
     """The rows out of an array whose first value is row ``first``."""
-    return pc.take(array, pa.array(rows.to_positions() - first), boundscheck=False)
+    return take_values(array, pa.array(rows.to_positions() - first))

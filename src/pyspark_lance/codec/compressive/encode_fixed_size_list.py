@@ -69,12 +69,13 @@ def take_apart(array: pa.Array, nulls: NDArray[np.bool_] | None) -> FixedSizeLis
         content = bit_values(level.buffers()[1], level.offset, len(level))
     else:
         content = fixed_width_values(level, None).reshape(-1).view(np.uint8)
+    bits_per_row = items_per_row * bits_per_value(level.type)
     return FixedSizeLists(
         num_rows=num_rows,
-        bits_per_row=items_per_row * bits_per_value(level.type),
+        bits_per_row=bits_per_row,
         encoding=encoding,
         validity=tuple(valid for valid in validity if valid is not None),
-        content=content.reshape(num_rows, -1),
+        content=content.reshape(num_rows, items_per_row if is_boolean else bits_per_row // 8),
         is_boolean=is_boolean,
     )
 

@@ -129,7 +129,8 @@ def _field_bytes(child: pa.Array, nulls: NDArray[np.bool_] | None) -> NDArray[np
         rows = list_rows(take_apart(child, nulls))
         return rows if nulls is None else np.where(nulls[:, None], np.uint8(0), rows)
     values: NDArray[Any] = fixed_width_values(child, nulls)
-    return np.ascontiguousarray(values).view(np.uint8).reshape(len(child), -1)
+    width = bits_per_value(child.type) // 8
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(child), width)
 
 
 def _fixed_binaries(rows: NDArray[np.uint8]) -> pa.Array:
