@@ -2,7 +2,8 @@
 
 Every string is taken apart greedily: the longest symbol that matches comes next.  A string can only
 be walked from its start, so numpy walks thousands of strings at a time, one symbol per step; long
-strings are cut into pieces that are walked side by side, which costs half a symbol at each cut.
+strings are cut into pieces that are walked side by side, which costs half a symbol at each cut. The
+pieces are copied into rows of one width, with zeros behind each.
 
 Source: file-format.md section 6.4 (7).
 """
@@ -15,11 +16,22 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.compressive.fsst import ESCAPE
-from pyspark_lance.codec.compressive.fsst_symbols import LITERALS, Matcher
+from pyspark_lance.codec.compressive.fsst import ESCAPE, MAX_SYMBOL_BYTES
+from pyspark_lance.codec.compressive.fsst_symbols import LENGTH_SHIFT, LITERALS, Matcher
 
-_PIECE_BYTES: Final = 128
-_BLOCK_BYTES: Final = 1 << 19
+_MAX_PIECE_BYTES: Final = 64
+# Pieces walked side by side. What numpy costs per step counts for little with so many, and their
+# text, eight bytes for each position, is still in the cache.
+_LANES: Final = 8192
+# Zeros behind each piece: no symbol of two bytes and more has one, so none reaches behind it.
+_GAP: Final = MAX_SYMBOL_BYTES
+# All bytes of a piece, by its length, and none behind it.
+_INSIDE: Final = np.tri(_MAX_PIECE_BYTES + 1, _MAX_PIECE_BYTES + _GAP, -1, np.uint8) * np.uint8(255)
+# Looking for pieces at their end costs as much as a third of a step.
+_STEPS_AT_A_TIME: Final = 2
+# As soon as fewer of the pieces walk, the others are left out.
+_WORTH_WALKING: Final = 0.75
+_NEVER: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,52 +57,59 @@ def encode_strings(
         content: The bytes they count into.
         matcher: Finds the symbols.
     """
-    borders, string_borders = _cut(offsets.astype(np.int64))
+    borders, string_borders = cut(offsets.astype(np.int64))
     ends = np.zeros(len(borders), np.int64)
     parts: list[NDArray[np.uint8]] = []
-    first, position, last_piece = 0, 0, len(borders) - 1
-    while first < last_piece:
-        last = int(np.searchsorted(borders, borders[first] + _BLOCK_BYTES, side="right")) - 1
-        pieces = borders[first : last + 1]
-        start = int(pieces[0])
-        codes = _encode_block(pieces - start, content[start : int(pieces[-1])], matcher)
+    position = 0
+    for first in range(0, len(borders) - 1, _LANES):
+        last = min(first + _LANES, len(borders) - 1)
+        codes = _encode_block(borders[first : last + 1], content, matcher)
         ends[first + 1 : last + 1] = codes.offsets[1:] + position
         position += len(codes.content)
         parts.append(codes.content)
-        first = last
     joined = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
     return Codes(ends if string_borders is None else ends[string_borders], joined)
 
 
-def _cut(
-    borders: NDArray[np.int64],
+def cut(
+    borders: NDArray[np.int64], longest: int = _MAX_PIECE_BYTES
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Borders of pieces, none of them long, and which are borders of strings; None for all."""
-    pieces = -((borders[:-1] - borders[1:]) // _PIECE_BYTES)
-    if int(pieces.max(initial=0)) <= 1:
+    """Borders of pieces, and which are borders of strings; None for all.
+
+    Args:
+        borders: Of the strings.
+        longest: Bytes of a piece at most; few bytes if most strings have only few.
+    """
+    lengths = borders[1:] - borders[:-1]
+    if not len(lengths):
         return borders, None
-    np.maximum(pieces, 1, out=pieces)
+    mean = -((borders[0] - borders[-1]) // len(lengths))
+    size = min(longest, max(8, 2 * int(mean)))
+    if int(lengths.max()) <= size:
+        return borders, None
+    pieces = np.maximum(-(-lengths // size), 1)
     string_borders = np.append(0, np.cumsum(pieces))
     within = np.arange(int(string_borders[-1])) - np.repeat(string_borders[:-1], pieces)
-    starts = np.repeat(borders[:-1], pieces) + within * _PIECE_BYTES
+    starts = np.repeat(borders[:-1], pieces) + within * size
     return np.append(starts, borders[-1]), string_borders
 
 
 def _encode_block(
     borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher
 ) -> Codes:
-    """Some pieces that lie side by side; the first starts at 0."""
+    """Some short pieces that lie side by side."""
     tokens = tokens_of(borders, content, matcher)
-    found = tokens.content
-    escapes = np.flatnonzero(found >= LITERALS)
+    found = tokens.content.astype(np.uint8)
+    escapes = (tokens.content >= LITERALS).nonzero()[0]
     if not len(escapes):
-        return Codes(tokens.offsets, found.astype(np.uint8))
-    ends = np.arange(1, len(found) + 1)
-    ends += (found >= LITERALS).cumsum()
-    codes = np.empty(int(ends[-1]), np.uint8)
-    codes[ends - 1] = found.astype(np.uint8)
-    codes[ends[escapes] - 2] = ESCAPE
-    return Codes(np.append(0, ends)[tokens.offsets], codes)
+        return Codes(tokens.offsets, found)
+    codes = np.full(len(found) + len(escapes), ESCAPE, np.uint8)
+    is_token = np.ones(len(codes), np.bool_)
+    is_token[escapes + np.arange(len(escapes))] = False
+    codes[is_token] = found
+    piece = np.searchsorted(tokens.offsets, escapes, side="right")
+    escapes_before = np.bincount(piece, minlength=len(tokens.offsets)).cumsum()
+    return Codes(tokens.offsets + escapes_before, codes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,54 +125,103 @@ class Tokens:
     content: NDArray[np.uint16]
 
 
-def tokens_of(borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher) -> Tokens:
-    """Takes pieces apart, the first of which starts at 0.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Walk:
+    """Steps of the same pieces side by side.
 
-    All pieces are walked side by side; those at their end are left out from the next step on.
+    Attributes:
+        pieces: Which ones.
+        steps: The tokens of each step.
     """
-    counts = np.zeros(len(borders) - 1, np.int64)
-    walking = (borders[1:] > borders[:-1]).nonzero()[0]
-    positions, ends = borders[walking], borders[walking + 1]
-    words = _words_at(content)
-    steps: list[tuple[NDArray[np.int64], NDArray[np.uint16]]] = []
-    while len(walking):
-        found = matcher.longest(words.take(positions))
-        following = positions + matcher.lengths.take(found)
-        over = (following > ends).nonzero()[0]
-        if len(over):
-            # Matched bytes of the next piece; look again without them.
-            left = ends[over] - positions[over]
-            found[over] = matcher.longest(words[positions[over]] & _LOW_BYTES[left])
-            following[over] = positions[over] + matcher.lengths[found[over]]
-        steps.append((walking, found.astype(np.uint16)))
-        active = (following < ends).nonzero()[0]
-        if len(active) == len(walking):
-            positions = following
+
+    pieces: NDArray[np.int64]
+    steps: list[NDArray[np.uint16]]
+
+
+def tokens_of(borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher) -> Tokens:
+    """Takes short pieces apart.
+
+    All pieces are walked side by side. Those at their end walk on until it pays to leave them
+    out; what they find there does not count.
+    """
+    lengths = borders[1:] - borders[:-1]
+    words, starts = _words_of(borders, lengths, content)
+    walking = lengths.nonzero()[0]
+    positions = starts[walking]
+    ends = positions + lengths[walking]
+    counts = np.zeros(len(lengths), np.int64)
+    walks = [_Walk(walking, [])]
+    num_steps, left = 0, len(walking)
+    while left:
+        for _ in range(_STEPS_AT_A_TIME):
+            before = positions
+            found = matcher.longest(words.take(positions))
+            walks[-1].steps.append(found.astype(np.uint16))
+            found >>= LENGTH_SHIFT
+            found += before
+            positions = found
+        num_steps += _STEPS_AT_A_TIME
+        arrived = (positions >= ends).nonzero()[0]
+        if not len(arrived):
             continue
-        counts[walking] = len(steps)
-        walking, ends = walking.take(active), ends.take(active)
-        positions = following.take(active)
+        counts[walking[arrived]] = num_steps - (before[arrived] >= ends[arrived])
+        left -= len(arrived)
+        ends[arrived] = _NEVER
+        if left < _WORTH_WALKING * len(walking):
+            still = (ends != _NEVER).nonzero()[0]
+            walking, positions, ends = walking[still], positions[still], ends[still]
+            walks.append(_Walk(walking, []))
+    return _in_order(walks, counts, num_steps)
+
+
+def _in_order(walks: list[_Walk], counts: NDArray[np.int64], num_steps: int) -> Tokens:
+    """The tokens of each piece one behind another.
+
+    From the last step to the first: what a piece found behind its end takes places that others
+    fill at earlier steps.
+    """
     offsets = np.append(0, counts.cumsum())
-    tokens = np.empty(int(offsets[-1]), np.uint16)
-    before = places = None
-    for number, (pieces, found_here) in enumerate(steps):
-        if places is not None and pieces is before:
-            places += 1
-        else:
-            places = offsets.take(pieces) + number
-        before = pieces
-        tokens[places] = found_here
-    return Tokens(offsets, tokens)
+    total = int(offsets[-1])
+    tokens = np.empty(total + num_steps, np.uint16)
+    number = num_steps
+    for walk in reversed(walks):
+        places = offsets.take(walk.pieces)
+        for found in reversed(walk.steps):
+            number -= 1
+            tokens[number:][places] = found
+    return Tokens(offsets, tokens[:total])
 
 
-_LOW_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
+def _words_of(
+    borders: NDArray[np.int64], lengths: NDArray[np.int64], content: NDArray[np.uint8]
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The eight bytes from every position of the pieces on, and where each piece starts.
 
-
-def _words_at(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """The eight bytes from every position on, zeros behind the end."""
-    padded = np.zeros(len(content) + 8, np.uint8)
-    padded[: len(content)] = content
-    overlapping = np.lib.stride_tricks.as_strided(
-        padded[:8].view("<u8"), (len(content),), (1,), writeable=False
+    Zeros follow every piece, and so many the last one that nobody walks behind them.
+    """
+    count, longest = len(lengths), int(lengths.max(initial=1))
+    width = longest + _GAP
+    first, end = int(borders[0]), int(borders[-1])
+    if end + width > len(content):
+        content = np.append(content[first:end], np.zeros(width, np.uint8))
+        borders = borders - first
+    rows = _overlapping(content, np.dtype(f"V{width}"))
+    masks = np.ascontiguousarray(_INSIDE[: longest + 1, :width]).view(rows.dtype)[:, 0]
+    padded = np.zeros(count * width + MAX_SYMBOL_BYTES * (longest + 2), np.uint8)
+    np.bitwise_and(
+        rows[borders[:-1]].view(np.uint8),
+        masks.take(lengths).view(np.uint8),
+        out=padded[: count * width],
     )
-    return np.ascontiguousarray(overlapping)
+    words = np.ascontiguousarray(_overlapping(padded, np.dtype("<u8")))
+    return words, np.arange(count) * width
+
+
+def _overlapping(content: NDArray[np.uint8], kind: np.dtype[Any]) -> NDArray[Any]:
+    """An element from every byte on."""
+    return np.lib.stride_tricks.as_strided(
+        content[: kind.itemsize].view(kind),
+        (len(content) - kind.itemsize + 1,),
+        (1,),
+        writeable=False,
+    )

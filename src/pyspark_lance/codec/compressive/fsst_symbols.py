@@ -21,12 +21,15 @@ from pyspark_lance.codec.compressive.fsst import MAX_SYMBOL_BYTES, TABLE_BYTES, 
 LITERALS: Final = 256
 """Tokens from here on are bytes without a symbol."""
 
+LENGTH_SHIFT: Final = 16
+"""Where the length of what was found lies, above its token."""
+
 MAX_SYMBOLS: Final = 255
-_NONE: Final = 255
-_PREFIX_MASK: Final = np.uint64(0xFFFFFF)
+_PAIRS: Final = 1 << 16
 _PAIR_MASK: Final = np.uint64(0xFFFF)
 _HASH_BITS: Final = 12
-_HASH_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+# Its 40 low bits are zero, so bytes behind the third count for nothing.
+_HASH_FACTOR: Final = np.uint64(0x4A7C15 << 40)
 _HASH_SHIFT: Final = np.uint64(64 - _HASH_BITS)
 
 
@@ -57,41 +60,37 @@ class Matcher:
     """
 
     def __init__(self, symbols: Symbols) -> None:
-        count = len(symbols.words)
-        codes = np.arange(count)
-        self.lengths = np.ones(LITERALS + 256, np.int64)
-        self.lengths[:count] = symbols.lengths
-        # No masked word is 1 where the mask is 0.
-        self._words = np.ones(256, np.uint64)
-        self._masks = np.zeros(256, np.uint64)
-        self._by_hash = np.full(1 << _HASH_BITS, _NONE, np.int64)
+        steps = np.arange(len(symbols.words)) | symbols.lengths << LENGTH_SHIFT
         is_long = symbols.lengths > 2
-        self._words[codes[is_long]] = symbols.words[is_long]
-        bits = 8 * symbols.lengths.astype(np.uint64)
-        self._masks[:count] = np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - bits)
-        self._masks[codes[~is_long]] = 0
-        self._by_hash[_hashes(symbols.words[is_long])] = codes[is_long]
-        by_pair = np.empty((256, 256), np.int64)  # second byte, first byte
-        by_pair[:] = LITERALS + np.arange(256)
+        places = _hashes(symbols.words[is_long])
+        # No masked word is 1 where the mask is 0.
+        self._words = np.ones(1 << _HASH_BITS, np.uint64)
+        self._masks = np.zeros(1 << _HASH_BITS, np.uint64)
+        self._words[places] = symbols.words[is_long]
+        unused_bits = 64 - 8 * symbols.lengths[is_long].astype(np.uint64)
+        self._masks[places] = np.uint64(0xFFFFFFFFFFFFFFFF) >> unused_bits
+        # By the first two bytes, and behind them by hash.
+        self._steps = np.zeros(_PAIRS + (1 << _HASH_BITS), np.int64)
+        self._steps[_PAIRS + places] = steps[is_long]
+        by_pair = self._steps[:_PAIRS].reshape(256, 256)  # second byte, first byte
+        by_pair[:] = (LITERALS + np.arange(256)) | 1 << LENGTH_SHIFT
         singles, pairs = symbols.lengths == 1, symbols.lengths == 2
-        by_pair[:, symbols.words[singles].astype(np.int64)] = codes[singles]
-        self._by_pair = by_pair.reshape(-1)
-        self._by_pair[symbols.words[pairs].astype(np.int64)] = codes[pairs]
+        by_pair[:, symbols.words[singles].astype(np.int64)] = steps[singles]
+        self._steps[symbols.words[pairs].astype(np.int64)] = steps[pairs]
 
     def longest(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The token at the start of each word."""
-        candidates = self._by_hash.take(_hashes(words))
-        prefixes = self._masks.take(candidates)
+        """The token at the start of each word, and its length above ``LENGTH_SHIFT``."""
+        places = _hashes(words)
+        prefixes = self._masks.take(places)
         prefixes &= words
-        hit = prefixes == self._words.take(candidates)
-        short = self._by_pair.take((words & _PAIR_MASK).view(np.int64))
-        return np.where(hit, candidates, short)
+        hit = prefixes == self._words.take(places)
+        places += _PAIRS
+        return self._steps.take(np.where(hit, places, (words & _PAIR_MASK).view(np.int64)))
 
 
 def _hashes(words: NDArray[np.uint64]) -> NDArray[np.int64]:
     """A number below ``2 ** _HASH_BITS`` from the first three bytes."""
-    mixed = words & _PREFIX_MASK
-    mixed *= _HASH_FACTOR
+    mixed = words * _HASH_FACTOR
     mixed >>= _HASH_SHIFT
     return mixed.view(np.int64)
 

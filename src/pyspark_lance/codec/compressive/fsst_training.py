@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.compressive.encode_fsst import tokens_of
+from pyspark_lance.codec.compressive.encode_fsst import cut, tokens_of
 from pyspark_lance.codec.compressive.fsst import MAX_SYMBOL_BYTES
 from pyspark_lance.codec.compressive.fsst_symbols import (
     LITERALS,
@@ -23,9 +23,13 @@ from pyspark_lance.codec.compressive.fsst_symbols import (
 )
 from pyspark_lance.codec.row_ranges import expand_ranges
 
-_SAMPLE_BYTES: Final = 1 << 15
+_SAMPLE_BYTES: Final = 3 << 13
 _PIECE_BYTES: Final = 64
-_ROUNDS: Final = 5
+STEP_BYTES: Final = 16
+"""Strings of a sample are walked in pieces as short as that, which takes few steps."""
+
+_ROUNDS: Final = 4
+_ROUGH_ROUNDS: Final = 2
 _TOKENS: Final = LITERALS + 256
 # A byte without a symbol takes two codes.
 _SINGLE_BYTE_BONUS: Final = 8
@@ -42,18 +46,23 @@ def train_symbols(borders: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symb
     """
     words = np.zeros(0, np.uint64)
     symbols = Symbols(words, byte_lengths(words))
-    for _ in range(_ROUNDS):
-        symbols = _improve(symbols, borders, sample)
+    # The first symbols are replaced by longer ones anyway, so half of the sample will do for them.
+    some = borders[: int(np.searchsorted(borders, len(sample) // 2)) + 1]
+    for round_ in range(_ROUNDS):
+        symbols = _improve(symbols, some if round_ < _ROUGH_ROUNDS else borders, sample)
     return symbols
 
 
 def _improve(symbols: Symbols, borders: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
     """One round."""
     if len(symbols.words):
-        tokens = tokens_of(borders, sample, Matcher(symbols))
+        # Tokens on both sides of a cut are neighbours all the same.
+        pieces, string_borders = cut(borders, STEP_BYTES)
+        tokens = tokens_of(pieces, sample, Matcher(symbols))
         offsets, found = tokens.offsets, tokens.content.astype(np.int64)
+        offsets = offsets if string_borders is None else offsets[string_borders]
     else:
-        offsets, found = borders, LITERALS + sample.astype(np.int64)
+        offsets, found = borders, LITERALS + sample[: int(borders[-1])].astype(np.int64)
     elements = np.zeros(_TOKENS, np.uint64)
     elements[: len(symbols.words)] = symbols.words
     elements[LITERALS:] = np.arange(256)
@@ -61,6 +70,10 @@ def _improve(symbols: Symbols, borders: NDArray[np.int64], sample: NDArray[np.ui
     lengths[: len(symbols.words)] = symbols.lengths
 
     single_counts = np.bincount(found, minlength=_TOKENS)
+    # A byte that only begins longer symbols here may stand alone elsewhere.
+    beginnings = LITERALS + (elements & np.uint64(0xFF)).astype(np.int64)
+    weights = np.where(lengths > 1, single_counts, 0)
+    single_counts += np.bincount(beginnings, weights, minlength=_TOKENS).astype(np.int64)
     singles = np.flatnonzero(single_counts)
     single_gains = single_counts[singles] * lengths[singles].astype(np.float64)
     single_gains[lengths[singles] == 1] *= _SINGLE_BYTE_BONUS

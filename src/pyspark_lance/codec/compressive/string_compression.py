@@ -19,10 +19,14 @@ from pyspark_lance.codec.compressive.encode_block_compression import (
     block_compressor,
     general,
 )
-from pyspark_lance.codec.compressive.encode_fsst import encode_strings
+from pyspark_lance.codec.compressive.encode_fsst import cut, encode_strings, tokens_of
 from pyspark_lance.codec.compressive.encode_variable_width import variable
-from pyspark_lance.codec.compressive.fsst_symbols import Matcher
-from pyspark_lance.codec.compressive.fsst_training import sample_of, train_symbols
+from pyspark_lance.codec.compressive.fsst_symbols import LITERALS, Matcher
+from pyspark_lance.codec.compressive.fsst_training import (
+    STEP_BYTES,
+    sample_of,
+    train_symbols,
+)
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 _MIN_TEXT_BYTES: Final = 1 << 15
@@ -100,7 +104,10 @@ class FsstColumn:
 
 def _coded_share(borders: NDArray[np.int64], sample: NDArray[np.uint8], matcher: Matcher) -> float:
     """How many codes there are for each byte."""
-    return len(encode_strings(borders, sample, matcher).content) / max(1, len(sample))
+    pieces, _ = cut(borders, STEP_BYTES)
+    tokens = tokens_of(pieces, sample, matcher).content
+    codes = len(tokens) + int(np.count_nonzero(tokens >= LITERALS))
+    return codes / max(1, len(sample))
 
 
 def smaller_huge_values(
