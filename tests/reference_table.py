@@ -22,6 +22,8 @@ class ReferenceTable:
     Attributes:
         columns: Name to type (of any kind; the model keeps it and never looks).
         history: Of each version, the columns and the rows.
+        identities: Of each column, a number that it keeps when its name or type changes.
+        identity_history: The same of each version.
     """
 
     columns: dict[str, object] = field(default_factory=dict)
@@ -29,6 +31,17 @@ class ReferenceTable:
     next_row_id: int = 0
     rows: dict[int, Row] = field(default_factory=dict)
     history: dict[int, tuple[dict[str, object], dict[int, Row]]] = field(default_factory=dict)
+    identities: dict[str, int] = field(default_factory=dict)
+    identity_history: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._next_identity = 0
+        for name in self.columns:
+            self._identify(name)
+
+    def _identify(self, name: str) -> None:
+        self._next_identity += 1
+        self.identities[name] = self._next_identity
 
     def _next_version(self) -> int:
         self.version += 1
@@ -37,6 +50,7 @@ class ReferenceTable:
     def _commit(self) -> None:
         """Remembers the version that was made."""
         self.history[self.version] = (dict(self.columns), dict(self.rows))
+        self.identity_history[self.version] = dict(self.identities)
 
     def _insert(self, values: list[dict[str, object]]) -> None:
         for one in values:
@@ -64,6 +78,10 @@ class ReferenceTable:
         self._next_version()
         self.rows = {}
         self.columns = dict(self.columns if columns is None else columns)
+        self.identities = {name: self.identities.get(name) for name in self.columns}
+        for name in self.columns:
+            if self.identities[name] is None:
+                self._identify(name)
         self._insert(values)
         self._commit()
 
@@ -157,6 +175,7 @@ class ReferenceTable:
         """A new column: of nulls, which touches no row, or with values, which touches all."""
         self._next_version()
         self.columns[name] = kind
+        self._identify(name)
         for row_id, row in self.rows.items():
             if value is None:
                 self.rows[row_id] = replace(row, values={**row.values, name: None})
@@ -172,7 +191,7 @@ class ReferenceTable:
 
     def drop_column(self, name: str) -> None:
         self._next_version()
-        del self.columns[name]
+        del self.columns[name], self.identities[name]
         for row_id, row in self.rows.items():
             rest = {key: value for key, value in row.values.items() if key != name}
             self.rows[row_id] = replace(row, values=rest)
@@ -181,6 +200,7 @@ class ReferenceTable:
     def rename_column(self, name: str, new: str) -> None:
         self._next_version()
         self.columns = {new if key == name else key: kind for key, kind in self.columns.items()}
+        self.identities[new] = self.identities.pop(name)
         for row_id, row in self.rows.items():
             values = {new if key == name else key: value for key, value in row.values.items()}
             self.rows[row_id] = replace(row, values=values)
@@ -200,6 +220,7 @@ class ReferenceTable:
         self._next_version()
         columns, rows = self.history[version]
         self.columns, self.rows = dict(columns), dict(rows)
+        self.identities = dict(self.identity_history[version])
         self._commit()
 
     def same_rows(self, version: int) -> None:
@@ -207,6 +228,58 @@ class ReferenceTable:
         for number in range(self.version + 1, version + 1):
             self.version = number
             self._commit()
+
+    # Changes ---------------------------------------------------------------------------------
+
+    def changes(self, start: int, end: int, mode: str) -> list[tuple]:
+        """What a change feed of the versions must hold: (type, row id, version, values), sorted.
+
+        Values are those of the columns at ``end``; net changes are without versions.
+        """
+        found = []
+        if mode == "netChanges":
+            before, after = self._shown(start - 1, end), self._shown(end, end)
+            known = self._known(end, end)
+            return sorted(_differences(before, after, known, stamps=False), key=repr)
+        for version in range(start, end + 1):
+            before, after = self._shown(version - 1, end), self._shown(version, end)
+            known = self._known(version, end)
+            for kind, row_id, values in _differences(before, after, known, stamps=mode == "none"):
+                found.append((kind, row_id, version, values))
+        return sorted(found, key=repr)
+
+    def _shown(self, version: int, end: int) -> dict[int, tuple[Row, tuple]]:
+        """The rows of a version, with their values in the columns at ``end``."""
+        if version not in self.history:
+            return {}
+        name_of = {number: name for name, number in self.identity_history[version].items()}
+        names = [name_of.get(self.identity_history[end][name]) for name in self.history[end][0]]
+        return {
+            row_id: (row, tuple(row.values[n] if n else None for n in names))
+            for row_id, row in self.history[version][1].items()
+        }
+
+    def _known(self, version: int, end: int) -> list[int]:
+        """Positions of the columns at ``end`` that a version has, too."""
+        has = set(self.identity_history[version].values())
+        ends = [self.identity_history[end][name] for name in self.history[end][0]]
+        return [index for index, number in enumerate(ends) if number in has]
+
+
+def _differences(before, after, known, *, stamps):
+    """Changes of single rows; a column that is gone afterwards is not compared."""
+    for row_id, (_, values) in before.items():
+        if row_id not in after:
+            yield "delete", row_id, values
+    for row_id, (row, values) in after.items():
+        if row_id not in before:
+            yield "insert", row_id, values
+            continue
+        old, old_values = before[row_id]
+        stamped = (old.created, old.updated) != (row.created, row.updated)
+        if [old_values[i] for i in known] != [values[i] for i in known] or (stamps and stamped):
+            yield "update_preimage", row_id, old_values
+            yield "update_postimage", row_id, values
 
 
 def _values(values, new) -> dict[str, object]:

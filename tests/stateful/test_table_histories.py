@@ -35,7 +35,7 @@ from hypothesis.stateful import (
 )
 from pylance_replay import UID, PylanceReplay, catch_up, compact
 from reference_table import ReferenceTable
-from table_access import assert_same_rows, read_ours, read_theirs, write_table
+from table_access import assert_same_rows, read_changes, read_ours, read_theirs, write_table
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError
@@ -381,6 +381,20 @@ class TableHistory(RuleBasedStateMachine):
         if self.twin:
             self.twin.restore(version)
         self.compare()
+
+    @rule(
+        bounds=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+        mode=st.sampled_from(["dropCarryovers", "none", "netChanges"]),
+    )
+    def follow_changes(self, bounds, mode):
+        start, end = sorted(1 + int(bound * (self.model.version - 1)) for bound in bounds)
+        names = list(self.model.history[end][0])
+        found = read_changes(self.path, start, end, mode)
+        kept = ["_change_type", "_rowid"] + (["_commit_version"] if mode != "netChanges" else [])
+        keys = zip(*(found[name].to_pylist() for name in kept), strict=True)
+        values = zip(*(found[name].to_pylist() for name in names), strict=True)
+        rows = [(*key, value) for key, value in zip(keys, values, strict=True)]
+        assert sorted(rows, key=repr) == self.model.changes(start, end, mode)
 
     @precondition(lambda self: self.model.version > 2)
     @rule()

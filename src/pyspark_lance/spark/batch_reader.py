@@ -67,14 +67,20 @@ class LanceBatchReader(DataSourceReader):
         if not isinstance(partition, ScanPartition):
             return  # a plan without partitions still runs one task, on a placeholder
         target = arrow_schema_of(self._schema)
-        wanted = self._limit
-        for batch in run(partition.task):
-            if wanted is not None:
-                batch = batch.slice(0, wanted)
-                wanted -= batch.num_rows
+        for batch in at_most(self._limit, run(partition.task)):
             yield to_spark_batch(batch, target)
-            if wanted == 0:
-                return
+
+
+def at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first ``limit`` rows; None for all."""
+    if limit is None:
+        yield from batches
+        return
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= min(limit, batch.num_rows)
+        if limit == 0:
+            return
 
 
 def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:

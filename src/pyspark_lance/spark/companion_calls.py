@@ -25,6 +25,12 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.spark.alter_table import alter_table
 from pyspark_lance.spark.batch_writer import LanceBatchWriter
+from pyspark_lance.spark.change_plan import (
+    FEED_COLUMNS,
+    feed_request_of,
+    feed_schema_of,
+    pin_feed,
+)
 from pyspark_lance.spark.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options import ReadOptions, WriteOptions
 from pyspark_lance.spark.pushed_down import CALL, PushedDown, pinned_version
@@ -80,6 +86,8 @@ def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
 
 
 def _describe(options: Mapping[str, str]) -> Facts:
+    if ReadOptions.parse(options).changes is not None:
+        return _describe_feed(options)
     read, snapshot = _open(options)
     if _SCHEMA in options:  # the user's own, which a count would never come to read
         scan_request_of(read, StructType.fromJson(json.loads(options[_SCHEMA])), snapshot)
@@ -95,6 +103,27 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "rows": -1 if rows is None or read.filter is not None else rows,
         "fragments": len(snapshot.manifest.fragments),
         "lineage": dict.fromkeys(lineage, True),
+        "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
+        "types": {name: kind for name, kind in types.items() if kind is not None},
+    }
+
+
+def _describe_feed(options: Mapping[str, str]) -> Facts:
+    """A change feed: how many rows it has takes reading it, and it has no hidden columns."""
+    read = ReadOptions.parse(options)
+    feed = pin_feed(read, pinned_version(options))
+    if _SCHEMA in options:
+        feed_request_of(read, feed, StructType.fromJson(json.loads(options[_SCHEMA])))
+    snapshot = open_pinned(read, feed.pinned)
+    types = {field.name: _types(field) for field in snapshot.schema.fields}
+    types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
+    return {
+        "schema": feed_schema_of(read, feed).json(),
+        "root": feed.uri,
+        "version": feed.window.end,
+        "rows": -1,
+        "fragments": len(snapshot.manifest.fragments),
+        "lineage": {},
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "types": {name: kind for name, kind in types.items() if kind is not None},
     }
@@ -154,7 +183,9 @@ def _absent(options: Mapping[str, str]) -> Facts:
 
 
 def _plan(options: Mapping[str, str]) -> Facts:
-    _, snapshot = _open(options)
+    read, snapshot = _open(options)
+    if read.changes is not None:
+        return {"fragments": len(snapshot.manifest.fragments), "rows": -1}
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     fragments, rows = rows_left(snapshot, predicate)
     return {"fragments": fragments, "rows": rows}
@@ -171,9 +202,10 @@ def _bounds(options: Mapping[str, str]) -> Facts:
 
 def _delete(options: Mapping[str, str]) -> Facts:
     read = ReadOptions.parse(options)
-    if replace(read.at, branch=None) != LATEST:
+    if replace(read.at, branch=None) != LATEST or read.changes is not None:
         raise InvalidInputError(
-            "rows of a past version cannot be deleted", hint="leave out version, timestampAsOf, tag"
+            "rows of the past cannot be deleted",
+            hint="leave out version, timestampAsOf, tag, readChangeFeed",
         )
     pushed = PushedDown.parse(options)
 

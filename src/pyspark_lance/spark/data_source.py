@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark_lance.spark.batch_reader import LanceBatchReader
     from pyspark_lance.spark.batch_writer import LanceBatchWriter
+    from pyspark_lance.spark.change_plan import PinnedFeed
+    from pyspark_lance.spark.change_reader import LanceChangeReader
     from pyspark_lance.spark.change_writer import LanceChangeWriter
     from pyspark_lance.spark.options import ReadOptions
 
@@ -37,6 +39,7 @@ class LanceDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._pinned: tuple[str, int] | None = None
+        self._feed: PinnedFeed | None = None
         # A write may be about to create the table, and a read reports the error when it needs
         # the table; so a failure here says nothing yet.
         if _CALL not in options:
@@ -64,20 +67,32 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.catalog_options import keep_options
         from pyspark_lance.spark.read_plan import spark_schema_of
 
-        schema = keep_options(spark_schema_of(self._read_options(), self._pin()), self.options)
+        read = self._read_options()
+        if read.changes is not None:
+            from pyspark_lance.spark.change_plan import feed_schema_of
+
+            found = feed_schema_of(read, self._pin_feed())
+        else:
+            found = spark_schema_of(read, self._pin())
+        schema = keep_options(found, self.options)
         _speed_up_collection()
         return schema
 
     @clean_errors
-    def reader(self, schema: StructType) -> LanceBatchReader:
-        """Plans a scan of the pinned version."""
+    def reader(self, schema: StructType) -> LanceBatchReader | LanceChangeReader:
+        """Plans a scan of the pinned version, or of the changes up to it."""
         from pyspark_lance.spark.batch_reader import LanceBatchReader
         from pyspark_lance.spark.pushed_down import PushedDown
 
         _speed_up_collection()
         self._restore_options(schema)
         pushed = PushedDown.parse(self.options)
-        return LanceBatchReader(self._read_options(), self._pin(), schema, pushed)
+        read = self._read_options()
+        if read.changes is not None:
+            from pyspark_lance.spark.change_reader import LanceChangeReader
+
+            return LanceChangeReader(read, self._pin_feed(), schema, pushed)
+        return LanceBatchReader(read, self._pin(), schema, pushed)
 
     @clean_errors
     def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter | LanceChangeWriter:
@@ -115,9 +130,21 @@ class LanceDataSource(DataSource):
             from pyspark_lance.table.snapshot import Snapshot
 
             options = self._read_options()
+            if options.changes is not None:
+                self._pinned = self._pin_feed().pinned
+                return self._pinned
             snapshot = Snapshot.open(options.path, options.storage, at=options.at)
             self._pinned = snapshot.uri, snapshot.version
         return self._pinned
+
+    def _pin_feed(self) -> PinnedFeed:
+        """The versions whose changes this query reads, decided once."""
+        if self._feed is None:
+            from pyspark_lance.spark.change_plan import pin_feed
+            from pyspark_lance.spark.pushed_down import pinned_version
+
+            self._feed = pin_feed(self._read_options(), pinned_version(self.options))
+        return self._feed
 
 
 def _speed_up_collection() -> None:

@@ -18,6 +18,9 @@ from pyspark_lance.spark.options import WriteOptions
 from pyspark_lance.spark.table_columns import TableColumns
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.spark.write_settings import write_settings
+from pyspark_lance.table.change_feed import ChangeCounts, check_change_feed, count_changes
+from pyspark_lance.table.change_mode import Deduplication
+from pyspark_lance.table.change_window import Bound, resolve_window
 from pyspark_lance.table.choose_rewrite import rewrite_mode
 from pyspark_lance.table.leftovers import (
     SAFE_AGE_S,
@@ -153,6 +156,49 @@ class LanceTable(TableColumns):
         )
         with typed_errors():
             return self._spark.read.format("lance").options(**options).load(self._path)
+
+    def changes(
+        self,
+        startingVersion: int,  # noqa: N803
+        endingVersion: int | None = None,  # noqa: N803
+        *,
+        deduplicationMode: str = Deduplication.DROP_CARRYOVERS,  # noqa: N803
+    ) -> DataFrame:
+        """The rows that versions inserted, updated (before and after) and deleted.
+
+        The columns of the table as the last version has them, then ``_rowid``, ``_change_type``,
+        ``_commit_version`` and ``_commit_timestamp``.
+
+        Args:
+            startingVersion: First version; 0 is the beginning.
+            endingVersion: Last version; None for the newest.
+            deduplicationMode: ``dropCarryovers`` leaves out rows that were written anew without
+                another value, ``none`` keeps them, ``netChanges`` gives one change for each row.
+        """
+        options = {f"storage.{name}": value for name, value in self._storage.items()}
+        options |= {
+            "readChangeFeed": "true",
+            "startingVersion": str(startingVersion),
+            "deduplicationMode": deduplicationMode,
+        }
+        if endingVersion is not None:
+            options["endingVersion"] = str(endingVersion)
+        with typed_errors():
+            return self._spark.read.format("lance").options(**options).load(self._path)
+
+    def changeCounts(  # noqa: N802
+        self,
+        startingVersion: int,  # noqa: N803
+        endingVersion: int | None = None,  # noqa: N803
+    ) -> tuple[ChangeCounts, ...]:
+        """How many rows each version changed, those that changed none left out.
+
+        Opens no data file, so an update counts whatever its values are.
+        """
+        starting, ending = Bound(version=startingVersion), Bound(version=endingVersion)
+        check_change_feed(Snapshot.open(self._path, self._storage))
+        window = resolve_window(self._path, self._storage, starting, ending)
+        return count_changes(self._path, self._storage, window)
 
     def take(self, rowIds: Sequence[int], columns: Sequence[str] | None = None) -> DataFrame:  # noqa: N803
         """The rows with these row ids; ids that no row has are left out.

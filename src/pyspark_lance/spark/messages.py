@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.table.change_task import ChangeTask
 from pyspark_lance.table.scan_task import ScanTask
 
 
@@ -19,6 +20,16 @@ class ScanPartition(InputPartition):
     def __repr__(self) -> str:
         ids = [one.fragment.id for one in self.task.slices]
         return f"ScanPartition(fragments={ids})"
+
+
+class ChangePartition(InputPartition):
+    """One Spark partition of a change feed."""
+
+    def __init__(self, task: ChangeTask) -> None:
+        self.task = task
+
+    def __repr__(self) -> str:
+        return f"ChangePartition(changes={len(self.task.changes)})"
 
 
 @dataclass

@@ -30,7 +30,7 @@ class Option:
         name: As documented; options are matched without regard to case.
         side: ``read``, ``write`` or ``both``.
         default: As documented.
-        meaning: One line for the README.
+        meaning: One line for the README; empty for an option that the line before explains.
         aliases: Other spellings that mean the same.
     """
 
@@ -49,6 +49,20 @@ OPTIONS = (
     ),
     Option("tag", "read", "", "the version that a tag points at"),
     Option("branch", "read", "main", "branch to read"),
+    Option(
+        "readChangeFeed", "read", "false", "`true` reads changed rows of versions instead of rows",
+        ("readChangeData",),
+    ),
+    Option("startingVersion", "read", "", "of these versions, inclusive; 0 is the beginning"),
+    Option("endingVersion", "read", "newest", ""),
+    Option(
+        "startingTimestamp", "read", "", "instead: of the versions committed between these times",
+    ),
+    Option("endingTimestamp", "read", "", ""),
+    Option(
+        "deduplicationMode", "read", "dropCarryovers",
+        "`none` keeps updates that change no value, `netChanges` gives one change for each row",
+    ),
     Option(
         "metadataColumns", "read", "none",
         "`all`, `none` or a comma list of the lineage columns, which come after the table's",
@@ -93,11 +107,13 @@ OPTIONS = (
     ),
     Option("userMetadata", "write", "", "kept in the properties of the transaction"),
     Option(
-        "txnAppId", "write", "", "with `txnVersion`: this pair is committed at most once",
+        "txnAppId", "write", "", "a pair that is committed at most once",
     ),
-    Option("txnVersion", "write", "", "see `txnAppId`"),
-    Option("commitRetries", "write", "10", "attempts when other writers come first"),
-    Option("commitTimeout", "write", "30", "seconds after which a commit gives up"),
+    Option("txnVersion", "write", "", ""),
+    Option(
+        "commitRetries", "write", "10", "attempts when other writers come first, and seconds",
+    ),
+    Option("commitTimeout", "write", "30", ""),
 )  # fmt: skip
 
 # Set by Spark itself (catalog tables, streams, save()), never by us; passed over.
@@ -163,8 +179,15 @@ def _unknown(word: str) -> InvalidInputError:
 
 def options_as_markdown() -> str:
     """The table of the README."""
-    lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
+    rows: list[list[Option]] = []
     for option in OPTIONS:
-        names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases[:1]))
-        lines.append(f"| {names} | {option.side} | {option.default} | {option.meaning} |")
+        if option.meaning:
+            rows.append([option])
+        else:
+            rows[-1].append(option)
+    lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
+    for row in rows:
+        names = ", ".join(f"`{name}`" for one in row for name in (one.name, *one.aliases[:1]))
+        defaults = ", ".join(one.default for one in row if one.default)
+        lines.append(f"| {names} | {row[0].side} | {defaults} | {row[0].meaning} |")
     return "\n".join(lines)

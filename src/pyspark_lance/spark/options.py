@@ -9,12 +9,23 @@ from typing import TypeVar
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.option_table import INTERNAL_PREFIX, canonical_options
+from pyspark_lance.table.change_mode import Deduplication
+from pyspark_lance.table.change_window import Bound
 from pyspark_lance.table.time_travel import VersionSpec
 
 _T = TypeVar("_T")
 # Set by the JVM companion for modes that never touch an existing table.
 CREATE = f"{INTERNAL_PREFIX}create"
 FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """Which changes a change feed gives."""
+
+    starting: Bound
+    ending: Bound
+    mode: Deduplication
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,7 @@ class ReadOptions:
     fragments_per_partition: int | None
     batch_rows: int | None
     blob_columns: tuple[str, ...] = ()
+    changes: ChangeOptions | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -55,6 +67,7 @@ class ReadOptions:
             fragments_per_partition=_parsed(found, "fragmentsPerPartition", parse_count),
             batch_rows=_parsed(found, "batch_size", parse_count),
             blob_columns=split_names(found.get("blobColumns", "")),
+            changes=_changes(found),
         )
 
 
@@ -107,6 +120,51 @@ class WriteOptions:
             column_types={word: value for word, value in found.items() if "." in word},
             must_create=CREATE in options,
         )
+
+
+_OF_CHANGES = (
+    "startingVersion",
+    "endingVersion",
+    "startingTimestamp",
+    "endingTimestamp",
+    "deduplicationMode",
+)
+_NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragmentsPerPartition")
+
+
+def _changes(found: Mapping[str, str]) -> ChangeOptions | None:
+    if not _parsed(found, "readChangeFeed", parse_flag):
+        for name in _OF_CHANGES:
+            if name in found:
+                raise InvalidInputError(
+                    f"the option {name} is for change feeds", hint="add readChangeFeed = true"
+                )
+        return None
+    for name in _NOT_OF_CHANGES:
+        if found.get(name, "none") != "none":
+            raise InvalidInputError(
+                f"the option {name} is not for change feeds", hint="leave it or readChangeFeed out"
+            )
+    return ChangeOptions(
+        starting=Bound(
+            _parsed(found, "startingVersion", parse_whole),
+            _parsed(found, "startingTimestamp", parse_starting_timestamp),
+        ),
+        ending=Bound(
+            _parsed(found, "endingVersion", parse_whole),
+            _parsed(found, "endingTimestamp", parse_timestamp),
+        ),
+        mode=_parsed(found, "deduplicationMode", parse_deduplication)
+        or Deduplication.DROP_CARRYOVERS,
+    )
+
+
+def parse_deduplication(text: str) -> Deduplication:
+    """The mode of this name, in upper or lower case."""
+    for mode in Deduplication:
+        if mode.lower() == text.strip().lower():
+            return mode
+    raise ValueError(f"use one of {', '.join(Deduplication)}")
 
 
 def _path(found: Mapping[str, str], side: str) -> str:
@@ -207,18 +265,30 @@ _DOUBLE_ERROR_NS = 128
 
 
 def parse_timestamp(text: str) -> int:
-    """UTC nanoseconds since 1970 of an ISO time; without a zone it is UTC.
+    """UTC nanoseconds since 1970 of an ISO time, as an end; without a zone it is UTC.
 
     A time given to the second or microsecond means its end: commits happen at nanoseconds, and
     who asks for the time that a listing shows means that very version. Listings that keep times
     in doubles show them a little early.
     """
+    instant, unit = _instant(text)
+    return instant + unit
+
+
+def parse_starting_timestamp(text: str) -> int:
+    """As ``parse_timestamp``, as a start: listings that keep times in doubles round up, too."""
+    instant, unit = _instant(text)
+    return instant - (_DOUBLE_ERROR_NS if unit else 0)
+
+
+def _instant(text: str) -> tuple[int, int]:
+    """UTC nanoseconds since 1970, and how many later ones are meant as well."""
     word = text.strip().replace("Z", "+00:00")
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:
         try:
-            return int(float(word) * 1e9)
+            return int(float(word) * 1e9), 0
         except ValueError:
             raise ValueError(
                 "use a time such as 2026-11-20 08:00:00 (UTC unless it says)"
@@ -226,4 +296,4 @@ def parse_timestamp(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     seconds = int(moment.replace(microsecond=0).timestamp())
-    return seconds * 10**9 + moment.microsecond * 1000 + 999 + _DOUBLE_ERROR_NS
+    return seconds * 10**9 + moment.microsecond * 1000, 999 + _DOUBLE_ERROR_NS

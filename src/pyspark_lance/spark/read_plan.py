@@ -48,7 +48,7 @@ def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType
         lineage = tuple(n for n in SYSTEM_COLUMNS if n in chosen or n in lineage)
         names = [name for name in names if name.lower() not in SYSTEM_COLUMNS]
     check_version_columns(lineage, stable_row_ids=snapshot.uses_stable_row_ids, uri=snapshot.uri)
-    shown = _shown_schema(options, snapshot)
+    shown = shown_columns(options, snapshot)
     schema = shown if names is None else project(shown, names)
     result = spark_schema(schema, lineage)
     if not result.fields:
@@ -56,7 +56,7 @@ def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType
     return result
 
 
-def _shown_schema(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
+def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
     """The columns as Spark sees them: JSON as text, blobs as descriptors or as binary."""
     names = {name.lower() for name in options.blob_columns}
     blobs = {field.name.lower() for field in snapshot.schema.fields if _holds_blob(field)}
@@ -84,7 +84,7 @@ def scan_request_of(
     Raises:
         InvalidInputError: The schema or the filter names what the table does not have.
     """
-    columns, lineage = narrow(_shown_schema(options, snapshot), schema)
+    columns, lineage = narrow(shown_columns(options, snapshot), schema)
     if not schema.fields:
         # Spark only counts the rows, and a batch without columns does not know how many it has.
         lineage = (ROW_ADDRESS,)

@@ -36,7 +36,7 @@ DEFAULT_BATCH_BYTES = 16 << 20
 # As Spark's file sources: a partition holds at most this, and opening a file counts as this much.
 _MOST_TASK_BYTES = 128 << 20
 _LEAST_TASK_BYTES = 4 << 20
-_OPEN_COST_BYTES = 256 << 10
+OPEN_COST_BYTES = 256 << 10
 # Split points fall on multiples of this, the largest mini-block chunk.
 _SPLIT_ROWS = 4096
 # Assumed bytes of a value of variable width, when nothing better is known.
@@ -197,21 +197,15 @@ def _pack_by_bytes(
     slices: list[ScanSlice], share: float, parallelism: int
 ) -> list[list[ScanSlice]]:
     """Groups of neighbouring slices of about equal cost."""
-    costs = np.array(
-        [
-            sum(file.size_bytes for file in one.fragment.files) * share * one.read_share
-            + _OPEN_COST_BYTES
-            for one in slices
-        ]
-    )
-    if not len(costs):
+    costs = [slice_cost(one, share) for one in slices]
+    if not costs:
         return []
-    target = min(_MOST_TASK_BYTES, max(_LEAST_TASK_BYTES, float(costs.sum()) / parallelism))
+    target = task_bytes(sum(costs), parallelism)
     groups: list[list[ScanSlice]] = []
     group: list[ScanSlice] = []
     filled = 0.0
-    for one, cost in zip(slices, costs.tolist(), strict=True):
-        pieces = _split(one, max(1, round(cost / target)))
+    for one, cost in zip(slices, costs, strict=True):
+        pieces = split_slice(one, max(1, round(cost / target)))
         for piece in pieces:
             part = cost / len(pieces)
             if group and filled + part > target * 1.1:
@@ -223,10 +217,29 @@ def _pack_by_bytes(
     return groups
 
 
-def _split(one: ScanSlice, count: int) -> list[ScanSlice]:
+def slice_cost(one: ScanSlice, share: float) -> float:
+    """Bytes to read for a slice; opening the fragment counts as some.
+
+    Args:
+        one: The slice.
+        share: The share of a row's bytes that is read.
+    """
+    stored = float(sum(file.size_bytes for file in one.fragment.files))
+    return stored * share * one.read_share + OPEN_COST_BYTES
+
+
+def task_bytes(total: float, parallelism: int) -> float:
+    """The cost that each task aims at."""
+    return min(_MOST_TASK_BYTES, max(_LEAST_TASK_BYTES, total / parallelism))
+
+
+def split_slice(one: ScanSlice, count: int) -> list[ScanSlice]:
     """``one`` in ``count`` pieces, or fewer when it has few rows."""
-    if count == 1 or one.offsets is not None:
+    if count == 1:
         return [one]
+    if one.offsets is not None:
+        pieces = np.array_split(one.offsets, min(count, max(1, len(one.offsets))))
+        return [ScanSlice(one.fragment, one.start, one.end, piece) for piece in pieces]
     rows = -(-(one.end - one.start) // count)
     step = -(-rows // _SPLIT_ROWS) * _SPLIT_ROWS
     return [

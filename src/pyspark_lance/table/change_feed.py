@@ -1,0 +1,365 @@
+"""The change feed: which rows were inserted, updated and deleted by some versions.
+
+Nothing has to be enabled, and nothing is recorded: each version is compared with the one before it
+by manifests and row lineage, and only rows that changed are read.  Plans need no data file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError, VersionNotFoundError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.metafile.manifest_file import list_versions
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.change_mode import Deduplication
+from pyspark_lance.table.change_steps import (
+    KeptChange,
+    PlacedChange,
+    Step,
+    every_change,
+    fragments_at,
+    net_changes,
+)
+from pyspark_lance.table.change_task import (
+    CHANGE_FIELDS,
+    ChangeTask,
+    Commit,
+    Side,
+    UpdateChanges,
+    VersionFiles,
+    WholeChanges,
+)
+from pyspark_lance.table.change_window import ChangeWindow
+from pyspark_lance.table.column_history import ColumnHistory
+from pyspark_lance.table.predicate import Predicate, columns_of
+from pyspark_lance.table.scan import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_BATCH_ROWS,
+    OPEN_COST_BYTES,
+    predicate_schema,
+    slice_cost,
+    split_slice,
+    task_bytes,
+)
+from pyspark_lance.table.scan_task import ScanSlice
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.table.table_files import TableFiles
+from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.version_changes import version_changes
+
+# A row that is looked up costs more than one among its neighbours.
+_SCATTERED = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """What to read of a change feed.
+
+    Attributes:
+        window: The versions.
+        mode: What to leave out.
+        columns: Columns of the table at the end of the window, as shown, possibly cut down.
+        predicate: Rows of the feed to return; None for all.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes that a batch aims at.
+        parallelism: Tasks that can run at once.
+    """
+
+    window: ChangeWindow
+    mode: Deduplication
+    columns: tuple[Field, ...]
+    predicate: Predicate | None = None
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    parallelism: int = os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """How many rows one version changed.
+
+    Attributes:
+        version: The version.
+        num_inserted_rows: Rows that it has and the version before has not.
+        num_updated_rows: Rows that lineage calls updated, whatever their values.
+        num_deleted_rows: Rows that only the version before has.
+    """
+
+    version: int
+    num_inserted_rows: int
+    num_updated_rows: int
+    num_deleted_rows: int
+
+
+def check_change_feed(snapshot: Snapshot) -> None:
+    """Refuses tables whose rows cannot be followed.
+
+    Raises:
+        UnsupportedFeatureError: The table has no stable row ids.
+        InvalidInputError: A column has the name of one that the feed adds.
+    """
+    if not snapshot.uses_stable_row_ids:
+        raise UnsupportedFeatureError(
+            "a change feed needs stable row ids, which this table was created without",
+            where=snapshot.uri,
+            hint="rewrite the data into a new table; new tables get stable row ids by default",
+        )
+    added = {field.name for field in CHANGE_FIELDS}
+    for field in snapshot.schema.fields:
+        if field.name.lower() in added:
+            raise InvalidInputError(
+                f"the table has a column {field.name!r}, which a change feed adds itself",
+                where=snapshot.uri,
+                hint="rename the column",
+            )
+
+
+def feed_predicate_schema(snapshot: Snapshot) -> pa.Schema:
+    """Everything that a condition on a change feed may name."""
+    own = [field for field in predicate_schema(snapshot.schema) if field.name not in SYSTEM_COLUMNS]
+    return pa.schema([*own, *CHANGE_FIELDS])
+
+
+def plan_changes(
+    uri: str, options: Mapping[str, str], shown: Sequence[Field], request: ChangeRequest
+) -> tuple[ChangeTask, ...]:
+    """The tasks that together read a change feed; reads no data file.
+
+    Args:
+        uri: Root of the table or branch.
+        options: Storage options.
+        shown: All columns of the table at the end of the window, as shown.
+        request: What to read.
+
+    Raises:
+        CorruptFileError: Lineage contradicts a manifest.
+    """
+    planner = _Planner(shown, request)
+    steps = planner.following(_steps(uri, options, request.window))
+    if request.mode is Deduplication.NET_CHANGES:
+        changes = net_changes(list(steps))
+    else:
+        changes = every_change(steps)
+    for change in changes:
+        if isinstance(change, PlacedChange):
+            planner.add_placed(change)
+        else:
+            planner.add_kept(change)
+    return planner.tasks()
+
+
+def count_changes(
+    uri: str, options: Mapping[str, str], window: ChangeWindow
+) -> tuple[ChangeCounts, ...]:
+    """Counts for each version of ``window`` that changed rows; opens no data file."""
+    found = []
+    for step in _steps(uri, options, window):
+        changes = step.changes
+        counts = ChangeCounts(
+            version=step.commit.version,
+            num_inserted_rows=sum(rows.num_rows for rows in changes.inserted),
+            num_updated_rows=int(np.count_nonzero(changes.kept.stamped)),
+            num_deleted_rows=sum(rows.num_rows for rows in changes.deleted),
+        )
+        if counts != ChangeCounts(step.commit.version, 0, 0, 0):
+            found.append(counts)
+    return tuple(found)
+
+
+def _steps(uri: str, options: Mapping[str, str], window: ChangeWindow) -> Iterator[Step]:
+    """The steps of the window, one for each version that is there."""
+    if window.is_empty:
+        return
+    store = open_store(uri, options)
+    before: Snapshot | None = None
+    if window.start > 1:
+        before = Snapshot.open(uri, options, at=VersionSpec(version=window.start - 1))
+    locations = [
+        location
+        for location in list_versions(store)
+        if window.start <= location.version <= window.end
+    ]
+    if not locations or locations[-1].version != window.end:
+        raise VersionNotFoundError(
+            f"version {window.end} was removed while its changes were planned", where=store.uri
+        )
+    for location in locations:
+        after = Snapshot.load(uri, options, store, location)
+        commit = Commit(
+            version=after.version,
+            since=window.start - 1 if before is None else before.version,
+            timestamp_us=after.manifest.timestamp_ns // 1000,
+        )
+        yield Step(commit, version_changes(before, after))
+        before = after
+
+
+class _Planner:
+    """Turns changes into tasks of about equal cost."""
+
+    def __init__(self, shown: Sequence[Field], request: ChangeRequest) -> None:
+        self._request = request
+        named = columns_of(request.predicate) if request.predicate is not None else frozenset()
+        wanted = {field.id: field for field in request.columns}
+        self._returned = tuple(
+            field if field.name in named else wanted[field.id]
+            for field in shown
+            if field.name in named or field.id in wanted
+        )
+        # Whether a row has changed is seen by all of its columns.
+        self._compared = tuple(shown)
+        self._units: list[tuple[float, WholeChanges | UpdateChanges]] = []
+        self._history = ColumnHistory()
+        self._files: dict[int, TableFiles] = {}
+
+    def following(self, steps: Iterator[Step]) -> Iterator[Step]:
+        """The steps; columns are followed through them, which must come to their end."""
+        is_first = True
+        for step in steps:
+            changes = step.changes
+            if is_first:
+                self._history.start(changes.before or changes.after)
+            if changes.before is not None:
+                self._history.follow(changes.before, changes.after)
+            is_first = False
+            yield step
+
+    def add_placed(self, change: PlacedChange) -> None:
+        """Inserted or deleted rows."""
+        rows = change.rows
+        if not rows.num_rows:
+            return
+        one = ScanSlice(rows.fragment, 0, rows.fragment.physical_rows, rows.offsets)
+        side = self._side(change.snapshot, compared=False)
+        self._units.append(
+            (slice_cost(one, 1.0), WholeChanges(change.kind, change.commit, side, (one,)))
+        )
+
+    def add_kept(self, change: KeptChange) -> None:
+        """Rows that may have been updated."""
+        rows = change.rows.chosen(np.argsort(change.rows.after, kind="stable"))
+        certain = np.zeros(len(rows), dtype=np.bool_)
+        if self._request.mode is Deduplication.NONE:
+            certain = rows.stamped
+        compared = not certain.all()
+        update = UpdateChanges(
+            commit=change.commit,
+            before=self._side(change.before, compared=compared),
+            after=self._side(change.after, compared=compared),
+            fragments_before=fragments_at(change.before.manifest.fragments, rows.before),
+            fragments_after=fragments_at(change.after.manifest.fragments, rows.after),
+            row_ids=rows.row_ids,
+            addresses_before=rows.before,
+            addresses_after=rows.after,
+            is_certain=certain,
+        )
+        self._units.append((_update_cost(update), update))
+
+    def _side(self, snapshot: Snapshot, *, compared: bool) -> Side:
+        self._files[snapshot.version] = snapshot.files
+        return Side(snapshot.version, compared)
+
+    def _version_files(self, side: Side) -> VersionFiles:
+        fields = self._compared if side.compared else self._returned
+        sources = self._history.sources(fields, self._request.window.end, side.version)
+        return VersionFiles(self._files[side.version], sources)
+
+    def tasks(self) -> tuple[ChangeTask, ...]:
+        """All changes, cut and packed."""
+        target = task_bytes(sum(cost for cost, _ in self._units), self._request.parallelism)
+        groups: list[list[WholeChanges | UpdateChanges]] = []
+        filled = 0.0
+        for cost, change in self._units:
+            pieces = _cut(change, max(1, round(cost / target)))
+            for piece in pieces:
+                part = cost / len(pieces)
+                if not groups or filled + part > target * 1.1:
+                    groups.append([])
+                    filled = 0.0
+                groups[-1].append(piece)
+                filled += part
+        named = {side for _, change in self._units for side in _sides_of(change)}
+        sides = {side: self._version_files(side) for side in named}
+        request = self._request
+        return tuple(
+            ChangeTask(
+                {side: sides[side] for change in group for side in _sides_of(change)},
+                request.columns,
+                request.predicate,
+                request.batch_rows,
+                request.batch_bytes,
+                tuple(_merged(group)),
+            )
+            for group in groups
+        )
+
+
+def _sides_of(change: WholeChanges | UpdateChanges) -> tuple[Side, ...]:
+    return (change.side,) if isinstance(change, WholeChanges) else (change.before, change.after)
+
+
+def _update_cost(update: UpdateChanges) -> float:
+    fragments: tuple[Fragment, ...] = (*update.fragments_before, *update.fragments_after)
+    stored = sum(file.size_bytes for fragment in fragments for file in fragment.files)
+    rows = sum(fragment.physical_rows for fragment in fragments)
+    share = min(1.0, _SCATTERED * 2 * len(update.row_ids) / max(1, rows))
+    return stored * share + OPEN_COST_BYTES * len(fragments)
+
+
+def _cut(
+    change: WholeChanges | UpdateChanges, count: int
+) -> Sequence[WholeChanges | UpdateChanges]:
+    """``change`` in at most ``count`` pieces."""
+    if count == 1:
+        return [change]
+    if isinstance(change, WholeChanges):
+        (one,) = change.slices
+        return [replace(change, slices=(piece,)) for piece in split_slice(one, count)]
+    pieces = []
+    for rows in np.array_split(np.arange(len(change.row_ids)), min(count, len(change.row_ids))):
+        before, after = change.addresses_before[rows], change.addresses_after[rows]
+        pieces.append(
+            replace(
+                change,
+                fragments_before=fragments_at(change.fragments_before, before),
+                fragments_after=fragments_at(change.fragments_after, after),
+                row_ids=change.row_ids[rows],
+                addresses_before=before,
+                addresses_after=after,
+                is_certain=change.is_certain[rows],
+            )
+        )
+    return pieces
+
+
+def _merged(
+    changes: Sequence[WholeChanges | UpdateChanges],
+) -> Iterator[WholeChanges | UpdateChanges]:
+    """Neighbours of one kind and one step as one, so that small ones share a batch."""
+    held: WholeChanges | None = None
+    for change in changes:
+        if isinstance(change, UpdateChanges):
+            if held is not None:
+                yield held
+            held = None
+            yield change
+        elif held is not None and (held.kind, held.commit, held.side) == (
+            change.kind,
+            change.commit,
+            change.side,
+        ):
+            held = replace(held, slices=held.slices + change.slices)
+        else:
+            if held is not None:
+                yield held
+            held = change
+    if held is not None:
+        yield held

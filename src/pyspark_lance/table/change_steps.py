@@ -1,0 +1,229 @@
+"""What happened to rows over several versions: every change, or the net change of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_address import fragment_ids, row_addresses
+from pyspark_lance.table.change_task import ChangeType, Commit
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.version_changes import (
+    KeptRows,
+    PlacedRows,
+    VersionChanges,
+    live_offsets,
+    placed_rows,
+    row_id_bounds,
+    row_ids_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From one version to the next that is there."""
+
+    commit: Commit
+    changes: VersionChanges
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedChange:
+    """Rows that were inserted or deleted.
+
+    Attributes:
+        kind: ``INSERT`` or ``DELETE``.
+        commit: The step that did it.
+        snapshot: The version to read the rows from.
+        rows: Where they are in it.
+    """
+
+    kind: ChangeType
+    commit: Commit
+    snapshot: Snapshot
+    rows: PlacedRows
+
+
+@dataclass(frozen=True, slots=True)
+class KeptChange:
+    """Rows that may hold other values.
+
+    Attributes:
+        commit: The step that did it, the last of them.
+        before: The version with the old values.
+        after: The version with the new values.
+        rows: Where they are in both.
+    """
+
+    commit: Commit
+    before: Snapshot
+    after: Snapshot
+    rows: KeptRows
+
+
+def every_change(steps: Iterable[Step]) -> Iterator[PlacedChange | KeptChange]:
+    """All changes in the order in which they happened; of one step, deleted rows come first."""
+    for step in steps:
+        changes = step.changes
+        if changes.before is not None:
+            for rows in changes.deleted:
+                yield PlacedChange(ChangeType.DELETE, step.commit, changes.before, rows)
+            if len(changes.kept):
+                yield KeptChange(step.commit, changes.before, changes.after, changes.kept)
+        for rows in changes.inserted:
+            yield PlacedChange(ChangeType.INSERT, step.commit, changes.after, rows)
+
+
+def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
+    """One change for each row that is not the same after all steps.
+
+    A row that comes and goes is left out. The old values are those before the row's first change,
+    the new ones those after its last; the commit is that of its last change.
+
+    Rows of fragments whose row ids nothing else touches pass through as they are; of the others,
+    each takes some forty bytes here.
+    """
+    placed = [
+        one for one in every_change(steps) if isinstance(one, PlacedChange) and one.rows.num_rows
+    ]
+    kept = [step.changes.kept.row_ids for step in steps]
+    alone = _touched_once(placed, np.sort(np.concatenate(kept)) if kept else _NO_NUMBERS)
+    yield from (one for one, is_alone in zip(placed, alone, strict=True) if is_alone)
+    events = _Events(steps)
+    shared = {id(one.rows) for one, is_alone in zip(placed, alone, strict=True) if not is_alone}
+    for number, step in enumerate(steps):
+        events.add(number, step, shared)
+    yield from events.net()
+
+
+_NO_NUMBERS = np.empty(0, dtype=np.uint64)
+# An address that no row has: fragment ids have 32 bits, offsets are below the row count.
+_NOWHERE = np.uint64(2**64 - 1)
+
+
+def _touched_once(
+    placed: Sequence[PlacedChange], kept_ids: NDArray[np.uint64]
+) -> NDArray[np.bool_]:
+    """Which changes are all that happens to their rows, as far as ranges of row ids can tell."""
+    if not placed:
+        return np.zeros(0, dtype=np.bool_)
+    bounds = np.array([row_id_bounds(one.rows) for one in placed], dtype=np.uint64)
+    order = np.argsort(bounds[:, 0], kind="stable")
+    low, high = bounds[order].T
+    reached = np.maximum.accumulate(high)
+    is_new = np.concatenate(([True], low[1:] > reached[:-1]))
+    # Alone is whom no range before reaches, and who reaches into none that follows.
+    alone = is_new & np.concatenate((is_new[1:], [True]))
+    alone &= np.searchsorted(kept_ids, low) == np.searchsorted(kept_ids, high, side="right")
+    found = np.empty(len(placed), dtype=np.bool_)
+    found[order] = alone
+    return found
+
+
+class _Events:
+    """Changes row by row."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self._row_ids: list[NDArray[np.uint64]] = [_NO_NUMBERS]
+        self._before: list[NDArray[np.uint64]] = [_NO_NUMBERS]
+        self._after: list[NDArray[np.uint64]] = [_NO_NUMBERS]
+        self._steps_of: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
+
+    def add(self, number: int, step: Step, shared: set[int]) -> None:
+        """The changes of one step, which come after those of earlier ones."""
+        changes = step.changes
+        self._add(number, changes.kept.row_ids, changes.kept.before, changes.kept.after)
+        for rows in changes.deleted:
+            if id(rows) in shared and changes.before is not None:
+                row_ids, addresses = _one_by_one(changes.before, rows)
+                self._add(number, row_ids, addresses, np.full(len(addresses), _NOWHERE))
+        for rows in changes.inserted:
+            if id(rows) in shared:
+                row_ids, addresses = _one_by_one(changes.after, rows)
+                self._add(number, row_ids, np.full(len(addresses), _NOWHERE), addresses)
+
+    def _add(
+        self,
+        number: int,
+        row_ids: NDArray[np.uint64],
+        before: NDArray[np.uint64],
+        after: NDArray[np.uint64],
+    ) -> None:
+        self._row_ids.append(row_ids)
+        self._before.append(before)
+        self._after.append(after)
+        self._steps_of.append(np.full(len(row_ids), number, dtype=np.int64))
+
+    def net(self) -> Iterator[PlacedChange | KeptChange]:
+        """From before the first event of each row to after its last."""
+        row_ids = np.concatenate(self._row_ids)
+        if not len(row_ids):
+            return
+        # Events were added step by step, so a stable order keeps those of one row in time.
+        order = np.argsort(row_ids, kind="stable")
+        row_ids = row_ids[order]
+        starts = np.flatnonzero(np.concatenate(([True], row_ids[1:] != row_ids[:-1])))
+        first, last = order[starts], order[np.concatenate((starts[1:], [len(order)])) - 1]
+        steps = np.concatenate(self._steps_of)
+        before = np.concatenate(self._before)[first]
+        after = np.concatenate(self._after)[last]
+        pairs = np.stack((steps[first], steps[last]), axis=1)
+        groups, of = np.unique(pairs, axis=0, return_inverse=True)
+        of = of.reshape(-1)
+        for index, (begin, end) in enumerate(groups.tolist()):
+            inside = of == index
+            yield from self._net_of(
+                self._steps[begin],
+                self._steps[end],
+                row_ids[starts][inside],
+                before[inside],
+                after[inside],
+            )
+
+    def _net_of(
+        self,
+        begin: Step,
+        end: Step,
+        row_ids: NDArray[np.uint64],
+        before: NDArray[np.uint64],
+        after: NDArray[np.uint64],
+    ) -> Iterator[PlacedChange | KeptChange]:
+        was_there, is_there = before != _NOWHERE, after != _NOWHERE
+        old, new = begin.changes.before, end.changes.after
+        deleted, inserted, kept = was_there & ~is_there, ~was_there & is_there, was_there & is_there
+        if old is not None and deleted.any():
+            for rows in _placed(old, before[deleted]):
+                yield PlacedChange(ChangeType.DELETE, end.commit, old, rows)
+        if old is not None and kept.any():
+            rows_of = KeptRows(
+                row_ids[kept], before[kept], after[kept], np.ones(int(kept.sum()), dtype=np.bool_)
+            )
+            yield KeptChange(end.commit, old, new, rows_of)
+        if inserted.any():
+            for rows in _placed(new, after[inserted]):
+                yield PlacedChange(ChangeType.INSERT, end.commit, new, rows)
+
+
+def _one_by_one(
+    snapshot: Snapshot, rows: PlacedRows
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Row ids and addresses."""
+    return row_ids_of(snapshot, rows), row_addresses(rows.fragment.id, live_offsets(snapshot, rows))
+
+
+def _placed(snapshot: Snapshot, addresses: NDArray[np.uint64]) -> list[PlacedRows]:
+    fragments = fragments_at(snapshot.manifest.fragments, addresses)
+    return placed_rows(addresses, {fragment.id: fragment for fragment in fragments})
+
+
+def fragments_at(
+    fragments: Iterable[Fragment], addresses: NDArray[np.uint64]
+) -> tuple[Fragment, ...]:
+    """Those of ``fragments`` that hold rows at these addresses."""
+    wanted = set(np.unique(fragment_ids(addresses)).tolist())
+    return tuple(fragment for fragment in fragments if fragment.id in wanted)

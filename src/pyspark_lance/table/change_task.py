@@ -1,0 +1,337 @@
+"""Reads changed rows: the part of a change feed that runs on an executor.
+
+A task carries all it needs; executors never read a manifest.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_address import fragment_ids, group_by_fragment, offsets
+from pyspark_lance.table.column_history import ColumnSource
+from pyspark_lance.table.fragment_reader import FragmentReader
+from pyspark_lance.table.packed_rows import join_batches
+from pyspark_lance.table.predicate import Predicate, evaluate
+from pyspark_lance.table.row_differences import differing_rows
+from pyspark_lance.table.scan_task import ScanSlice, ScanTask, run
+from pyspark_lance.table.system_columns import (
+    LAST_UPDATED_AT,
+    ROW_ID,
+    constant_column,
+    system_array,
+    system_field,
+)
+from pyspark_lance.table.table_files import TableFiles
+
+CHANGE_TYPE: Final = "_change_type"
+COMMIT_VERSION: Final = "_commit_version"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+
+
+class ChangeType(enum.StrEnum):
+    """What happened to a row."""
+
+    INSERT = "insert"
+    UPDATE_PREIMAGE = "update_preimage"
+    UPDATE_POSTIMAGE = "update_postimage"
+    DELETE = "delete"
+
+
+CHANGE_FIELDS: Final = (
+    system_field(ROW_ID),
+    pa.field(CHANGE_TYPE, pa.string(), nullable=False),
+    pa.field(COMMIT_VERSION, pa.uint64(), nullable=False),
+    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC")),
+)
+"""The columns that a change feed adds to those of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The step from one version that is known to the next.
+
+    Attributes:
+        version: The version after the step.
+        since: The version before it; 0 for none. Between the two there may have been versions that
+            are not there any more.
+        timestamp_us: When ``version`` was committed, UTC microseconds since 1970.
+    """
+
+    version: int
+    since: int
+    timestamp_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFiles:
+    """How columns are read from one version.
+
+    Attributes:
+        files: Opens the stores.
+        sources: Where each wanted column comes from.
+    """
+
+    files: TableFiles
+    sources: tuple[ColumnSource, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Names the ``VersionFiles`` of a task.
+
+    Attributes:
+        version: The version to read.
+        compared: Whether all columns are read, to see if they differ, or only those returned.
+    """
+
+    version: int
+    compared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WholeChanges:
+    """Rows that were inserted or deleted.
+
+    Attributes:
+        kind: ``INSERT`` or ``DELETE``.
+        commit: The step that did it.
+        side: The version that has the rows.
+        slices: Where they are.
+    """
+
+    kind: ChangeType
+    commit: Commit
+    side: Side
+    slices: tuple[ScanSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateChanges:
+    """Rows that both versions have; arrays of shape (n,).
+
+    Attributes:
+        commit: The step that changed them.
+        before: The version with the old values.
+        after: The version with the new values.
+        fragments_before: Where the old values are.
+        fragments_after: Where the new values are.
+        row_ids: uint64.
+        addresses_before: uint64.
+        addresses_after: uint64.
+        is_certain: Whether the row is an update whatever its values are; the others are one only
+            if their values differ.
+    """
+
+    commit: Commit
+    before: Side
+    after: Side
+    fragments_before: tuple[Fragment, ...]
+    fragments_after: tuple[Fragment, ...]
+    row_ids: NDArray[np.uint64]
+    addresses_before: NDArray[np.uint64]
+    addresses_after: NDArray[np.uint64]
+    is_certain: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTask:
+    """Some changes, and what to return of them.
+
+    Attributes:
+        sides: How the versions are read that the changes name.
+        fields: Columns of the table to return, as shown; the sides may have more, and structs
+            with more members.
+        predicate: Rows of the feed to return; None for all.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes that a batch aims at.
+        changes: In the order in which they happened.
+    """
+
+    sides: Mapping[Side, VersionFiles]
+    fields: tuple[Field, ...]
+    predicate: Predicate | None
+    batch_rows: int
+    batch_bytes: int
+    changes: tuple[WholeChanges | UpdateChanges, ...]
+
+
+def run_changes(task: ChangeTask) -> Iterator[pa.RecordBatch]:
+    """The changes of ``task``: its fields as Lance stores them, then ``CHANGE_FIELDS``."""
+    wanted = pa.schema([*(field.to_arrow() for field in task.fields), *CHANGE_FIELDS])
+    for change in task.changes:
+        parts = _whole(task, change) if isinstance(change, WholeChanges) else _updates(task, change)
+        for batch in parts:
+            if task.predicate is not None:
+                matches = evaluate(task.predicate, batch).fill_null(False)
+                batch = filter_rows(batch, np.asarray(matches.to_numpy(zero_copy_only=False)))
+            if batch.num_rows:
+                yield _cut_down(batch, wanted)
+
+
+def _cut_down(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``wanted``; structs that were read in full lose members."""
+    columns = []
+    for field in wanted:
+        column = batch.column(field.name)
+        columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _whole(task: ChangeTask, change: WholeChanges) -> Iterator[pa.RecordBatch]:
+    has_lost_versions = change.commit.version - change.commit.since > 1
+    system: tuple[str, ...] = (ROW_ID,)
+    if has_lost_versions and change.kind is ChangeType.INSERT:
+        system = (ROW_ID, LAST_UPDATED_AT)
+    side = task.sides[change.side]
+    scan = ScanTask(
+        files=side.files,
+        fields=_fields_to_read(side.sources),
+        filter_fields=(),
+        system_columns=system,
+        predicate=None,
+        stable_row_ids=True,
+        batch_rows=task.batch_rows,
+        batch_bytes=task.batch_bytes,
+        slices=change.slices,
+    )
+    for batch in run(scan):
+        count = batch.num_rows
+        columns = _as_wanted(batch.columns, side.sources, count)
+        versions = (
+            _versions(change.commit, np.asarray(batch.column(LAST_UPDATED_AT)))
+            if len(system) > 1
+            else constant_column(change.commit.version, count)
+        )
+        yield _batch_of(
+            side.sources, columns, batch.column(ROW_ID), change.kind, versions, change.commit
+        )
+
+
+def _updates(task: ChangeTask, change: UpdateChanges) -> Iterator[pa.RecordBatch]:
+    """Old values, then new ones, some rows at a time."""
+    old = _SideReader(task.sides[change.before], change.fragments_before)
+    new = _SideReader(task.sides[change.after], change.fragments_after)
+    row_bytes = max(new.average_row_bytes(), old.average_row_bytes())
+    step = max(1, min(task.batch_rows, task.batch_bytes // row_bytes))
+    # Rows are found faster by neighbours.
+    order = np.argsort(change.addresses_after, kind="stable")
+    for first in range(0, len(order), step):
+        chosen = order[first : first + step]
+        before = old.take(change.addresses_before[chosen])
+        after = new.take(change.addresses_after[chosen])
+        certain = change.is_certain[chosen]
+        if not certain.all():
+            keep = certain | differing_rows(before, after)
+            if not keep.any():
+                continue
+            before, after, chosen = (
+                filter_rows(before, keep),
+                filter_rows(after, keep),
+                chosen[keep],
+            )
+        row_ids = system_array(change.row_ids[chosen])
+        versions = constant_column(change.commit.version, len(chosen))
+        if change.commit.version - change.commit.since > 1:
+            updated = new.last_updated(change.addresses_after[chosen])
+            versions = _versions(change.commit, updated)
+        for kind, batch in (
+            (ChangeType.UPDATE_PREIMAGE, before),
+            (ChangeType.UPDATE_POSTIMAGE, after),
+        ):
+            yield _batch_of(new.sources, batch.columns, row_ids, kind, versions, change.commit)
+
+
+class _SideReader:
+    """Reads rows of one version by address, in any order."""
+
+    def __init__(self, side: VersionFiles, fragments: Sequence[Fragment]) -> None:
+        self.sources = side.sources
+        self._fields = _fields_to_read(side.sources)
+        self._readers = {
+            fragment.id: FragmentReader(side.files, fragment, stable_row_ids=True)
+            for fragment in fragments
+        }
+        self._schema = pa.schema([source.shown.to_arrow() for source in side.sources])
+
+    def average_row_bytes(self) -> int:
+        """Bytes of one row, by one of the fragments."""
+        if not self._fields:
+            return 1
+        return next(iter(self._readers.values())).average_row_bytes(self._fields)
+
+    def take(self, addresses: NDArray[np.uint64]) -> pa.RecordBatch:
+        """The wanted columns of the rows, in the order of ``addresses``."""
+        parts = [
+            self._readers[fragment_id].take(self._fields, (ROW_ID,), inside)
+            for fragment_id, inside in group_by_fragment(addresses).items()
+        ]
+        found = join_batches(parts)
+        order = np.argsort(addresses, kind="stable")
+        if (order[1:] < order[:-1]).any():
+            place = np.empty(len(order), dtype=np.int64)
+            place[order] = np.arange(len(order))
+            found = take_rows(found, place)
+        columns = _as_wanted(found.columns, self.sources, len(addresses))
+        # Nulls stand for what a version did not have, also where the column allows none.
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def last_updated(self, addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The version that last updated each row."""
+        found = np.empty(len(addresses), dtype=np.uint64)
+        owners = fragment_ids(addresses)
+        for fragment_id in np.unique(owners).tolist():
+            inside = owners == fragment_id
+            lineage = self._readers[fragment_id].lineage
+            found[inside] = lineage.take(LAST_UPDATED_AT, offsets(addresses[inside]))
+        return found
+
+
+def _fields_to_read(sources: Sequence[ColumnSource]) -> tuple[Field, ...]:
+    return tuple(source.read for source in sources if source.read is not None)
+
+
+def _as_wanted(
+    columns: Sequence[pa.Array], sources: Sequence[ColumnSource], count: int
+) -> list[pa.Array]:
+    """The wanted columns, from those that were read, which come first in ``columns``."""
+    found = iter(columns)
+    return [
+        source.column(None if source.read is None else next(found), count) for source in sources
+    ]
+
+
+def _versions(commit: Commit, updated: NDArray[np.uint64]) -> pa.Array:
+    """When each row changed, as far as its lineage knows: a restored row keeps its old one."""
+    inside = (updated > commit.since) & (updated <= commit.version)
+    return system_array(np.where(inside, updated, np.uint64(commit.version)))
+
+
+def _batch_of(
+    sources: Sequence[ColumnSource],
+    columns: Sequence[pa.Array],
+    row_ids: pa.Array,
+    kind: ChangeType,
+    versions: pa.Array,
+    commit: Commit,
+) -> pa.RecordBatch:
+    count = len(row_ids)
+    stamp = pa.scalar(commit.timestamp_us, CHANGE_FIELDS[3].type)
+    times = pa.repeat(stamp, count)
+    if commit.version - commit.since > 1:
+        # The manifests of the versions between are gone, and their times with them.
+        known = np.asarray(versions) == commit.version
+        times = pa.array(np.full(count, commit.timestamp_us), pa.int64(), mask=~known)
+        times = times.cast(stamp.type)
+    added = [row_ids, pa.repeat(pa.scalar(kind.value, pa.string()), count), versions, times]
+    schema = pa.schema([*(source.shown.to_arrow() for source in sources), *CHANGE_FIELDS])
+    return pa.RecordBatch.from_arrays([*columns, *added], schema=schema)

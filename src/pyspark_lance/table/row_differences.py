@@ -1,0 +1,121 @@
+"""Which rows of two batches hold other values; for every type, vectorised; pure.
+
+Null equals null and NaN equals NaN, as for whoever asks whether a row has changed; 0.0 and -0.0
+differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.row_selection import take_values
+
+_BITS_OF_FLOAT: dict[pa.DataType, type[np.unsignedinteger[Any]]] = {
+    pa.float16(): np.uint16,
+    pa.float32(): np.uint32,
+    pa.float64(): np.uint64,
+}
+_Mask = NDArray[np.bool_]
+
+
+def differing_rows(one: pa.RecordBatch, other: pa.RecordBatch) -> _Mask:
+    """Which rows differ in some column, shape (num_rows,); the batches have one schema."""
+    found = np.zeros(one.num_rows, dtype=np.bool_)
+    for left, right in zip(one.columns, other.columns, strict=True):
+        found |= differing_values(left, right)
+    return found
+
+
+def differing_values(one: pa.Array, other: pa.Array) -> _Mask:
+    """Which values differ, shape (len(one),); the arrays have one type and length."""
+    if not len(one) or pa.types.is_null(one.type):
+        return np.zeros(len(one), dtype=np.bool_)
+    if isinstance(one, pa.ExtensionArray):
+        one, other = one.storage, other.storage
+    if isinstance(one, pa.DictionaryArray):
+        one, other = one.dictionary_decode(), other.dictionary_decode()
+    valid, other_valid = _validity(one), _validity(other)
+    if valid is None and other_valid is None:
+        return _differing_contents(one, other)
+    every = np.ones(len(one), dtype=np.bool_)
+    valid = every if valid is None else valid
+    other_valid = every if other_valid is None else other_valid
+    return (valid != other_valid) | (valid & other_valid & _differing_contents(one, other))
+
+
+def _differing_contents(one: pa.Array, other: pa.Array) -> _Mask:
+    """As ``differing_values``; where a value is null the answer means nothing."""
+    kind = one.type
+    if pa.types.is_struct(kind):
+        found = np.zeros(len(one), dtype=np.bool_)
+        for index in range(kind.num_fields):
+            found |= differing_values(one.field(index), other.field(index))
+        return found
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        items = [part.values.slice(part.offset * size, len(part) * size) for part in (one, other)]
+        by_list = differing_values(*items).reshape(len(one), size)
+        return np.asarray(by_list.any(axis=1), dtype=np.bool_)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        return _differing_lists(one, other)
+    if kind in _BITS_OF_FLOAT:
+        left, right = (_numbers(part, _BITS_OF_FLOAT[kind]) for part in (one, other))
+        return np.asarray(left != right, dtype=np.bool_)
+    differs = pc.fill_null(pc.not_equal(one, other), False)
+    return np.asarray(differs.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _differing_lists(one: pa.Array, other: pa.Array) -> _Mask:
+    lengths, other_lengths = _lengths(one), _lengths(other)
+    found = lengths != other_lengths
+    # Only lists of one length, and not of none, are compared item by item.
+    chosen = np.flatnonzero(~found & (lengths > 0))
+    if len(chosen):
+        indices = pa.array(chosen)
+        items = [_items(take_values(part, indices)) for part in (one, other)]
+        starts = np.concatenate(([0], np.cumsum(lengths[chosen])[:-1]))
+        found[chosen] = np.logical_or.reduceat(differing_values(*items), starts)
+    return found
+
+
+def _lengths(lists: pa.Array) -> NDArray[np.int64]:
+    """Items of each list; none of a null."""
+    if pa.types.is_map(lists.type):
+        offsets = np.asarray(lists.offsets.to_numpy(zero_copy_only=False), dtype=np.int64)
+        lengths = np.diff(offsets)
+        valid = _validity(lists)
+        return lengths if valid is None else np.where(valid, lengths, 0)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _items(lists: pa.Array) -> pa.Array:
+    """The items of all lists, none of which is null, one after the other."""
+    if not pa.types.is_map(lists.type):
+        return lists.flatten()
+    first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
+    pairs = [lists.keys.slice(first, last - first), lists.items.slice(first, last - first)]
+    return pa.StructArray.from_arrays(pairs, names=["key", "value"])
+
+
+def _numbers(floats: pa.Array, bits: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+    """The bits of each value, those of every NaN alike."""
+    # A null's bytes are anything; its answer is not looked at.
+    width = np.dtype(bits).itemsize
+    data = floats.buffers()[1]
+    values = np.frombuffer(data, dtype=f"f{width}", count=len(floats), offset=floats.offset * width)
+    is_nan = np.isnan(values)
+    numbers = values.view(bits)
+    return np.where(is_nan, bits(~bits(0)), numbers) if is_nan.any() else numbers
+
+
+def _validity(array: pa.Array) -> _Mask | None:
+    """Which values are not null; None for all."""
+    if not array.null_count:
+        return None
+    return np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), dtype=np.bool_)

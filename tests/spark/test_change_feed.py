@@ -1,0 +1,138 @@
+"""The change feed in Spark: options, schemas, filters, LanceTable."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def path(spark, tmp_path_factory):
+    """Ten rows; version 2 updates one, version 3 deletes two, version 4 changes no value."""
+    path = str(tmp_path_factory.mktemp("feed") / "t")
+    rows = spark.sql(
+        "SELECT id, CAST(id AS STRING) AS s, NAMED_STRUCT('a', id, 'b', ARRAY(id)) AS n "
+        "FROM RANGE(0, 10, 1, 2)"
+    )
+    rows.write.format("lance").mode("append").save(path)
+    table = LanceTable.forPath(spark, path)
+    table.update("id = 3", {"s": "'new'"})
+    table.delete("id < 2")
+    table.update("id = 5", {"s": "s"})
+    return path
+
+
+def feed(spark, path, **options):
+    reader = spark.read.format("lance").option("readChangeFeed", True)
+    return reader.options(**options).load(path)
+
+
+def test_a_feed_has_the_tables_columns_and_its_own(spark, path):
+    found = feed(spark, path, startingVersion=2)
+    assert [(f.name, f.dataType.simpleString(), f.nullable) for f in found.schema] == [
+        ("id", "bigint", True),
+        ("s", "string", True),
+        ("n", "struct<a:bigint,b:array<bigint>>", True),
+        ("_rowid", "bigint", False),
+        ("_change_type", "string", False),
+        ("_commit_version", "bigint", False),
+        ("_commit_timestamp", "timestamp", True),
+    ]
+    rows = found.select("_commit_version", "_change_type", "id", "s").collect()
+    assert sorted(map(tuple, rows)) == [
+        (2, "update_postimage", 3, "new"),
+        (2, "update_preimage", 3, "3"),
+        (3, "delete", 0, "0"),
+        (3, "delete", 1, "1"),
+    ]
+
+
+def test_modes_columns_filters_and_schemas(spark, path):
+    kinds = feed(spark, path, startingVersion=0, deduplicationMode="netchanges")
+    counted = {
+        (row[0], row[1]): row[2]
+        for row in kinds.groupBy("_change_type", "_commit_version").count().collect()
+    }
+    assert counted == {("insert", 1): 6, ("insert", 2): 1, ("insert", 4): 1}
+    every = feed(spark, path, startingVersion=4, deduplicationMode="none")
+    assert [row["id"] for row in every.collect()] == [5, 5]
+    narrow = feed(
+        spark,
+        path,
+        startingVersion=2,
+        columns="_change_type, s",
+        filter="n.a = 3 OR _commit_version = 3",
+    )
+    assert narrow.columns == ["s", "_change_type"]
+    assert narrow.count() == 4
+    reader = spark.read.format("lance").options(readChangeFeed="true", startingVersion="2")
+    part = reader.schema("n struct<a bigint>, _rowid bigint").load(path)
+    assert sorted((row.n.a, row._rowid) for row in part.collect()) == [
+        (0, 0),
+        (1, 1),
+        (3, 3),
+        (3, 3),
+    ]
+
+
+def test_spark_filters_joins_and_counts_what_a_feed_gives(spark, path):
+    found = feed(spark, path, startingVersion=0)
+    assert found.count() == 14
+    assert found.where("_change_type = 'delete' AND id IN (0, 7)").count() == 1
+    assert found.where(F.col("_commit_timestamp") < F.current_timestamp()).count() == 14
+    assert found.alias("a").join(found.alias("b"), "_rowid").count() == 7 + 2 * 2**2 + 3**2
+    assert found.limit(3).count() == 3
+    assert found.agg(F.min("_rowid"), F.max("_commit_version")).first()[:] == (0, 3)
+
+
+def test_times_choose_versions(spark, path):
+    time = F.date_format("_commit_timestamp", "yyyy-MM-dd HH:mm:ss.SSSSSS").alias("time")
+    every = feed(spark, path, startingVersion=1).select(time).distinct().sort("time")
+    times = [row.time for row in every.collect()]
+    between = feed(spark, path, startingTimestamp=times[1], endingTimestamp=times[1])
+    assert {row._commit_version for row in between.collect()} == {2}
+
+
+def test_lance_table_tells_changes(spark, path):
+    table = LanceTable.forPath(spark, path)
+    assert table.changes(2, 2).count() == 2
+    assert table.changes(4, deduplicationMode="none").count() == 2
+    counts = table.changeCounts(1)
+    assert [
+        (c.version, c.num_inserted_rows, c.num_updated_rows, c.num_deleted_rows) for c in counts
+    ] == [(1, 10, 0, 0), (2, 0, 1, 0), (3, 0, 0, 2), (4, 0, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readChangeFeed": "true"}, "needs a start"),
+        ({"readChangeFeed": "true", "startingVersion": "9"}, "start at version 9"),
+        ({"readChangeFeed": "true", "startingVersion": "1", "version": "2"}, "option version"),
+        ({"readChangeFeed": "true", "startingVersion": "x"}, "startingVersion cannot be 'x'"),
+        ({"startingVersion": "1"}, "add readChangeFeed"),
+        (
+            {"readChangeFeed": "true", "startingVersion": "1", "deduplicationMode": "some"},
+            "dropCarryovers",
+        ),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(spark, path, options, message):
+    with pytest.raises(Exception, match=message):
+        spark.read.format("lance").options(**options).load(path).count()
+
+
+def test_lineage_columns_that_a_feed_lacks_are_named(spark, path):
+    with pytest.raises(Exception, match="_rowaddr"):
+        reader = spark.read.format("lance").options(readChangeFeed="true", startingVersion="2")
+        reader.schema("_rowaddr bigint").load(path).collect()
+
+
+def test_a_window_that_was_never_there_is_a_typed_error(spark, path):
+    with pytest.raises(InvalidInputError, match="newest is 4"):
+        LanceTable.forPath(spark, path).changeCounts(1, 9)

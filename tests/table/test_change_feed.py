@@ -1,0 +1,313 @@
+"""Change feeds of tables that pylance and we changed: complete, exact, as cheap as promised."""
+
+import shutil
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from table_access import append, random_history_or_skip, read_changes, read_ours, write_table
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+from pyspark_lance.table.change_feed import ChangeCounts, check_change_feed, count_changes
+from pyspark_lance.table.change_task import CHANGE_FIELDS
+from pyspark_lance.table.change_window import Bound, ChangeWindow, resolve_window
+from pyspark_lance.table.delete import delete_rows
+from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.table.row_differences import differing_rows
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.time_travel import VersionSpec
+
+pytestmark = pytest.mark.interop
+MODES = ["dropCarryovers", "none", "netChanges"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "t")
+
+
+def rows_by_id(table: pa.Table, names: list[str]) -> dict[int, str]:
+    values = [table[name].to_pylist() for name in names]
+    rows = [repr(row) for row in zip(*values, strict=True)]
+    return dict(zip(table["_rowid"].to_pylist(), rows, strict=True))
+
+
+def of_kind(table: pa.Table, kind: str) -> pa.Table:
+    return table.filter(pa.compute.equal(table["_change_type"], kind))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_applied_to_the_rows_before_they_give_the_rows_after(path, seed):
+    random_history_or_skip(path, seed, ["2.0", "2.1", "2.2"][seed % 3])
+    newest = Snapshot.open(path).version
+    rng = np.random.default_rng(seed)
+    for mode in MODES:
+        start = int(rng.integers(1, newest + 1))
+        end = int(rng.integers(start, newest + 1))
+        after = read_ours(path, VersionSpec(version=end))
+        before = read_ours(path, VersionSpec(version=max(1, start - 1)))
+        before = before.slice(0, 0) if start == 1 else before
+        # Columns that are the same ones; a row nobody changed has nulls in those that came.
+        names = [n for n in after.column_names if not n.startswith("_")]
+        same = [n for n in names if n in before.column_names]
+        changes = read_changes(path, start, end, mode)
+        state = rows_by_id(before, same)
+        versions = sorted(set(changes["_commit_version"].to_pylist()))
+        for version in versions:
+            of_version = changes.filter(pa.compute.equal(changes["_commit_version"], version))
+            for kind in ("update_preimage", "delete"):
+                gone = rows_by_id(of_kind(of_version, kind), same)
+                for row_id, values in gone.items():
+                    assert state.pop(row_id) == values
+            for kind in ("update_postimage", "insert"):
+                came = rows_by_id(of_kind(of_version, kind), same)
+                assert not state.keys() & came.keys()
+                state.update(came)
+        assert state == rows_by_id(after, same)
+        if mode == "netChanges":
+            check_net(changes, names)
+
+
+def check_net(changes: pa.Table, names: list[str]) -> None:
+    """Each row changes once, and to other values."""
+    old, new = (
+        of_kind(changes, kind).sort_by("_rowid") for kind in ("update_preimage", "update_postimage")
+    )
+    assert old["_rowid"].equals(new["_rowid"])
+    if old.num_rows:
+        sides = [side.select(names).combine_chunks().to_batches()[0] for side in (old, new)]
+        assert differing_rows(*sides).all()
+    once = changes.filter(pa.compute.not_equal(changes["_change_type"], "update_preimage"))
+    assert len(set(once["_rowid"].to_pylist())) == once.num_rows
+
+
+def test_each_commit_is_told_with_its_version_and_time(path):
+    append(path, 0)
+    append(path, 10, 2)
+    delete_rows(path, "id = 1")
+    lance.dataset(path).update({"id": "id + 100"}, where="id >= 10")
+    lance.dataset(path).optimize.compact_files()
+    found = read_changes(path, 2, Snapshot.open(path).version, "dropCarryovers")
+    times = {
+        version: Snapshot.open(path, at=VersionSpec(version=version)).manifest.timestamp_ns // 1000
+        for version in (2, 3, 4)
+    }
+    rows = zip(
+        found["_commit_version"].to_pylist(),
+        found["_change_type"].to_pylist(),
+        found["id"].to_pylist(),
+        found["_rowid"].to_pylist(),
+        strict=True,
+    )
+    assert sorted(rows) == [
+        (2, "insert", 10, 3),
+        (2, "insert", 11, 4),
+        (3, "delete", 1, 1),
+        (4, "update_postimage", 110, 3),
+        (4, "update_postimage", 111, 4),
+        (4, "update_preimage", 10, 3),
+        (4, "update_preimage", 11, 4),
+    ]
+    assert found["_commit_timestamp"].cast(pa.int64()).to_pylist() == [
+        times[version] for version in found["_commit_version"].to_pylist()
+    ]
+    assert [found.schema.field(f.name) for f in CHANGE_FIELDS] == list(CHANGE_FIELDS)
+
+
+def test_rows_written_anew_without_another_value_are_left_out_unless_asked_for(path):
+    append(path, 0)
+    lance.dataset(path).update({"id": "id"}, where="id < 2")
+    lance.dataset(path).update({"id": "7"}, where="id = 0")
+    assert read_changes(path, 2, 2, "dropCarryovers").num_rows == 0
+    assert read_changes(path, 2, 2, "netChanges").num_rows == 0
+    kept = read_changes(path, 2, 2, "none")
+    assert sorted(kept["id"].to_pylist()) == [0, 0, 1, 1]
+    assert read_changes(path, 2, 3, "netChanges")["id"].to_pylist() == [0, 7]
+
+
+def test_a_row_that_comes_back_is_an_insert_and_nets_to_nothing(path):
+    append(path, 0)
+    delete_rows(path, "id = 1")
+    lance.dataset(path, version=1).restore()
+    found = read_changes(path, 2, 3, "dropCarryovers")
+    assert found["_change_type"].to_pylist() == ["delete", "insert"]
+    assert found["id"].to_pylist() == [1, 1]
+    assert read_changes(path, 2, 3, "netChanges").num_rows == 0
+
+
+def test_an_overwrite_that_deals_field_ids_anew_deletes_the_old_values(path):
+    write_table(path, pa.table({"a": [1, 2], "s": [{"x": 1, "y": 2}] * 2}))
+    write_table(path, pa.table({"s": [{"y": 7}], "b": [5], "a": ["new"]}), overwrite=True)
+    lance.dataset(path, version=1).restore()
+    gone = of_kind(read_changes(path, 2, 2, "dropCarryovers"), "delete")
+    assert gone["a"].to_pylist() == ["1", "2"]  # in the type that the column has now
+    assert gone["s"].to_pylist() == [{"y": 2}, {"y": 2}]
+    assert gone["b"].to_pylist() == [None, None]
+    back = of_kind(read_changes(path, 2, 3, "dropCarryovers"), "delete")
+    assert back["a"].to_pylist() == [1, 2, None]  # "new" is no number
+    assert read_changes(path, 2, 3, "netChanges").num_rows == 0
+
+
+def test_a_column_keeps_its_values_through_other_names_and_types(path):
+    append(path, 0)
+    dataset = lance.dataset(path)
+    dataset.alter_columns({"path": "id", "name": "key"})
+    dataset.alter_columns({"path": "key", "data_type": pa.int32()})
+    delete_rows(path, "key = 1")
+    found = read_changes(path, 1, 4, "dropCarryovers")
+    assert found.column_names[0] == "key"
+    assert found["key"].to_pylist() == [0, 1, 2, 1]
+    assert found["_change_type"].to_pylist() == ["insert"] * 3 + ["delete"]
+
+
+def test_a_dropped_column_that_comes_back_under_its_name_is_another_one(path):
+    write_table(path, pa.table({"id": [1, 2], "x": [5, 6]}))
+    lance.dataset(path).update({"x": "x + 1"}, where="id = 1")
+    lance.dataset(path).drop_columns(["x"])
+    lance.dataset(path).add_columns({"x": "id * 10"})
+    found = read_changes(path, 2, 4, "dropCarryovers")
+    assert sorted(found["x"].to_pylist(), key=repr) == [10, 20, None, None]
+    assert set(found["_commit_version"].to_pylist()) == {4}
+
+
+def test_fragments_that_are_the_same_are_never_opened(path):
+    append(path, 0, 5)
+    for data in Path(path, "data").iterdir():
+        data.unlink()
+    append(path, 10, 4)
+    append(path, 20, 4, max_rows_per_file=2)
+    found = read_changes(path, 2, 3, "dropCarryovers")
+    assert found["id"].to_pylist() == [10, 11, 12, 13, 20, 21, 22, 23]
+
+
+def test_counts_open_no_data_file(path):
+    append(path, 0, 5)
+    append(path, 10, 4)
+    delete_rows(path, "id < 2")
+    lance.dataset(path).update({"id": "id + 1"}, where="id > 10")
+    lance.dataset(path).optimize.compact_files()
+    newest = Snapshot.open(path).version
+    shutil.rmtree(Path(path, "data"))
+    assert count_changes(path, {}, ChangeWindow(1, newest)) == (
+        ChangeCounts(1, 5, 0, 0),
+        ChangeCounts(2, 4, 0, 0),
+        ChangeCounts(3, 0, 0, 2),
+        ChangeCounts(4, 0, 3, 0),
+    )
+
+
+def test_plans_of_any_size_give_the_same_rows(path):
+    for first in range(0, 40, 10):
+        append(path, first, 10, max_rows_per_file=3)
+    lance.dataset(path).update({"id": "id + 1000"}, where="id % 3 = 0")
+    delete_rows(path, "id % 7 = 1")
+    few = read_changes(path, 1, 6, "dropCarryovers", parallelism=1)
+    many = read_changes(path, 1, 6, "dropCarryovers", parallelism=1000, batch_rows=2)
+    keys = [(name, "ascending") for name in ("_commit_version", "_rowid", "_change_type")]
+    assert few.sort_by(keys).equals(many.sort_by(keys))
+    assert few.num_rows > 60
+
+
+def test_a_condition_chooses_rows_of_the_feed_by_any_column(path):
+    write_table(path, pa.table({"id": [1, 2, 3], "s": [{"a": 1, "b": 2}] * 3}))
+    delete_rows(path, "id = 2")
+    snapshot = Snapshot.open(path)
+    every = pa.schema([*snapshot.schema.to_arrow(), *CHANGE_FIELDS])
+    condition = parse_predicate("_change_type = 'delete' OR (id = 3 AND s.b = 2)", every)
+    fields = tuple(f for f in snapshot.schema.fields if f.name == "id")
+    found = read_changes(path, 1, 2, "dropCarryovers", columns=fields, predicate=condition)
+    assert found["id"].to_pylist() == [3, 2]
+    assert found.column_names == ["id", *(field.name for field in CHANGE_FIELDS)]
+
+
+def test_lineage_tells_of_versions_that_are_gone(path):
+    append(path, 0)
+    append(path, 10)
+    lance.dataset(path).update({"id": "100"}, where="id = 0")
+    delete_rows(path, "id = 1")
+    append(path, 20, 1)
+    for version in (1, 2, 3):
+        remove_version(path, version)
+    found = read_changes(path, 0, 5, "dropCarryovers")
+    rows = dict(zip(found["id"].to_pylist(), found["_commit_version"].to_pylist(), strict=True))
+    assert rows == {2: 1, 10: 2, 11: 2, 12: 2, 100: 3, 20: 5}
+    times = dict(
+        zip(
+            found["_commit_version"].to_pylist(),
+            found["_commit_timestamp"].to_pylist(),
+            strict=True,
+        )
+    )
+    assert times[1] is times[2] is times[3] is None
+    assert times[5] is not None
+    with pytest.raises(VersionNotFoundError, match="need version 1, which") as caught:
+        resolve_window(path, {}, Bound(version=2), Bound())
+    assert "startingVersion can be 5 or later" in str(caught.value)
+
+
+def remove_version(path: str, version: int) -> None:
+    (found,) = (
+        one
+        for one in Path(path, "_versions").glob("*.manifest")
+        if lance_version(one.stem) == version
+    )
+    found.unlink()
+
+
+def lance_version(stem: str) -> int:
+    number = int(stem)
+    return 2**64 - 1 - number if number > 2**63 else number
+
+
+def test_windows_by_time(path):
+    for first in range(4):
+        append(path, first, 1)
+    times = {
+        version: Snapshot.open(path, at=VersionSpec(version=version)).manifest.timestamp_ns
+        for version in range(1, 5)
+    }
+
+    def window(start, end=None):
+        return resolve_window(path, {}, Bound(timestamp_ns=start), Bound(timestamp_ns=end))
+
+    assert window(0) == ChangeWindow(1, 4)
+    assert window(times[2]) == ChangeWindow(2, 4)
+    assert window(times[2] + 1, times[3]) == ChangeWindow(3, 3)
+    assert window(times[2] + 1, times[3] - 1).is_empty
+    assert count_changes(path, {}, window(times[2] + 1, times[3] - 1)) == ()
+    with pytest.raises(InvalidInputError, match="after the newest version"):
+        window(times[4] + 1)
+    with pytest.raises(VersionNotFoundError, match="no version is as old"):
+        window(0, times[1] - 1)
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending", "message"),
+    [
+        (Bound(), Bound(), "needs a start"),
+        (Bound(version=3), Bound(), "start at version 3, after its end 2"),
+        (Bound(version=2), Bound(version=1), "start at version 2, after its end 1"),
+        (Bound(version=1), Bound(version=9), "newest is 2"),
+    ],
+)
+def test_windows_that_cannot_be_are_refused(path, starting, ending, message):
+    append(path, 0)
+    append(path, 10)
+    with pytest.raises(InvalidInputError, match=message):
+        resolve_window(path, {}, starting, ending)
+
+
+def test_tables_whose_rows_cannot_be_followed_are_refused(path, tmp_path):
+    lance.write_dataset(pa.table({"id": [1]}), path)
+    with pytest.raises(UnsupportedFeatureError, match="stable row ids"):
+        check_change_feed(Snapshot.open(path))
+    other = str(tmp_path / "u")
+    write_table(other, pa.table({"_commit_version": [1]}))
+    with pytest.raises(InvalidInputError, match="_commit_version"):
+        check_change_feed(Snapshot.open(other))
