@@ -110,13 +110,11 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeRes
     in_condition = named_columns([merge.condition], readable_columns(plan.schema))
     try:
         names = rewritten_columns(changes.clauses, plan.schema, changes.unchanged)
-        if names is not None and may_rewrite(plan, merge.rewrite, names):
+        if may_rewrite(plan, merge.rewrite, names) and names is not None:
             written = run_by_columns(plan, merge.rewrite, changes, names)
             if not isinstance(written, MergeChanges):
                 return commit_rewrite(plan, *written)
             changes = written
-        elif names is None:
-            may_rewrite(plan, merge.rewrite, names)
         done = changes.moved(plan, one_match_each=one_match_each(merge.clauses))
     except RepeatedRowError as error:
         done = RowChanges(plan, (FragmentLoss(error.address >> 32, 0, repeated=error.address),))

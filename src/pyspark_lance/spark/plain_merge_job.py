@@ -14,7 +14,7 @@ import gc
 import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial, reduce
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ from pyspark.sql import functions as sf
 from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.spark.change_job import PIECE_TYPE, packed_pieces
 from pyspark_lance.spark.clean_errors import clean_iterator
+from pyspark_lance.spark.source_filter import collected_filter
 from pyspark_lance.table.key_filter import KeyFilter, hash_keys
 from pyspark_lance.table.key_match import key_buckets
 from pyspark_lance.table.packed_rows import (
@@ -40,7 +41,6 @@ from pyspark_lance.table.scan_task import run
 from pyspark_lance.table.sort_changes import Parts
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID
 
-_MOST_SHARE = 0.5
 _MOST_BUCKETS = 512
 # Rows that are packed at a time.
 _BATCH_ROWS = 1 << 17
@@ -103,11 +103,7 @@ def _num_buckets(spark: SparkSession) -> int:
 def _key_filter(staged: DataFrame) -> KeyFilter | None:
     """The filter of the source's keys; None if it would let too much through."""
     parts = staged.where(sf.col("kind") == _FILTER).select("payload")
-    if _num_partitions(staged) > _FEW_FILTERS:
-        parts = parts.repartition(1).mapInArrow(_united, "payload binary")
-    filters = (KeyFilter(bytes(row["payload"])) for row in parts.collect())
-    together = reduce(KeyFilter.union, filters, KeyFilter.of([]))
-    return together if together.share() <= _MOST_SHARE else None
+    return collected_filter(parts, unite_first=_num_partitions(staged) > _FEW_FILTERS)
 
 
 def _num_partitions(frame: DataFrame) -> float:
@@ -116,15 +112,6 @@ def _num_partitions(frame: DataFrame) -> float:
         return frame.rdd.getNumPartitions()
     except Exception:  # noqa: BLE001 - each kind of session has an error of its own
         return math.inf
-
-
-def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    gc.freeze()
-    parts = (KeyFilter(one) for batch in batches for one in batch.column(0).to_pylist())
-    first = next(parts, None)
-    if first is not None:
-        together = reduce(KeyFilter.union, parts, first)
-        yield pa.RecordBatch.from_pydict({"payload": pa.array([together.bits], pa.binary())})
 
 
 def _few_target_rows(scan: Callable[[int], DataFrame]) -> tuple[bytes, ...] | None:

@@ -12,7 +12,7 @@ import pickle
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -24,6 +24,7 @@ from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.spark.batch_reader import to_spark_batch
 from pyspark_lance.spark.clean_errors import clean_iterator
 from pyspark_lance.spark.expressions import Expression, quoted
+from pyspark_lance.spark.source_filter import as_payload, collected_filter
 from pyspark_lance.spark.spark_types import arrow_schema_of, narrow, spark_schema
 from pyspark_lance.table.conjunct_texts import split_conjuncts
 from pyspark_lance.table.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
@@ -35,8 +36,6 @@ from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
 
 # Below this, reading all of the target costs less than the two jobs that find the keys.
 LEAST_TARGET_ROWS = 1_000_000
-# A filter that lets more through saves nothing.
-_MOST_SHARE = 0.5
 # Spark takes the output of a function for as large as its input; from so many rows on it does
 # not plan to broadcast it before it knows better.
 _PRETENDED_ROWS = 4_000_000
@@ -114,32 +113,14 @@ def usable_pairs(
 def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None:
     """The filter of the source's keys; None if it would let too much through."""
     keys = source.select(*(sf.expr(p.source).alias(f"{_KEY}{i}") for i, p in enumerate(pairs)))
-    schema = "payload binary"
-    parts = keys.mapInArrow(_hashed_keys, schema).repartition(1).mapInArrow(_united, schema)
-    found = [KeyFilter(row["payload"]) for row in parts.collect()]
-    if not found:
-        return None
-    together = reduce(KeyFilter.union, found)
-    return together if together.share() <= _MOST_SHARE else None
+    return collected_filter(keys.mapInArrow(_hashed_keys, "payload binary"), unite_first=True)
 
 
 def _hashed_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     gc.freeze()
     hashes = [hash_keys(batch.columns) for batch in batches if batch.num_rows]
     if hashes:
-        yield _payloads([KeyFilter.of(hashes).bits])
-
-
-def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    gc.freeze()
-    parts = (KeyFilter(one) for batch in batches for one in batch.column(0).to_pylist())
-    first = next(parts, None)
-    if first is not None:
-        yield _payloads([reduce(KeyFilter.union, parts, first).bits])
-
-
-def _payloads(payloads: list[bytes]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"payload": pa.array(payloads, pa.binary())})
+        yield as_payload(KeyFilter.of(hashes))
 
 
 def scan_of_keys(
