@@ -10,7 +10,7 @@ from pyspark_lance.codec.choose_encoding import PageEncoder
 from pyspark_lance.codec.encoding_tree import describe
 from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.codec.shred import shred
-from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 
@@ -139,7 +139,8 @@ def test_one_row_with_too_many_empty_lists_is_zipped():
 @pytest.mark.parametrize("scheme", ["zstd", "lz4"])
 @pytest.mark.parametrize("array", [SMALL, WORDS, pa.array(np.arange(500) * 1.5)])
 def test_requested_compression_is_written(scheme, array):
-    assert kind(array, compression=scheme) == "general"
+    expected = "general of a dictionary" if array is WORDS else "general"
+    assert kind(array, compression=scheme) == expected
 
 
 def test_compression_that_saves_nothing_is_left_out():
@@ -149,7 +150,9 @@ def test_compression_that_saves_nothing_is_left_out():
 
 def test_compression_none_means_plain_values():
     assert kind(SMALL, compression="none") == "flat"
-    assert kind(WORDS, compression="none") == "variable"
+    assert kind(pa.array([f"user {n}" for n in range(5000)]), compression="none") == "variable"
+    # A dictionary is no compression of its values; pylance makes one, too.
+    assert kind(WORDS, compression="none") == "flat of a dictionary"
 
 
 def value_encoding(array: pa.Array, **metadata: str) -> pb.CompressiveEncoding:
@@ -201,9 +204,100 @@ def test_numbers_are_split_into_bytes_on_request():
         ("compression", "other", WORDS),
         ("bss", "on", WORDS),
         ("bss", "on", SMALL.cast(pa.int16())),
+        ("bss", "sometimes", SMALL),
         ("structural_encoding", "other", SMALL),
+        ("structural_encoding", "fullzip", WORDS.dictionary_encode()),
+        ("structural_encoding", "fullzip", pa.array([[True]], pa.list_(pa.bool_(), 1))),
+        ("dict_values_compression", "fsst", WORDS),
+        ("some_key", "of_the_future", WORDS),
     ],
 )
 def test_encodings_that_are_not_written_are_refused_by_name(key, value, array):
     with pytest.raises(UnsupportedFeatureError, match=value):
         kind(array, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rle_threshold", "much"), ("rle_threshold", "2"), ("rle_threshold", "nan"),
+        ("minichunk_size", "0"), ("minichunk_size", "40000"), ("minichunk_size", "-1"),
+        ("dict_divisor", "0"), ("dict_size_ratio", "1.5"), ("dict_max_size", "1e3"),
+        ("compression_level", "23"), ("dict_values_compression_level", "x"),
+    ],
+)  # fmt: skip
+def test_numbers_out_of_their_range_are_refused_by_name(key, value):
+    with pytest.raises(InvalidInputError, match=rf"column c: .*{key[-4:]} is '{value}'"):
+        kind(WORDS, **{key: value})
+
+
+def chunks_of(array: pa.Array, **metadata: str) -> int:
+    """Chunks of the only page."""
+    keys = {f"lance-encoding:{key.replace('_', '-')}": value for key, value in metadata.items()}
+    field = pa.field("c", array.type, metadata=keys)
+    (column,), (rows,) = list(leaf_columns(field)), shred(array, field)
+    (page,) = PageEncoder.of(column, "2.1").encode(rows)
+    return len(bytes(page.buffers[0])) // 2
+
+
+def test_keys_that_tune_a_choice_change_it():
+    runs = pa.array(np.repeat(RNG.integers(0, 1 << 40, 250), 20))
+    assert kind(runs, rle_threshold="0.5") == "rle"
+    assert kind(runs, rle_threshold="0.01") == "inline_bitpacking"
+    for key, value in (
+        ("dict_divisor", "1000"),
+        ("dict_size_ratio", "0.01"),
+        ("dict_max_size", "9"),
+    ):
+        assert kind(WORDS, **{key: value}) == "fsst"
+    half = pa.array([f"a long word {number % 3000}" for number in range(5000)])
+    assert kind(half) == "fsst"
+    assert kind(half, dict_divisor="1") == "inline_bitpacking of a dictionary"
+    names = pa.array([f"user {number}" for number in range(20_000)]).cast(pa.binary())
+    assert chunks_of(names, minichunk_size="1000") > 5 * chunks_of(names)
+    assert chunks_of(names, minichunk_size="30000") < chunks_of(names)
+
+
+def test_items_of_dictionaries_are_compressed_on_request_and_in_2_2_if_that_pays():
+    long_words = pa.array([f"a long common prefix {number % 500}" for number in range(5000)])
+
+    def items(array: pa.Array, version: str, **metadata: str) -> str:
+        (layout,) = layouts(array, version, **metadata)
+        return describe(layout.mini_block_layout.dictionary)
+
+    assert items(long_words, "2.1") == "variable"
+    assert items(long_words, "2.2") == "lz4(variable)"
+    assert items(WORDS, "2.2") == "variable"
+    for version in ("2.1", "2.2"):
+        assert items(WORDS, version, dict_values_compression="lz4") == "lz4(variable)"
+        asked = {"dict_values_compression": "zstd", "dict_values_compression_level": "9"}
+        assert items(long_words, version, **asked) == "zstd(variable)"
+        assert items(long_words, version, dict_values_compression="none") == "variable"
+
+
+def test_large_values_stay_in_mini_blocks_on_request():
+    wide = pa.array([f"some words and the number {number} " * 20 for number in range(200)])
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(RNG.random(40_000)), 400)
+    for array in (wide, vectors, pa.array([bytes(300)] * 9 + [bytes([1] * 300)], pa.binary(300))):
+        assert kind(array) == "full zip"
+        assert kind(array, structural_encoding="miniblock") != "full zip"
+    huge = pa.array(["text " * 20_000, "x"])
+    assert kind(huge, "2.2", structural_encoding="miniblock") == "fsst"
+    with pytest.raises(UnsupportedFeatureError, match="column c: a value of 100000 bytes"):
+        kind(huge, structural_encoding="miniblock")
+
+
+def test_vectors_are_compressed_on_request_where_that_pays():
+    rising = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(40_000, dtype=np.int64)), 400)
+    assert describe(value_encoding(rising, compression="zstd")) == "zstd(fixed_size_list(flat))"
+    noise = pa.FixedSizeListArray.from_arrays(
+        pa.array(RNG.integers(-(1 << 62), 1 << 62, 40_000)), 400
+    )
+    assert kind(noise, compression="lz4") == "full zip"
+    with pytest.raises(UnsupportedFeatureError, match="in full-zip pages"):
+        kind(rising, compression="zstd", structural_encoding="fullzip")
+
+
+def test_split_into_bytes_is_chosen_by_what_it_saves_if_compression_is_asked():
+    assert describe(value_encoding(SMALL, compression="zstd")) == "zstd(byte_stream_split(flat))"
+    assert describe(value_encoding(SMALL, compression="zstd", bss="off")) == "zstd(flat)"

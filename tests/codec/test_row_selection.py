@@ -19,7 +19,7 @@ def vectors(values: pa.Array) -> pa.Array:
 
 
 SLICED = pa.FixedSizeListArray.from_arrays(nested().values.slice(4, 20), 2)
-OFFSETS = pa.array(range(0, 11), pa.int32())
+OFFSETS = pa.array(range(11), pa.int32())
 
 ARRAYS = {
     "list of lists": nested(),

@@ -57,9 +57,26 @@ def test_encodings_are_metadata_of_the_leaves():
     assert schema.field("id").metadata == {b"lance-encoding:bss": b"on"}
 
 
+def test_what_tunes_and_what_packs_is_metadata_too():
+    schema = stored(id__rle_threshold="0.3", text__dict_values_compression="LZ4")
+    assert schema.field("id").metadata == {b"lance-encoding:rle-threshold": b"0.3"}
+    assert schema.field("text").metadata == {b"lance-encoding:dict-values-compression": b"lz4"}
+    struct = StructType([StructField("s", StructType([StructField("a", LongType())]))])
+    packed = stored_schema(struct, {"s.packed": "true"}, existing=None, overwrite=False)
+    assert packed.field("s").metadata == {b"lance-encoding:packed": b"true"}
+    made = LanceSchema.from_arrow(packed)
+    stored_schema(struct, {"s.packed": "true"}, existing=made, overwrite=False)
+    with pytest.raises(InvalidInputError, match="packed = false"):
+        stored_schema(struct, {"s.packed": "false"}, existing=made, overwrite=False)
+
+
 @pytest.mark.parametrize(
     ("option", "value", "error"),
     [
+        ("id__packed", "true", InvalidInputError),
+        ("id__dict_divisor", "0.5", InvalidInputError),
+        ("text__minichunk_size", "big", InvalidInputError),
+        ("text__dict_values_compression", "fsst", UnsupportedFeatureError),
         ("id__compression", "fsst", UnsupportedFeatureError),
         ("text__compression", "brotli", UnsupportedFeatureError),
         ("text__byte_stream_split", "on", UnsupportedFeatureError),

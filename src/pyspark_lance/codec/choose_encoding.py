@@ -30,6 +30,7 @@ from pyspark_lance.codec.compressive.encode_block_compression import compressed_
 from pyspark_lance.codec.compressive.encode_constant import only_value
 from pyspark_lance.codec.compressive.encode_dictionary import (
     compact,
+    compressed_block,
     dictionary_block,
     few_items,
     index_values,
@@ -57,7 +58,10 @@ from pyspark_lance.codec.compressive.encode_packed_struct import (
     packed_rows,
     record_chunks,
 )
-from pyspark_lance.codec.compressive.encode_variable_width import variable_chunks
+from pyspark_lance.codec.compressive.encode_variable_width import (
+    MAX_SMALL_CHUNK_BYTES,
+    variable_chunks,
+)
 from pyspark_lance.codec.compressive.pack_bits import bit_widths
 from pyspark_lance.codec.compressive.string_compression import (
     FsstColumn,
@@ -113,7 +117,7 @@ class PageEncoder:
         Raises:
             UnsupportedFeatureError: The column's metadata ask for an encoding we do not write.
         """
-        request = encoding_request(column.metadata, column.name, column.type)
+        request = encoding_request(column.metadata, column.name, column.type, version)
         return cls(column, request, large_chunks=version == "2.2", fsst=FsstColumn())
 
     def encode(self, rows: LeafValues) -> Iterator[EncodedPage]:
@@ -177,17 +181,20 @@ class PageEncoder:
         kind = self.column.type
         if pa.types.is_dictionary(kind):
             array = compact(rows.values)
-            indices = smallest_chunks(index_values(array, nulls), floating=False)
-            return self._mini_block(rows, indices, dictionary_block(array.dictionary))
+            indices = self._number_chunks(index_values(array, nulls))
+            return self._mini_block(rows, indices, self._items(array.dictionary))
         if is_variable_width(kind):
             return self._encode_variable_width(rows, nulls, wide=wide)
         if pa.types.is_fixed_size_list(kind):
             lists = take_apart(rows.values, nulls)
             # Rows of bits are only whole bytes together, so booleans stay in chunks.
-            wide = wide or lists.bits_per_row >= WIDE_BYTES * 8
-            if wide and not lists.is_boolean:
+            wide = (wide or self._is_wide(lists.bits_per_row // 8)) and not lists.is_boolean
+            if wide and self.request.general is None:
                 return encode_fixed_full_zip(self.column, rows, list_rows(lists), lists.encoding)
-            return self._mini_block(rows, self._compressed(list_chunks(lists)))
+            chunks = self._compressed(list_chunks(lists))
+            if wide and not chunks.encoding.HasField("general"):
+                return encode_fixed_full_zip(self.column, rows, list_rows(lists), lists.encoding)
+            return self._mini_block(rows, chunks)
         if pa.types.is_struct(kind):
             return self._encode_packed_struct(rows, nulls)
         if pa.types.is_boolean(kind):
@@ -202,21 +209,65 @@ class PageEncoder:
         self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool
     ) -> EncodedPage | None:
         offsets, content = variable_width_values(rows.values, nulls)
-        plain_bytes = int(offsets[-1] - offsets[0]) + offsets.nbytes
-        if not wide and not self._as_asked:
-            encoded = few_items(rows.values, plain_bytes)
-            if encoded is not None and saves_enough(least_bytes(encoded), plain_bytes):
-                indices = smallest_chunks(index_values(encoded, nulls), floating=False)
-                return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
+        if not wide and self.request.compression != "fsst":
+            page = self._few_strings(rows, nulls, int(offsets[-1] - offsets[0]) + offsets.nbytes)
+            if page is not None:
+                return page
         strings = plain_strings(offsets, content)
-        if wide or int(np.diff(offsets).max()) >= WIDE_BYTES:
+        if wide or self._is_wide(int(np.diff(offsets).max())):
             stored = self._stored_one_by_one(strings, nulls)
             return encode_variable_full_zip(
                 self.column, rows, stored.offsets, stored.content, stored.encoding
             )
-        stored = self._as_codes(strings)
-        chunks = variable_chunks(stored.offsets, stored.content, stored.encoding)
-        return self._mini_block(rows, self._compressed(chunks))
+        return self._mini_block(rows, self._string_chunks(self._as_codes(strings)))
+
+    def _string_chunks(self, stored: StoredStrings) -> ValueChunks:
+        size = self.request.chunk_bytes
+        if size is not None and not self.large_chunks:
+            size = min(size, MAX_SMALL_CHUNK_BYTES)
+        return self._compressed(
+            variable_chunks(stored.offsets, stored.content, stored.encoding, size)
+        )
+
+    def _few_strings(
+        self, rows: LeafValues, nulls: NDArray[np.bool_] | None, plain_bytes: int
+    ) -> EncodedPage | None:
+        """A page of a dictionary; None if that is not clearly smaller."""
+        request = self.request.dictionary
+        encoded = few_items(rows.values, plain_bytes, request)
+        if encoded is None or not saves_enough(
+            least_bytes(encoded), plain_bytes, request.size_ratio
+        ):
+            return None
+        indices = self._number_chunks(index_values(encoded, nulls))
+        items = self._items(encoded.dictionary)
+        if self.request.general is not None:
+            strings = plain_strings(*variable_width_values(rows.values, nulls))
+            whole = _chunk_bytes(self._string_chunks(strings))
+            if _chunk_bytes(indices) + len(items.content) >= whole:
+                return None
+        return self._mini_block(rows, indices, items)
+
+    def _items(self, items: pa.Array) -> DictionaryBlock:
+        """The items of a dictionary as they are stored."""
+        block = dictionary_block(items)
+        return compressed_block(block, self.request.dictionary, by_default=self.large_chunks)
+
+    def _is_wide(self, num_bytes: int) -> bool:
+        """Whether the largest value of a page asks for the layout for large values.
+
+        Raises:
+            UnsupportedFeatureError: The metadata ask for the other one, which cannot hold it.
+        """
+        if not self.request.mini_blocks:
+            return num_bytes >= WIDE_BYTES
+        if num_bytes > MAX_SMALL_CHUNK_BYTES // 2 and not self.large_chunks:
+            raise UnsupportedFeatureError(
+                f"column {self.column.name}: a value of {num_bytes} bytes does not fit into the"
+                " mini-blocks of a file of version 2.1",
+                hint="remove lance-encoding:structural-encoding from the column's metadata",
+            )
+        return False
 
     def _as_codes(self, strings: StoredStrings) -> StoredStrings:
         """The strings as FSST codes, if that was asked for or they are text that shrinks."""
@@ -254,32 +305,62 @@ class PageEncoder:
         kind = self.column.type
         bits = bits_per_value(kind)
         values = fixed_width_values(rows.values, nulls)
-        if wide or bits >= WIDE_BYTES * 8:
+        if wide or self._is_wide(bits // 8):
+            plain = self._compressed(flat_chunks(values, bits))
+            if not wide and plain.encoding.HasField("general"):
+                return self._mini_block(rows, plain)
             matrix = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
             return encode_fixed_full_zip(self.column, rows, matrix, flat(bits))
-        if self.request.byte_stream_split:
-            return self._mini_block(rows, self._compressed(byte_stream_split_chunks(values)))
-        if self._as_asked or bits not in (8, 16, 32, 64):
-            plain = flat_chunks(values, bits)
+        if bits in (8, 16, 32, 64):
+            plain = self._number_chunks(values, floating=pa.types.is_floating(kind))
         else:
-            plain = smallest_chunks(values, floating=pa.types.is_floating(kind))
+            plain = self._compressed(flat_chunks(values, bits))
         # Older readers know dictionaries of strings and of 128-bit values only.
-        if (bits == 128 or (bits == 64 and self.large_chunks)) and not self._as_asked:
-            plain_bytes = _chunk_bytes(plain)
+        has_dictionaries = bits == 128 or (bits == 64 and self.large_chunks)
+        if has_dictionaries and self.request.byte_stream_split != "on":
+            plain_bytes, request = _chunk_bytes(plain), self.request.dictionary
             # Runs of indices may be smaller than packed indices.
             least = math.inf if plain.encoding.HasField("rle") else plain_bytes
-            encoded = few_items(_as_items(values, bits, nulls), least)
+            encoded = few_items(_as_items(values, bits, nulls), least, request)
             if encoded is not None:
-                indices = smallest_chunks(index_values(encoded, nulls), floating=False)
-                index_bytes = _chunk_bytes(indices)
-                if saves_enough(index_bytes + encoded.dictionary.nbytes, plain_bytes):
-                    return self._mini_block(rows, indices, dictionary_block(encoded.dictionary))
-        return self._mini_block(rows, self._compressed(plain))
+                indices = self._number_chunks(index_values(encoded, nulls))
+                items = self._items(encoded.dictionary)
+                dictionary_bytes = _chunk_bytes(indices) + len(items.content)
+                if saves_enough(dictionary_bytes, plain_bytes, request.size_ratio):
+                    return self._mini_block(rows, indices, items)
+        return self._mini_block(rows, plain)
+
+    def _number_chunks(
+        self, values: NDArray[np.unsignedinteger[Any]], *, floating: bool = False
+    ) -> ValueChunks:
+        """Numbers of 8 to 64 bits, as asked or as small as they get."""
+        request = self.request
+        if request.plain and request.byte_stream_split != "on":
+            return flat_chunks(values, values.itemsize * 8)
+        if request.byte_stream_split == "on":
+            return self._compressed(byte_stream_split_chunks(values))
+        if request.general is not None:
+            split = request.byte_stream_split == "auto" and values.itemsize in (4, 8)
+            split = split and self._shrinks_more_if_split(values)
+            flat_values = flat_chunks(values, values.itemsize * 8)
+            compressed = self._compressed(
+                byte_stream_split_chunks(values) if split else flat_values
+            )
+            if compressed.encoding.HasField("general"):
+                return compressed
+        return smallest_chunks(values, floating=floating, rle_threshold=request.rle_threshold)
+
+    def _shrinks_more_if_split(self, values: NDArray[np.unsignedinteger[Any]]) -> bool:
+        """Whether a sample becomes smaller if it is split into its bytes."""
+        first = max(0, (len(values) - _SAMPLE) // 2)
+        sample = values[first : first + _SAMPLE]
+        whole, split = flat_chunks(sample, sample.itemsize * 8), byte_stream_split_chunks(sample)
+        return _chunk_bytes(self._compressed(split)) < _chunk_bytes(self._compressed(whole))
 
     @property
     def _as_asked(self) -> bool:
         """Whether the metadata leave nothing to choose."""
-        return self.request.plain or self.request.compression is not None
+        return self.request.compression is not None
 
     def _compressed(self, values: ValueChunks) -> ValueChunks:
         request = self.request
@@ -295,8 +376,16 @@ class PageEncoder:
         )
 
 
-def smallest_chunks(values: NDArray[np.unsignedinteger[Any]], *, floating: bool) -> ValueChunks:
-    """Plain, bit-packed or runs, whichever is clearly smallest."""
+def smallest_chunks(
+    values: NDArray[np.unsignedinteger[Any]], *, floating: bool, rle_threshold: float | None = None
+) -> ValueChunks:
+    """Plain, bit-packed or runs, whichever is clearly smallest.
+
+    Args:
+        values: The numbers.
+        floating: Whether they are floats.
+        rle_threshold: Runs only if there are fewer than this part of the values.
+    """
     count, size = len(values), values.itemsize
     smallest = float(values.nbytes)
     packed = None
@@ -306,8 +395,9 @@ def smallest_chunks(values: NDArray[np.unsignedinteger[Any]], *, floating: bool)
         if packed_bytes < smallest * (_FLOAT_PACKING_GAIN if floating else _PACKING_GAIN):
             smallest, packed = packed_bytes, widths
     if _may_have_runs(values):
-        runs_bytes = run_length_bytes(count_runs(values), count, size)
-        if runs_bytes < smallest * _RUNS_GAIN:
+        num_runs = count_runs(values)
+        few_runs = rle_threshold is None or num_runs < rle_threshold * count
+        if few_runs and run_length_bytes(num_runs, count, size) < smallest * _RUNS_GAIN:
             return run_length_chunks(values)
     if packed is not None:
         return bit_packed_chunks(values, packed)

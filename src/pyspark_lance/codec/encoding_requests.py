@@ -1,13 +1,15 @@
 """EncodingRequest: what a column's metadata ask of its encoding.
 
-Keys start with ``lance-encoding:``. Those that ask for something we do not write are refused by
-name; those that only tune a choice (``rle-threshold``, ``dict-divisor``, …) are left to us.
+Keys start with ``lance-encoding:``. A key that asks for an encoding is honoured, or refused by
+name; so are its values. Keys that tune a choice (``rle-threshold``, ``dict-divisor``, …) bind where
+there is that choice, and mean nothing elsewhere.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -18,8 +20,41 @@ from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 _PREFIX: Final = "lance-encoding:"
 PACKED_KEYS: Final = ("packed", _PREFIX + "packed")
 BLOB_KEY: Final = _PREFIX + "blob"
-_COMPRESSIONS: Final = ("none", "lz4", "zstd", "fsst")
-_STRUCTURES: Final = ("miniblock", "fullzip")
+_GENERAL: Final = ("none", "lz4", "zstd")
+_MAX_LEVEL: Final = 22
+_SMALL_CHUNK_BYTES: Final = 1 << 15
+_MAX_CHUNK_BYTES: Final = 1 << 24
+# Where pylance puts the bytes of a blob; ours are always in the data file, which it reads as well.
+_BLOB_PLACES: Final = tuple(
+    f"{_PREFIX}blob-{name}-size-threshold" for name in ("inline", "dedicated", "pack-file")
+)
+_KNOWN: Final = frozenset(
+    _PREFIX + name
+    for name in (
+        "compression", "compression-level", "structural-encoding", "bss", "rle-threshold",
+        "minichunk-size", "dict-divisor", "dict-size-ratio", "dict-max-size",
+        "dict-values-compression", "dict-values-compression-level", "packed", "blob",
+    )
+) | frozenset(_BLOB_PLACES)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryRequest:
+    """When values become a dictionary, and how its items are stored.
+
+    Attributes:
+        divisor: Not if there are more items than values divided by this.
+        size_ratio: Not if it is not smaller than this part of the values as they are.
+        max_bytes: Not if the items take more bytes.
+        compression: ``none``, ``lz4`` or ``zstd`` for the items; None for the usual.
+        compression_level: Its level, None for the default.
+    """
+
+    divisor: float = 2.0
+    size_ratio: float = 0.8
+    max_bytes: float = math.inf
+    compression: str | None = None
+    compression_level: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +62,43 @@ class EncodingRequest:
     """What to do beyond the usual choice.
 
     Attributes:
-        compression: ``lz4``, ``zstd``, ``fsst`` or None.
+        compression: ``none``, ``lz4``, ``zstd``, ``fsst``, or None if nothing is asked.
         compression_level: Its level, None for the default.
-        full_zip: Whether the layout for large values is asked for.
-        plain: Whether compression ``none`` was asked for: values as they are.
-        byte_stream_split: Whether numbers are to be split into their bytes.
+        structure: ``miniblock`` or ``fullzip``; None for whatever suits the size of the values.
+        byte_stream_split: ``off``, ``auto`` or ``on``: whether numbers are split into their bytes.
+        rle_threshold: Runs only if there are fewer than this part of the values; None if they are
+            to be used whenever they are smallest.
+        chunk_bytes: Bytes of the strings of a mini-block; None for the default.
+        dictionary: About dictionaries.
     """
 
     compression: str | None = None
     compression_level: int | None = None
-    full_zip: bool = False
-    plain: bool = False
-    byte_stream_split: bool = False
+    structure: str | None = None
+    byte_stream_split: str = "auto"
+    rle_threshold: float | None = None
+    chunk_bytes: int | None = None
+    dictionary: DictionaryRequest = field(default_factory=DictionaryRequest)
 
     @property
     def general(self) -> str | None:
         """The general compression asked for: ``lz4``, ``zstd`` or None."""
-        return None if self.compression == "fsst" else self.compression
+        return self.compression if self.compression in ("lz4", "zstd") else None
+
+    @property
+    def plain(self) -> bool:
+        """Whether compression ``none`` was asked for: values as they are."""
+        return self.compression == "none"
+
+    @property
+    def full_zip(self) -> bool:
+        """Whether the layout for large values is asked for."""
+        return self.structure == "fullzip"
+
+    @property
+    def mini_blocks(self) -> bool:
+        """Whether the layout for small values is asked for."""
+        return self.structure == "miniblock"
 
 
 def metadata_texts(field: pa.Field) -> dict[str, str]:
@@ -55,7 +110,7 @@ def metadata_texts(field: pa.Field) -> dict[str, str]:
 
 
 def encoding_request(
-    metadata: Mapping[str, str], column: str, kind: pa.DataType
+    metadata: Mapping[str, str], column: str, kind: pa.DataType, version: str = "2.2"
 ) -> EncodingRequest:
     """Reads the keys.
 
@@ -63,40 +118,138 @@ def encoding_request(
         metadata: Metadata of the field.
         column: Its name, for messages.
         kind: Its type.
+        version: Of the file.
 
     Raises:
         UnsupportedFeatureError: A key asks for an encoding that is not written.
-        InvalidInputError: A value is no number where one is needed.
+        InvalidInputError: A value is no number where one is needed, or out of its range.
     """
+    keys = _Keys(metadata, column)
+    keys.check_known()
     is_struct = pa.types.is_struct(kind)
-    for key in (*PACKED_KEYS, _PREFIX + "blob"):
+    for key in (*PACKED_KEYS, BLOB_KEY):
         if metadata.get(key, "").lower() == "true" and not (is_struct and key in PACKED_KEYS):
-            raise _refused(column, key, "true")
-    split = metadata.get(_PREFIX + "bss", "off").lower() == "on"
-    if split and not _can_be_split(kind):
-        raise _refused(column, _PREFIX + "bss", "on")
-    compression = metadata.get(_PREFIX + "compression", "").lower()
-    is_known = not compression or compression in _COMPRESSIONS
+            raise keys.refused(key)
+    compression = keys.word("compression", (*_GENERAL, "fsst"))
     unfit = compression == "fsst" and not is_variable_width(kind)
-    if not is_known or unfit or (is_struct and compression not in ("", "none")):
-        raise _refused(column, _PREFIX + "compression", compression)
-    structure = metadata.get(_PREFIX + "structural-encoding", "").lower()
-    if structure and structure not in _STRUCTURES:
-        raise _refused(column, _PREFIX + "structural-encoding", structure)
-    level = metadata.get(_PREFIX + "compression-level")
-    try:
-        level_number = None if level is None else int(level)
-    except ValueError:
-        raise InvalidInputError(
-            f"column {column}: {_PREFIX}compression-level is {level!r}, not a whole number"
-        ) from None
+    if unfit or (is_struct and compression not in (None, "none")):
+        raise keys.refused(_PREFIX + "compression", f"for values of type {kind}")
+    structure = keys.word("structural-encoding", ("miniblock", "fullzip"))
+    split = keys.word("bss", ("off", "auto", "on")) or "auto"
+    if version == "2.0" and (structure or split == "on"):
+        key = "structural-encoding" if structure else "bss"
+        raise keys.refused(_PREFIX + key, "in files of version 2.0")
+    if structure and (is_struct or (structure == "fullzip" and _is_in_mini_blocks_only(kind))):
+        raise keys.refused(_PREFIX + "structural-encoding", f"for values of type {kind}")
+    if split == "on" and not _can_be_split(kind):
+        raise keys.refused(_PREFIX + "bss", f"for values of type {kind}")
+    if compression in ("lz4", "zstd") and structure == "fullzip" and not is_variable_width(kind):
+        # pylance leaves the values as they are; no encoding compresses them one by one.
+        raise keys.refused(_PREFIX + "compression", f"in full-zip pages of type {kind}")
+    level = keys.whole_number("compression-level", 1, _MAX_LEVEL)
+    chunk_limit = _MAX_CHUNK_BYTES if version == "2.2" else _SMALL_CHUNK_BYTES - 1
     return EncodingRequest(
-        compression=None if compression in ("", "none") else compression,
-        compression_level=level_number if compression == "zstd" else None,
-        full_zip=structure == "fullzip",
-        plain=compression == "none",
+        compression=compression,
+        compression_level=level if compression == "zstd" else None,
+        structure=structure,
         byte_stream_split=split,
+        rle_threshold=keys.number("rle-threshold", 0, 1),
+        chunk_bytes=keys.whole_number("minichunk-size", 1, chunk_limit),
+        dictionary=_dictionary_request(keys),
     )
+
+
+def check_blob_request(
+    metadata: Mapping[str, str], column: str, kind: pa.DataType, version: str
+) -> None:
+    """Refuses keys that ask for an encoding of blobs, which are stored as they are.
+
+    Raises:
+        UnsupportedFeatureError: There is such a key.
+    """
+    del kind, version
+    for key in metadata:
+        if key.startswith(_PREFIX) and key not in (BLOB_KEY, *PACKED_KEYS, *_BLOB_PLACES):
+            raise _Keys(metadata, column).refused(key, "for blobs")
+
+
+def _dictionary_request(keys: _Keys) -> DictionaryRequest:
+    usual = DictionaryRequest()
+    divisor = keys.number("dict-divisor", 1, math.inf)
+    ratio = keys.number("dict-size-ratio", 0, 1)
+    max_bytes = keys.whole_number("dict-max-size", 0, 1 << 62)
+    compression = keys.word("dict-values-compression", _GENERAL)
+    level = keys.whole_number("dict-values-compression-level", 1, _MAX_LEVEL)
+    return DictionaryRequest(
+        divisor=usual.divisor if divisor is None else divisor,
+        size_ratio=usual.size_ratio if ratio is None else ratio,
+        max_bytes=usual.max_bytes if max_bytes is None else max_bytes,
+        compression=compression,
+        compression_level=level if compression == "zstd" else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The metadata of one column."""
+
+    metadata: Mapping[str, str]
+    column: str
+
+    def check_known(self) -> None:
+        for key in self.metadata:
+            if key.startswith(_PREFIX) and key not in _KNOWN:
+                raise self.refused(key)
+
+    def word(self, name: str, known: tuple[str, ...]) -> str | None:
+        """A value of a few; '' counts as none."""
+        key = _PREFIX + name
+        value = self.metadata.get(key, "").lower()
+        if value and value not in known:
+            raise self.refused(key)
+        return value or None
+
+    def number(self, name: str, least: float, most: float) -> float | None:
+        key = _PREFIX + name
+        text = self.metadata.get(key)
+        if text is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            limits = f"from {least} to {most}" if most < math.inf else f"of at least {least}"
+            raise InvalidInputError(
+                f"column {self.column}: {key} is {text!r}, not a number {limits}"
+            )
+        return value
+
+    def whole_number(self, name: str, least: int, most: int) -> int | None:
+        key = _PREFIX + name
+        text = self.metadata.get(key)
+        if text is None:
+            return None
+        if not text.isdecimal() or len(text) > 20 or not least <= int(text) <= most:
+            raise InvalidInputError(
+                f"column {self.column}: {key} is {text!r}, not a whole number from {least} to"
+                f" {most}"
+            )
+        return int(text)
+
+    def refused(self, key: str, where: str = "") -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            f"column {self.column}: {key}={self.metadata[key]} asks for an encoding that is not"
+            f" written{where and ' ' + where}",
+            hint=f"remove {key} from the column's metadata",
+        )
+
+
+def _is_in_mini_blocks_only(kind: pa.DataType) -> bool:
+    """Whether no full-zip page holds the type."""
+    if pa.types.is_fixed_size_list(kind):
+        return _is_in_mini_blocks_only(kind.value_type) or pa.types.is_boolean(kind.value_type)
+    return bool(pa.types.is_dictionary(kind))
 
 
 def _can_be_split(kind: pa.DataType) -> bool:
@@ -104,10 +257,3 @@ def _can_be_split(kind: pa.DataType) -> bool:
     if is_variable_width(kind) or pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
         return False
     return not pa.types.is_null(kind) and bits_per_value(kind) in (32, 64)
-
-
-def _refused(column: str, key: str, value: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        f"column {column}: {key}={value} asks for an encoding that is not written",
-        hint=f"remove {key} from the column's metadata",
-    )

@@ -80,7 +80,7 @@ class _LeafWriter:
         self._sink, self._column, self._path = sink, column, path
         self._pending = _PendingRows()
         kind = storage_type(field.to_arrow().type)
-        self._request = encoding_request(metadata_texts(field.to_arrow()), path, kind)
+        self._request = encoding_request(metadata_texts(field.to_arrow()), path, kind, "2.0")
         if self._request.compression == "fsst" and is_large(kind):
             # pylance reads 32-bit offsets only, and cannot write such a column itself.
             raise _refusal(path, f"a {kind} as fsst")

@@ -12,11 +12,20 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_lance.codec.arrow_values import is_variable_width
+from pyspark_lance.codec.encoding_requests import check_blob_request, encoding_request
+from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 
 WRITABLE_VERSIONS: Final = ("2.0", "2.1", "2.2")
+
+# Keys that ask 0.1 for an encoding it lacks, unless they have one of these values.
+_NO_ENCODINGS: Final = {
+    "lance-encoding:compression": (b"", b"none"),
+    "lance-encoding:structural-encoding": (b"",),
+    "lance-encoding:bss": (b"", b"off", b"auto"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,9 @@ def check_writable(schema: LanceSchema, version: str) -> None:
     for field in schema.fields:
         for path, part in _paths(field, field.name):
             _check_part(path, part, version)
+        for column in leaf_columns(field.to_arrow()):
+            check = check_blob_request if column.is_blob else encoding_request
+            check(column.metadata, column.name, column.type, version)
 
 
 def legacy_need(schema: LanceSchema) -> VersionNeed:
@@ -109,6 +121,9 @@ def _needs_2_0(part: Field) -> str:
     if part.logical_type.startswith("dict:"):
         # Their values would have to be in the manifest, the same for all writers.
         return "dictionaries"
+    for key, usual in _NO_ENCODINGS.items():
+        if part.metadata.get(key, b"").lower() not in usual:
+            return f"values with {key} in the column's metadata"
     return ""
 
 

@@ -11,9 +11,18 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from pyspark_lance.codec.encoding_requests import encoding_request
+from pyspark_lance.codec.encoding_requests import (
+    PACKED_KEYS,
+    check_blob_request,
+    encoding_request,
+    metadata_texts,
+)
 from pyspark_lance.codec.leaf_column import leaf_columns
 from pyspark_lance.errors import InvalidInputError
+
+_PACKED = PACKED_KEYS[1]
+# What the file version forbids is found when that is known.
+_NEWEST = "2.2"
 
 ENCODING_KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -21,6 +30,14 @@ ENCODING_KEYS: Mapping[str, str] = MappingProxyType(
         "compression_level": "lance-encoding:compression-level",
         "structural_encoding": "lance-encoding:structural-encoding",
         "byte_stream_split": "lance-encoding:bss",
+        "rle_threshold": "lance-encoding:rle-threshold",
+        "minichunk_size": "lance-encoding:minichunk-size",
+        "dict_divisor": "lance-encoding:dict-divisor",
+        "dict_size_ratio": "lance-encoding:dict-size-ratio",
+        "dict_max_size": "lance-encoding:dict-max-size",
+        "dict_values_compression": "lance-encoding:dict-values-compression",
+        "dict_values_compression_level": "lance-encoding:dict-values-compression-level",
+        "packed": _PACKED,
     }
 )
 
@@ -35,7 +52,7 @@ def split_options(asked: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
 
 
 def with_encodings(field: pa.Field, metadata: Mapping[str, str]) -> pa.Field:
-    """The field with the metadata on each of its leaves.
+    """The field with the metadata on each of its leaves; ``packed`` goes to the struct.
 
     Raises:
         UnsupportedFeatureError: An encoding that is not written, or not for this type.
@@ -43,9 +60,18 @@ def with_encodings(field: pa.Field, metadata: Mapping[str, str]) -> pa.Field:
     """
     if not metadata:
         return field
+    metadata = dict(metadata)
+    packed = metadata.pop(_PACKED, None)
+    if packed is not None:
+        if not pa.types.is_struct(field.type) or packed not in ("true", "false"):
+            raise InvalidInputError(
+                f"{field.name}.packed = {packed!r} needs a struct column, and true or false"
+            )
+        field = field.with_metadata({**(field.metadata or {}), _PACKED: packed})
     marked = _mark(field, {key.encode(): value.encode() for key, value in metadata.items()})
     for leaf in leaf_columns(marked):
-        encoding_request(leaf.metadata, leaf.name, leaf.type)
+        check = check_blob_request if leaf.is_blob else encoding_request
+        check(leaf.metadata, leaf.name, leaf.type, _NEWEST)
     return marked
 
 
@@ -57,7 +83,8 @@ def check_same_encodings(existing: pa.Field, metadata: Mapping[str, str]) -> Non
     """
     for leaf in leaf_columns(existing):
         for key, value in metadata.items():
-            if leaf.metadata.get(key) != value:
+            found = metadata_texts(existing) if key == _PACKED else leaf.metadata
+            if found.get(key) != value:
                 raise InvalidInputError(
                     f"column {leaf.name}: the table does not have {key} = {value}",
                     hint="the encoding of a column is chosen when the column is made",

@@ -18,7 +18,8 @@ INTERNAL_PREFIX = "_lance."
 COLUMN_TYPES = (
     "fixed_size_list", "float16", "uint8", "uint16", "uint32", "uint64", "large_string",
     "large_binary", "json", "blob", "compression", "compression_level", "structural_encoding",
-    "byte_stream_split",
+    "byte_stream_split", "rle_threshold", "minichunk_size", "dict_divisor", "dict_size_ratio",
+    "dict_max_size", "dict_values_compression", "dict_values_compression_level", "packed",
 )  # fmt: skip
 
 

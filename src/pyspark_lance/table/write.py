@@ -17,7 +17,11 @@ import pyarrow as pa
 from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.commit_loop import CommitResult, commit
 from pyspark_lance.commit.next_manifest import CreateOptions
-from pyspark_lance.datafile.version_support import check_legacy_writable, version_need
+from pyspark_lance.datafile.version_support import (
+    check_legacy_writable,
+    check_writable,
+    version_need,
+)
 from pyspark_lance.errors import (
     InvalidInputError,
     LanceError,
@@ -209,6 +213,8 @@ def plan_write(
         version = _existing_file_version(existing, columns, settings)
         if settings.merge_schema and not settings.overwrite:
             check_null_columns(existing.schema, schema, version)
+    if version != "0.1":
+        check_writable(columns, version)
     condition = settings.replace_where
     return WritePlan(
         request=WriteFragmentsRequest(

@@ -19,15 +19,20 @@ from pyspark_lance.codec.arrow_values import (
     is_variable_width,
     variable_width_values,
 )
+from pyspark_lance.codec.compressive.encode_block_compression import block_compressor, general
 from pyspark_lance.codec.compressive.encode_fixed_width import flat
 from pyspark_lance.codec.compressive.encode_variable_width import variable, variable_block
+from pyspark_lance.codec.encoding_requests import DictionaryRequest
 from pyspark_lance.codec.value_chunks import DictionaryBlock
 
 MIN_VALUES = 100
 MAX_ITEMS = 1 << 16
 _SAMPLES = (1 << 12, 1 << 16)
 _NEARLY_ALL = 0.95
-_GAIN = 0.8
+_USUAL = DictionaryRequest()
+# Items are compressed unasked only if that saves this much of so many bytes.
+_MIN_COMPRESSED_BYTES = 1 << 10
+_COMPRESSION_GAIN = 0.9
 
 
 def dictionary_block(items: pa.Array) -> DictionaryBlock:
@@ -44,7 +49,31 @@ def dictionary_block(items: pa.Array) -> DictionaryBlock:
     return DictionaryBlock(flat(bits_per_value(kind)), values.tobytes(), len(items))
 
 
-def few_items(values: pa.Array, plain_bytes: float) -> pa.DictionaryArray | None:
+def compressed_block(
+    block: DictionaryBlock, request: DictionaryRequest, *, by_default: bool
+) -> DictionaryBlock:
+    """The block with its content compressed.
+
+    Args:
+        block: Items as they are.
+        request: Whether and how.
+        by_default: Whether to compress with lz4 what shrinks much, if nothing is asked.
+    """
+    scheme = request.compression
+    if scheme is None and by_default and len(block.content) >= _MIN_COMPRESSED_BYTES:
+        scheme = "lz4"
+    if scheme in (None, "none"):
+        return block
+    content = block_compressor(scheme, request.compression_level)(memoryview(block.content))
+    if request.compression is None and len(content) > _COMPRESSION_GAIN * len(block.content):
+        return block
+    encoding = general(scheme, request.compression_level, block.encoding)
+    return DictionaryBlock(encoding, content, block.num_items)
+
+
+def few_items(
+    values: pa.Array, plain_bytes: float, request: DictionaryRequest = _USUAL
+) -> pa.DictionaryArray | None:
     """The values as a dictionary array, if at most every second valid one is new.
 
     Counting distinct values that turn out to be many is what costs, so samples are asked first.
@@ -52,26 +81,30 @@ def few_items(values: pa.Array, plain_bytes: float) -> pa.DictionaryArray | None
     Args:
         values: The values.
         plain_bytes: If bit-packed indices alone cannot be smaller, the answer is None.
+        request: Other limits.
     """
-    count = len(values)
-    limit = min(MAX_ITEMS, (count - values.null_count) // 2)
+    count, ratio = len(values), request.size_ratio
+    limit = min(MAX_ITEMS, int((count - values.null_count) / request.divisor))
     if count < MIN_VALUES or limit == 0:
         return None
     for sample_size in _SAMPLES:
         if count <= 2 * sample_size:
             break  # counting them all costs no more
         seen, estimate = _distinct_values(values, sample_size)
-        if estimate > limit or not saves_enough(count * _index_bits(seen) / 8, plain_bytes):
+        if estimate > limit or not saves_enough(count * _index_bits(seen) / 8, plain_bytes, ratio):
             return None
         if estimate < limit / 4:
             break
     encoded = pc.dictionary_encode(values)
-    return encoded if len(encoded.dictionary) <= limit else None
+    items = encoded.dictionary
+    return encoded if len(items) <= limit and items.nbytes <= request.max_bytes else None
 
 
-def saves_enough(encoded_bytes: float, plain_bytes: float) -> bool:
+def saves_enough(
+    encoded_bytes: float, plain_bytes: float, ratio: float = _USUAL.size_ratio
+) -> bool:
     """Whether a dictionary page is enough smaller to be worth the detour."""
-    return encoded_bytes < _GAIN * plain_bytes
+    return encoded_bytes < ratio * plain_bytes
 
 
 def least_bytes(encoded: pa.DictionaryArray) -> float:

@@ -23,6 +23,9 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 Offsets = NDArray[np.signedinteger[Any]]
 
+MAX_SMALL_CHUNK_BYTES = 24 << 10
+"""Chunks of files of version 2.1 hold no more, so that there is room for levels."""
+
 
 def variable(offset_bits: int) -> pb.CompressiveEncoding:
     """The description of values behind their offsets."""
@@ -30,17 +33,21 @@ def variable(offset_bits: int) -> pb.CompressiveEncoding:
 
 
 def variable_chunks(
-    offsets: Offsets, content: NDArray[np.uint8], encoding: pb.CompressiveEncoding
+    offsets: Offsets,
+    content: NDArray[np.uint8],
+    encoding: pb.CompressiveEncoding,
+    chunk_bytes: int | None = None,
 ) -> ValueChunks:
     """Chunks of offsets, counted from the start of their buffer, and bytes.
 
     Args:
-        offsets: One more than values; values are less than a kilobyte long.
+        offsets: One more than values.
         content: The bytes they count into.
         encoding: What the bytes are.
+        chunk_bytes: About how large chunks are, None for the default.
     """
     count, width = len(offsets) - 1, offsets.itemsize
-    log2_values = _log2_values(offsets)
+    log2_values = _log2_values(offsets, chunk_bytes or CHUNK_BYTES)
     firsts = np.arange(0, count, 1 << log2_values)
     lasts = np.minimum(firsts + (1 << log2_values), count)
     bases = offsets[firsts].astype(np.int64)
@@ -54,14 +61,17 @@ def variable_chunks(
     return ValueChunks(encoding, log2_values, count, (buffer,))
 
 
-def _log2_values(offsets: Offsets) -> int:
+def _log2_values(offsets: Offsets, chunk_bytes: int) -> int:
     """As many values per chunk as fit on average, fewer if some chunk becomes far too large."""
     count, width = len(offsets) - 1, offsets.itemsize
     mean = (int(offsets[-1]) - int(offsets[0])) / count + width
-    log2_values = chunk_log2(mean)
+    log2_values = chunk_log2(mean * CHUNK_BYTES / chunk_bytes)
+    limit = 2 * chunk_bytes if chunk_bytes > MAX_SMALL_CHUNK_BYTES else MAX_SMALL_CHUNK_BYTES
     while log2_values > 1:
         borders = np.append(np.arange(0, count, 1 << log2_values), count)
-        if int(np.diff(offsets[borders]).max()) + (width << log2_values) <= 2 * CHUNK_BYTES:
+        if int(np.diff(offsets[borders]).max()) + (width << log2_values) <= min(
+            2 * chunk_bytes, limit
+        ):
             break
         log2_values -= 1
     assert log2_values <= MAX_LOG2_VALUES
