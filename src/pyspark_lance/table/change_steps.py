@@ -172,11 +172,11 @@ class _Events:
         steps = np.concatenate(self._steps_of)
         before = np.concatenate(self._before)[first]
         after = np.concatenate(self._after)[last]
-        pairs = np.stack((steps[first], steps[last]), axis=1)
-        groups, of = np.unique(pairs, axis=0, return_inverse=True)
-        of = of.reshape(-1)
-        for index, (begin, end) in enumerate(groups.tolist()):
-            inside = of == index
+        # First and last step of each row in one number; most rows share a few of these.
+        spans = steps[first] * len(self._steps) + steps[last]
+        for span in np.unique(spans).tolist():
+            begin, end = divmod(span, len(self._steps))
+            inside = spans == span
             yield from self._net_of(
                 self._steps[begin],
                 self._steps[end],

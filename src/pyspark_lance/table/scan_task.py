@@ -184,7 +184,15 @@ class _SliceScan:
         if self._by_lineage is not None and len(offsets):
             batch = self._reader.take((), self._lineage_names(), offsets)
             offsets = offsets[_as_mask(evaluate(self._by_lineage, batch))]
-        step = self._rows_per_batch() if len(offsets) else 1
+        if not len(offsets):
+            return
+        start, end = int(offsets[0]), int(offsets[-1]) + 1
+        if len(offsets) >= _SPARSE * (end - start):
+            keep = np.zeros(end - start, dtype=np.bool_)
+            keep[offsets - np.uint32(start)] = True
+            yield from self._dense(start, end, None if keep.all() else keep)
+            return
+        step = self._rows_per_batch()
         for first in range(0, len(offsets), step):
             yield from self._sparse(offsets[first : first + step])
 
