@@ -61,17 +61,30 @@ class LanceBatchReader(DataSourceReader):
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in the Arrow types that Spark demands."""
-        # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
-        # that are loaded; frozen objects are left out of it.
-        gc.freeze()
-        if not isinstance(partition, ScanPartition):
-            return  # a plan without partitions still runs one task, on a placeholder
-        target = arrow_schema_of(self._schema)
-        for batch in at_most(self._limit, run(partition.task)):
-            yield to_spark_batch(batch, target)
+        # A plan without partitions still runs one task, on a placeholder.
+        if isinstance(partition, ScanPartition):
+            yield from spark_batches(run(partition.task), self._schema, self._limit)
 
 
-def at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def spark_batches(
+    batches: Iterator[pa.RecordBatch], schema: StructType, limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition as Spark wants them.
+
+    Args:
+        batches: The rows.
+        schema: The columns that Spark wants.
+        limit: Rows that are enough; None for all.
+    """
+    # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
+    # that are loaded; frozen objects are left out of it.
+    gc.freeze()
+    target = arrow_schema_of(schema)
+    for batch in _at_most(limit, batches):
+        yield to_spark_batch(batch, target)
+
+
+def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The first ``limit`` rows; None for all."""
     if limit is None:
         yield from batches

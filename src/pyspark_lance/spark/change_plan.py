@@ -10,7 +10,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.options import ReadOptions
 from pyspark_lance.spark.pushed_down import NOTHING_PUSHED, PushedDown
-from pyspark_lance.spark.read_plan import open_pinned, shown_columns
+from pyspark_lance.spark.read_plan import condition_of, open_pinned, shown_columns
 from pyspark_lance.spark.spark_types import narrow, spark_schema
 from pyspark_lance.table.change_feed import (
     ChangeRequest,
@@ -25,8 +25,6 @@ from pyspark_lance.table.change_task import (
     ChangeTask,
 )
 from pyspark_lance.table.change_window import Bound, ChangeWindow, resolve_window
-from pyspark_lance.table.predicate import all_of
-from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.scan import DEFAULT_BATCH_ROWS, project
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ID
@@ -113,14 +111,11 @@ def feed_request_of(
     assert changes is not None
     snapshot = open_pinned(options, feed.pinned)
     columns = _narrowed(shown_columns(options, snapshot), schema)
-    every = feed_predicate_schema(snapshot)
-    own = parse_predicate(options.filter, every) if options.filter is not None else None
-    conditions = [one for one in (own, pushed.predicate(every)) if one is not None]
     return ChangeRequest(
         window=feed.window,
         mode=changes.mode,
         columns=columns.fields,
-        predicate=all_of(conditions),
+        predicate=condition_of(options, pushed, feed_predicate_schema(snapshot)),
         batch_rows=options.batch_rows or DEFAULT_BATCH_ROWS,
     )
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_lance.spark.batch_reader import at_most, to_spark_batch
+from pyspark_lance.spark.batch_reader import spark_batches
 from pyspark_lance.spark.change_plan import PinnedFeed, feed_request_of, feed_tasks
 from pyspark_lance.spark.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.messages import ChangePartition
 from pyspark_lance.spark.options import ReadOptions
 from pyspark_lance.spark.pushed_down import NOTHING_PUSHED, PushedDown
-from pyspark_lance.spark.spark_types import arrow_schema_of
 from pyspark_lance.table.change_task import run_changes
 
 
@@ -54,9 +52,6 @@ class LanceChangeReader(DataSourceReader):
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in the Arrow types that Spark demands."""
-        gc.freeze()
-        if not isinstance(partition, ChangePartition):
-            return  # a plan without partitions still runs one task, on a placeholder
-        target = arrow_schema_of(self._schema)
-        for batch in at_most(self._limit, run_changes(partition.task)):
-            yield to_spark_batch(batch, target)
+        # A plan without partitions still runs one task, on a placeholder.
+        if isinstance(partition, ChangePartition):
+            yield from spark_batches(run_changes(partition.task), self._schema, self._limit)

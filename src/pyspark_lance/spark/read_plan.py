@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
@@ -11,7 +12,7 @@ from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.spark.options import ReadOptions
 from pyspark_lance.spark.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.spark_types import narrow, spark_schema
-from pyspark_lance.table.predicate import all_of
+from pyspark_lance.table.predicate import Predicate, all_of
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.scan import (
     DEFAULT_BATCH_ROWS,
@@ -88,16 +89,24 @@ def scan_request_of(
     if not schema.fields:
         # Spark only counts the rows, and a batch without columns does not know how many it has.
         lineage = (ROW_ADDRESS,)
-    every = predicate_schema(snapshot.schema)
-    own = parse_predicate(options.filter, every) if options.filter is not None else None
-    conditions = [one for one in (own, pushed.predicate(every)) if one is not None]
+    predicate = condition_of(options, pushed, predicate_schema(snapshot.schema))
     batch_rows = options.batch_rows or DEFAULT_BATCH_ROWS
-    if pushed.limit is not None and not conditions:
+    if pushed.limit is not None and predicate is None:
         batch_rows = min(batch_rows, max(1, pushed.limit))
     return ScanRequest(
         schema=columns,
         system_columns=tuple(name for name in SYSTEM_COLUMNS if name in lineage),
-        predicate=all_of(conditions),
+        predicate=predicate,
         fragments_per_task=options.fragments_per_partition,
         batch_rows=batch_rows,
     )
+
+
+def condition_of(options: ReadOptions, pushed: PushedDown, schema: pa.Schema) -> Predicate | None:
+    """What rows must satisfy, of the option and pushed down; None for nothing.
+
+    Raises:
+        InvalidInputError: The condition names what ``schema`` does not have.
+    """
+    own = parse_predicate(options.filter, schema) if options.filter is not None else None
+    return all_of([one for one in (own, pushed.predicate(schema)) if one is not None])
