@@ -24,6 +24,7 @@ from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.option_table import STORAGE_PREFIX
 from pyspark_lance.table.commit_changes import RowChanges, gathered
 from pyspark_lance.table.deletions import FragmentLoss, TouchedRows, write_deletions
+from pyspark_lance.table.empty_parts import with_offsets
 from pyspark_lance.table.moved_rows import Clause, WrittenChanges, write_changes
 from pyspark_lance.table.packed_rows import pack_rows, unpack_rows
 from pyspark_lance.table.row_change import ChangePlan, RowAction
@@ -140,7 +141,7 @@ def packed_pieces(
     """In a task: sorts its changes out, and yields pieces as ``PIECE_TYPE``."""
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    for piece in sort_changes(plan, clauses, parts, batches, task=task):
+    for piece in sort_changes(plan, clauses, parts, map(with_offsets, batches), task=task):
         if not isinstance(piece, SortedChanges):
             part, rows = piece
             yield _piece(part, pack_rows(rows))

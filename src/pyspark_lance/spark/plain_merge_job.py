@@ -24,6 +24,7 @@ from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.spark.change_job import PIECE_TYPE, packed_pieces
 from pyspark_lance.spark.clean_errors import clean_iterator
 from pyspark_lance.spark.source_filter import collected_filter
+from pyspark_lance.table.empty_parts import with_offsets
 from pyspark_lance.table.key_filter import KeyFilter, hash_keys
 from pyspark_lance.table.key_match import key_buckets
 from pyspark_lance.table.packed_rows import (
@@ -176,7 +177,7 @@ def _stage(merge: PlainMerge, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     """Packs the source, and makes the filter of its keys."""
     gc.freeze()
     hashes = []
-    for rows in _full_batches(batches):
+    for rows in _full_batches(map(with_offsets, batches)):
         hashes.append(hash_keys(keys_of(rows, merge)))
         yield _staged(0, _SOURCE, pack_rows(rows))
     if hashes:

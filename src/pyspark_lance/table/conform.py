@@ -16,6 +16,7 @@ from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.field import Field
 from pyspark_lance.table.blob_columns import holds_blob_v2, stored_blobs
+from pyspark_lance.table.empty_parts import array_with_offsets
 from pyspark_lance.table.json_columns import holds_json, stored_json
 from pyspark_lance.table.plain_types import rebased_offsets
 
@@ -29,7 +30,7 @@ def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBa
     columns = []
     for field in fields:
         target = field.to_arrow()
-        column = batch.column(field.name)
+        column = array_with_offsets(batch.column(field.name))
         if holds_json(field):
             column = stored_json(column, field)
         if holds_blob_v2(field):

@@ -1,0 +1,56 @@
+"""Arrays without values get the offsets that every reader of Arrow data counts on.
+
+Arrow lets a writer leave the offsets of an array of no values out, and the Java of Spark 4.1 does.
+pyarrow reads the first offset all the same, past the end of an empty buffer, and what it finds
+there leads on to any address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+
+def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``batch`` with whole offsets in all parts of its nested columns; most often itself."""
+    columns = batch.columns
+    whole = [array_with_offsets(column) for column in columns]
+    if all(new is old for new, old in zip(whole, columns, strict=True)):
+        return batch
+    return pa.RecordBatch.from_arrays(whole, schema=batch.schema)
+
+
+def array_with_offsets(array: pa.Array) -> pa.Array:
+    """``array`` with whole offsets in all of its parts; itself if they are there."""
+    if _lacks_offsets(array):
+        return pa.nulls(0, array.type)
+    parts = _parts(array)
+    whole = [array_with_offsets(part) for part in parts]
+    if all(new is old for new, old in zip(whole, parts, strict=True)):
+        return array
+    own = array.buffers()[: array.type.num_buffers]
+    return pa.Array.from_buffers(
+        array.type, len(array), own, array.null_count, array.offset, children=whole
+    )
+
+
+def _lacks_offsets(array: pa.Array) -> bool:
+    kind = array.type
+    if len(array) or not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+        return False
+    offsets = array.buffers()[1]
+    return offsets is None or offsets.size == 0
+
+
+def _parts(array: pa.Array) -> Sequence[pa.Array]:
+    """The arrays that ``array`` is made of, with all of their rows; none for other types."""
+    kind = array.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [array.values]
+    if pa.types.is_map(kind):
+        fields = [kind.key_field, kind.item_field]
+        return [pa.StructArray.from_arrays([array.keys, array.items], fields=fields)]
+    if pa.types.is_struct(kind) and not array.offset:
+        return [array.field(index) for index in range(kind.num_fields)]
+    return []
