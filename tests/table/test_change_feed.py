@@ -226,6 +226,24 @@ def test_a_condition_chooses_rows_of_the_feed_by_any_column(path):
     assert found.column_names == ["id", *(field.name for field in CHANGE_FIELDS)]
 
 
+def test_lineage_in_hidden_columns_is_followed(path):
+    table = pa.table({"id": range(20), "s": [str(number) for number in range(20)]})
+    write_table(path, table, max_rows_per_file=6)
+    spill = {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
+    lance.dataset(path).update_config(spill)
+    lance.dataset(path).update({"s": "'x'"}, where="id % 9 = 0")
+    lance.dataset(path).update({"s": "'y'"}, where="id = 3 OR id = 9")
+    lance.dataset(path).optimize.compact_files(target_rows_per_fragment=100)
+    delete_rows(path, "id = 5")
+    assert "column_row_ids" in str(Snapshot.open(path).manifest.fragments[0].to_proto())
+    for mode in MODES:
+        found = read_changes(path, 3, Snapshot.open(path).version, mode)
+        once = found.filter(pa.compute.not_equal(found["_change_type"], "update_preimage"))
+        rows = zip(once["id"].to_pylist(), once["s"].to_pylist(), strict=True)
+        first = [] if mode == "netChanges" else [(9, "x")]
+        assert sorted(rows) == sorted([(0, "x"), (3, "y"), (5, "5"), (9, "y"), (18, "x"), *first])
+
+
 def test_lineage_tells_of_versions_that_are_gone(path):
     append(path, 0)
     append(path, 10)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.format.data_file import SPILLED_ROW_ID
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.operation import Rewrite
@@ -279,10 +280,16 @@ def _places(fragment: Fragment, known: set[int], wanted: set[int]) -> Mapping[in
 def _same_places(one: Fragment, other: Fragment) -> bool:
     """Whether each offset means the same row in both."""
     return (
-        one.row_ids is not SPILLED
-        and one.row_ids == other.row_ids
+        one.row_ids == other.row_ids
         and one.physical_rows == other.physical_rows
+        and (one.row_ids is not SPILLED or _hidden_row_ids(one) == _hidden_row_ids(other))
     )
+
+
+def _hidden_row_ids(fragment: Fragment) -> str | None:
+    """The file that holds the row ids as a hidden column."""
+    found = (file.path for file in fragment.files if SPILLED_ROW_ID in file.fields)
+    return next(found, None)
 
 
 def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
