@@ -234,7 +234,7 @@ def test_lineage_in_hidden_columns_is_followed(path):
     lance.dataset(path).update({"s": "'x'"}, where="id % 9 = 0")
     lance.dataset(path).update({"s": "'y'"}, where="id = 3 OR id = 9")
     lance.dataset(path).optimize.compact_files(target_rows_per_fragment=100)
-    delete_rows(path, "id = 5")
+    lance.dataset(path).delete("id = 5")
     assert "column_row_ids" in str(Snapshot.open(path).manifest.fragments[0].to_proto())
     for mode in MODES:
         found = read_changes(path, 3, Snapshot.open(path).version, mode)
