@@ -83,7 +83,14 @@ def encode_jsonb(texts: pa.Array) -> pa.LargeBinaryArray:
     Raises:
         InvalidInputError: A text is not valid JSON, names a key twice, or nests too deeply.
     """
-    documents = [None if text is None else _document(text) for text in texts.to_pylist()]
+    documents: list[bytes | None] = []
+    for row, text in enumerate(texts.to_pylist()):
+        try:
+            documents.append(None if text is None else _document(text))
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"value {row} of a batch, {error.what}", hint=error.hint
+            ) from error
     return pa.array(documents, pa.large_binary())
 
 

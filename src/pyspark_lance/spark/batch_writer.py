@@ -11,10 +11,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import StorageError, TableAlreadyExistsError
+from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.spark.clean_errors import clean_errors
 from pyspark_lance.spark.messages import FragmentsWritten
 from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.spark.variant_text import variants_as_text
 from pyspark_lance.spark.write_schema import stored_schema
 from pyspark_lance.spark.write_settings import write_settings
 from pyspark_lance.table.write import (
@@ -59,8 +61,8 @@ class LanceBatchWriter(DataSourceArrowWriter):
         if self._plan.is_done:
             deque(iterator, maxlen=0)  # Spark expects its rows to be taken
             return FragmentsWritten(())
-        names = self._plan.request.schema.to_arrow().names
-        batches = (_table_columns(batch, names) for batch in iterator)
+        fields = self._plan.request.schema.fields
+        batches = (_table_columns(batch, fields) for batch in iterator)
         return FragmentsWritten(write_rows(self._plan, batches))
 
     @clean_errors
@@ -92,9 +94,10 @@ def _fragments_of(
     return fragments
 
 
-def _table_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+def _table_columns(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
     """The columns that are stored, under the table's spelling of their names."""
     by_name = {name.lower(): index for index, name in enumerate(batch.schema.names)}
-    return pa.RecordBatch.from_arrays(
-        [batch.column(by_name[name.lower()]) for name in names], names=list(names)
-    )
+    columns = [
+        variants_as_text(batch.column(by_name[field.name.lower()]), field) for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])

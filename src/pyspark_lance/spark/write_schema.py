@@ -7,6 +7,7 @@ Lance table) or an option (``<column>.fixed_size_list``) names a type that Spark
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -16,12 +17,13 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     UserDefinedType,
+    VariantType,
     YearMonthIntervalType,
 )
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.arrow_extension import LANCE_JSON
-from pyspark_lance.format.field import BLOB_KEY
+from pyspark_lance.format.field import BLOB_KEY, Field
 from pyspark_lance.format.logical_type import (
     EXTENSION_METADATA_KEY,
     EXTENSION_NAME_KEY,
@@ -43,6 +45,7 @@ from pyspark_lance.spark.spark_types import (
     arrow_schema_of,
     physical_types,
 )
+from pyspark_lance.spark.variant_text import with_text_for_variants
 from pyspark_lance.table.plain_types import plain_type
 from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
 
@@ -50,7 +53,6 @@ from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
 _REFUSED = {
     "YearMonthIntervalType": "year-month intervals; store the number of months as int",
     "CalendarIntervalType": "calendar intervals; store months, days and microseconds as numbers",
-    "VariantType": "variants; store them as strings with to_json",
     "GeometryType": "geometry; store it as WKB with ST_AsBinary",
     "GeographyType": "geography; store it as WKB with ST_AsBinary",
 }
@@ -80,14 +82,17 @@ def stored_schema(
     """
     kept = StructType([column for column in schema.fields if not _is_ours(column)])
     _check_duplicates(kept)
-    for column in kept.fields:
-        _check_storable(column.dataType, column.name)
-    plain = arrow_schema_of(kept)
+    plain = arrow_schema_of(cast("StructType", with_text_for_variants(kept)))
     asked = physical_types(column_types, kept)
-    own = {f.name.lower(): f.to_arrow() for f in existing.fields} if existing else {}
+    known_fields = {field.name.lower(): field for field in existing.fields} if existing else {}
+    own = {name: field.to_arrow() for name, field in known_fields.items()}
     fields = []
     for column, arrow in zip(kept.fields, plain, strict=True):
         types, encodings = split_options(asked.get(column.name, {}))
+        types = _with_json_for_variants(column, types, known_fields.get(column.name.lower()))
+        target = None if overwrite else known_fields.get(column.name.lower())
+        is_json = types.get(JSON_TYPE, "").lower() == "true"
+        _check_storable(column.dataType, column.name, target, is_json=is_json)
         stored = _stored_type(column, arrow.type, types)
         field = own.get(column.name.lower())
         if field is not None and not overwrite:
@@ -146,21 +151,52 @@ def _check_duplicates(schema: StructType) -> None:
         seen.add(column.name.lower())
 
 
-def _check_storable(one: DataType, path: str) -> None:
+def _with_json_for_variants(
+    column: StructField, asked: dict[str, str], known: Field | None
+) -> dict[str, str]:
+    """The options of a column; a variant that replaces or joins JSON becomes JSON unasked."""
+    goes_to_json = known is not None and known.logical_type == JSON_TYPE
+    if isinstance(column.dataType, VariantType) and goes_to_json and JSON_TYPE not in asked:
+        return {**asked, JSON_TYPE: "true"}
+    return asked
+
+
+def _check_storable(
+    one: DataType, path: str, target: Field | None = None, *, is_json: bool = False
+) -> None:
+    """Refuses types that Lance cannot hold; variants go to JSON only.
+
+    Args:
+        one: The type.
+        path: What has it, for messages.
+        target: The part of the table that it goes to, if that exists.
+        is_json: Whether it is to become JSON.
+    """
+    if isinstance(one, VariantType):
+        if is_json or (target is not None and target.logical_type == JSON_TYPE):
+            return
+        raise UnsupportedFeatureError(
+            f"the column {path!r} holds variants, which are stored as JSON only",
+            hint=f"set the option {path}.json = true for a new column, or store to_json of it",
+        )
+    parts = () if target is None else target.children
     refused = _REFUSED.get(type(one).__name__)
     if refused is not None or isinstance(one, YearMonthIntervalType):
         raise UnsupportedFeatureError(f"the column {path!r} holds {refused}")
     if isinstance(one, UserDefinedType):
         _check_storable(one.sqlType(), path)
     elif isinstance(one, ArrayType):
-        _check_storable(one.elementType, f"{path}.element")
+        _check_storable(one.elementType, f"{path}.element", parts[0] if parts else None)
     elif isinstance(one, MapType):
         _check_storable(one.keyType, f"{path}.key")
-        _check_storable(one.valueType, f"{path}.value")
+        entries = parts[0].children if parts else ()
+        _check_storable(one.valueType, f"{path}.value", entries[1] if entries[1:] else None)
     elif isinstance(one, StructType):
         _check_duplicates(one)
+        by_name = {part.name.lower(): part for part in parts}
         for column in one.fields:
-            _check_storable(column.dataType, f"{path}.{column.name}")
+            member = by_name.get(column.name.lower())
+            _check_storable(column.dataType, f"{path}.{column.name}", member)
 
 
 def _stored_type(
