@@ -99,6 +99,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "schema": spark_schema_of(read, (snapshot.uri, snapshot.version)).json(),
         "root": snapshot.uri,
         "version": snapshot.version,
+        "title": f"{snapshot.uri} version {snapshot.version}",
         # With a filter of the user's own, the number of rows takes a scan.
         "rows": -1 if rows is None or read.filter is not None else rows,
         "fragments": len(snapshot.manifest.fragments),
@@ -121,8 +122,8 @@ def _describe_feed(options: Mapping[str, str]) -> Facts:
         "schema": feed_schema_of(read, feed).json(),
         "root": feed.uri,
         "version": feed.window.end,
+        "title": f"{feed.uri} changes of versions {feed.window.start} to {feed.window.end}",
         "rows": -1,
-        "fragments": len(snapshot.manifest.fragments),
         "lineage": {},
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "types": {name: kind for name, kind in types.items() if kind is not None},
@@ -185,7 +186,7 @@ def _absent(options: Mapping[str, str]) -> Facts:
 def _plan(options: Mapping[str, str]) -> Facts:
     read, snapshot = _open(options)
     if read.changes is not None:
-        return {"fragments": len(snapshot.manifest.fragments), "rows": -1}
+        return {"rows": -1}
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     fragments, rows = rows_left(snapshot, predicate)
     return {"fragments": fragments, "rows": rows}

@@ -9,7 +9,7 @@ import org.apache.spark.sql.types.StructType;
  * What Python says of one version of a table.
  *
  * @param schema the columns, as the options of the read narrow them
- * @param facts root, version, rows, fragments, lineage columns, widths and types of columns
+ * @param facts root, version, title, rows, fragments, lineage columns, widths and types of columns
  */
 record Description(StructType schema, JsonNode facts) {
   static Description of(JsonNode facts) {
@@ -20,6 +20,9 @@ record Description(StructType schema, JsonNode facts) {
   String root() { return facts.get("root").asText(); }
 
   String version() { return facts.get("version").asText(); }
+
+  /** What is read, for EXPLAIN. */
+  String title() { return facts.get("title").asText(); }
 
   /** Live rows; -1 when that takes more than the manifest to tell. */
   long rows() { return facts.get("rows").asLong(); }

@@ -65,6 +65,9 @@ public class LanceCatalog implements StagingTableCatalog {
     return LanceChanges.of(load(ident, LanceChanges.options(asked, given)));
   }
 
+  /** Since 4.3: the options that {@code loadChangelog} needs; all of them reach the scan. */
+  public Set<String> changelogStateOptionKeys() { return Set.of("branch", "blobColumns"); }
+
   private LanceTable load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
     CaseInsensitiveStringMap read = Options.merge(optionsOf(ident), more);
     Description found = read.get("path").isEmpty() ? null : Python.find(read);

@@ -11,9 +11,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * Only Spark 4.2 and newer come here; older releases lack the interface.
  */
 record LanceChanges(LanceTable table) implements Changelog {
-  /** What the range says, too, and what Python has no use for. */
-  private static final Set<String> SPARKS_OWN =
-      Set.of("startingboundinclusive", "endingboundinclusive", "computeupdates");
+  /** Options that Spark has made a {@code ChangelogContext} of. */
+  private static final Set<String> OF_CONTEXT = Set.of(
+      "startingversion", "endingversion", "startingtimestamp", "endingtimestamp",
+      "startingboundinclusive", "endingboundinclusive", "deduplicationmode", "computeupdates");
 
   /** Of this type, and not of the class, so that the caller links where the interface lacks. */
   static Changelog of(LanceTable table) { return new LanceChanges(table); }
@@ -21,28 +22,36 @@ record LanceChanges(LanceTable table) implements Changelog {
   /** The options of a read that gives these changes: both of its bounds are part of the range. */
   static CaseInsensitiveStringMap options(
       ChangelogContext asked, CaseInsensitiveStringMap given) {
-    Map<String, String> read = new HashMap<>(given.asCaseSensitiveMap());
-    read.keySet().removeIf(name -> SPARKS_OWN.contains(name.toLowerCase(Locale.ROOT)));
-    long first = asked.range().startingBoundInclusive() ? 0 : 1;
-    long last = asked.range().endingBoundInclusive() ? 0 : -1;
-    CaseInsensitiveStringMap all = Options.with(new CaseInsensitiveStringMap(read),
+    CaseInsensitiveStringMap read = Options.with(others(given),
         "readChangeFeed", "true", "deduplicationMode", asked.deduplicationMode().value());
     if (asked.range() instanceof ChangelogRange.VersionRange range) {
-      return Options.with(all,
+      long first = range.startingBoundInclusive() ? 0 : 1;
+      long last = range.endingBoundInclusive() ? 0 : -1;
+      return Options.with(read,
           "startingVersion", version(range.startingVersion(), first),
           "endingVersion", range.endingVersion().map(end -> version(end, last)).orElse(null));
     }
     if (asked.range() instanceof ChangelogRange.TimestampRange range) {
-      return Options.with(all,
+      // Commits have nanoseconds: two microseconds on is surely past all that shows as one.
+      long first = range.startingBoundInclusive() ? 0 : 2;
+      long last = range.endingBoundInclusive() ? 0 : -2;
+      return Options.with(read,
           "startingTimestamp", Options.time(range.startingTimestamp() + first),
-          "endingTimestamp", range.endingTimestamp().map(end -> Options.time(end + last)).orElse(null));
+          "endingTimestamp",
+          range.endingTimestamp().map(end -> Options.time(end + last)).orElse(null));
     }
-    return all;
+    return read;
   }
 
   /** The version so many after another; what is no number is for Python to refuse. */
   private static String version(String version, long after) {
     return version.matches("\\d{1,18}") ? Long.toString(Long.parseLong(version) + after) : version;
+  }
+
+  private static CaseInsensitiveStringMap others(CaseInsensitiveStringMap given) {
+    Map<String, String> others = new HashMap<>(given.asCaseSensitiveMap());
+    others.keySet().removeIf(name -> OF_CONTEXT.contains(name.toLowerCase(Locale.ROOT)));
+    return new CaseInsensitiveStringMap(others);
   }
 
   @Override public String name() { return table.name(); }
@@ -55,7 +64,9 @@ record LanceChanges(LanceTable table) implements Changelog {
 
   @Override public boolean representsUpdateAsDeleteAndInsert() { return false; }
 
-  @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return table.newScanBuilder(CaseInsensitiveStringMap.empty());
+  /** The versions stay; which options come only now depends on the release of Spark. */
+  @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
+    CaseInsensitiveStringMap all = Options.merge(table.options, others(more));
+    return new LanceScan(table.described(), table.schema(), all);
   }
 }

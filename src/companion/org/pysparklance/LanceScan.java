@@ -80,7 +80,7 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
       schema = schema.add("value " + i, DataTypes.LongType, true);
     }
     answer = new LocalRows(schema, new InternalRow[] {new GenericInternalRow(values)},
-        "lance " + aggregation + " of " + at() + ", answered from metadata");
+        "lance " + aggregation + " of " + table.title() + ", answered from metadata");
     return true;
   }
 
@@ -140,13 +140,12 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
     return plan;
   }
 
-  private String at() { return table.root() + " version " + table.version(); }
-
   @Override public String description() {
-    long kept = plan().get("fragments").asLong();
-    return "lance " + at() + ", reads: " + columns.simpleString()
+    JsonNode kept = plan().get("fragments");
+    return "lance " + table.title() + ", reads: " + columns.simpleString()
         + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit)
-        + ", fragments: " + kept + " kept, " + (table.fragments() - kept) + " skipped";
+        + (kept == null ? "" : ", fragments: " + kept + " kept, "
+            + (table.fragments() - kept.asLong()) + " skipped");
   }
 
   @Override public Statistics estimateStatistics() {

@@ -41,7 +41,7 @@ class LanceTable
     this.mayBeMissing = mayBeMissing;
   }
 
-  private synchronized Description described() {
+  synchronized Description described() {
     if (described == null) {
       described = mayBeMissing ? Python.find(options) : Python.describe(options);
     }

@@ -1,0 +1,275 @@
+"""``SELECT … CHANGES FROM VERSION a TO VERSION b`` and ``spark.read.changes``, of Spark 4.2."""
+
+from __future__ import annotations
+
+import lance
+import pytest
+from pyspark.sql import DataFrameReader
+
+from .conftest import plan_of, sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+_HAS_CHANGES = hasattr(DataFrameReader, "changes")
+needs_changes = pytest.mark.skipif(not _HAS_CHANGES, reason="Spark before 4.2 has no CHANGES")
+
+_STATEMENTS = (
+    "UPDATE {t} SET n = 100 WHERE id < 4",
+    "DELETE FROM {t} WHERE id IN (3, 15)",
+    "INSERT INTO {t} VALUES (100, 1, 'new', named_struct('a', 1L, 'b', 'y'))",
+    "UPDATE {t} SET n = 200 WHERE id IN (1, 100)",
+    "UPDATE {t} SET s = s WHERE id = 7",
+)
+_COLUMNS = ["id", "n", "s", "st", "_rowid", "_change_type", "_commit_version", "_commit_timestamp"]
+
+
+@pytest.fixture(scope="module")
+def path(companion, tmp_path_factory):
+    """A table of six versions; the last one changed a row to what it was."""
+    path = str(tmp_path_factory.mktemp("changes") / "table")
+    companion.range(0, 20, 1, 1).selectExpr(
+        "id",
+        "cast(id % 3 AS int) AS n",
+        "concat('s', id) AS s",
+        "named_struct('a', id, 'b', 'x') st",
+    ).write.format("lance").option("max_row_per_file", "5").save(path)
+    for statement in _STATEMENTS:
+        companion.sql(statement.format(t=f"lance.`{path}`"))
+    assert lance.dataset(path).version == 6
+    return path
+
+
+def feed(session, path, **options):
+    """The change feed of the data source."""
+    reader = session.read.format("lance").option("readChangeFeed", "true")
+    return reader.options(**options).load(path)
+
+
+def rows(frame):
+    """Rows as tuples, sorted."""
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def changes(session, path, clause, what="*", rest=""):
+    """A query of changes."""
+    return session.sql(f"SELECT {what} FROM lance.`{path}` CHANGES FROM {clause} {rest}")
+
+
+@needs_changes
+@pytest.mark.parametrize(
+    ("clause", "first", "last"),
+    [
+        ("VERSION 2 TO VERSION 4", 2, 4),
+        ("VERSION 2 INCLUSIVE TO VERSION 4 INCLUSIVE", 2, 4),
+        ("VERSION 2 EXCLUSIVE TO VERSION 4", 3, 4),
+        ("VERSION 2 TO VERSION 4 EXCLUSIVE", 2, 3),
+        ("VERSION 1 EXCLUSIVE TO VERSION 5 EXCLUSIVE", 2, 4),
+        ("VERSION '5' TO VERSION '5'", 5, 5),
+        ("VERSION 3", 3, 6),
+        ("VERSION 0", 0, 6),
+    ],
+)
+def test_changes_are_those_of_the_feed(companion, path, clause, first, last):
+    found = changes(companion, path, clause)
+    expected = feed(companion, path, startingVersion=first, endingVersion=last)
+    assert found.columns == expected.columns == _COLUMNS
+    assert found.dtypes == expected.dtypes
+    assert rows(found) == rows(expected)
+    assert {row[6] for row in rows(found)} <= set(range(max(first, 1), last + 1))
+
+
+@needs_changes
+def test_every_kind_of_change_has_its_rows(companion, path):
+    found = changes(
+        companion, path, "VERSION 3 TO VERSION 5", "id, n, _change_type, _commit_version"
+    )
+    assert rows(found) == [
+        (1, 100, "update_preimage", 5),
+        (1, 200, "update_postimage", 5),
+        (100, 1, "insert", 4),
+        (100, 1, "update_preimage", 5),
+        (100, 200, "update_postimage", 5),
+        (15, 0, "delete", 3),
+        (3, 100, "delete", 3),
+    ]
+
+
+@needs_changes
+@pytest.mark.parametrize("mode", ["none", "dropCarryovers", "netChanges"])
+@pytest.mark.parametrize("updates", ["true", "false"])
+def test_deduplication_is_left_to_the_feed(companion, path, mode, updates):
+    given = f"WITH (deduplicationMode = '{mode}', computeUpdates = '{updates}')"
+    found = changes(companion, path, "VERSION 2 TO VERSION 6", rest=given)
+    expected = feed(companion, path, startingVersion=2, endingVersion=6, deduplicationMode=mode)
+    assert rows(found) == rows(expected)
+    plan = plan_of(found)
+    assert "Window" not in plan
+    assert "Filter (" not in plan
+
+
+@needs_changes
+def test_the_range_may_be_of_times(companion, path):
+    stamps = dict(
+        rows(changes(companion, path, "VERSION 0", "DISTINCT _commit_version, _commit_timestamp"))
+    )
+    assert sorted(stamps) == [1, 2, 3, 4, 5]
+    for first, last in ((2, 4), (3, 3)):
+        for ends, kept in (
+            ("INCLUSIVE TO TIMESTAMP '{}' INCLUSIVE", range(first, last + 1)),
+            ("EXCLUSIVE TO TIMESTAMP '{}' INCLUSIVE", range(first + 1, last + 1)),
+            ("INCLUSIVE TO TIMESTAMP '{}' EXCLUSIVE", range(first, last)),
+        ):
+            if kept:
+                clause = f"TIMESTAMP '{stamps[first]}' " + ends.format(stamps[last])
+                found = changes(companion, path, clause)
+                expected = feed(companion, path, startingVersion=kept[0], endingVersion=kept[-1])
+                assert rows(found) == rows(expected), clause
+    found = changes(companion, path, f"TIMESTAMP '{stamps[4]}'")
+    assert rows(found) == rows(feed(companion, path, startingVersion=4))
+
+
+@needs_changes
+def test_the_reader_asks_with_options(companion, path):
+    reader = companion.read.option("startingVersion", 2).option("endingVersion", 5)
+    found = (
+        reader.option("startingBoundInclusive", "false")
+        .option("deduplicationMode", "netChanges")
+        .option("computeUpdates", "true")
+        .changes(f"lance.`{path}`")
+    )
+    expected = feed(
+        companion, path, startingVersion=3, endingVersion=5, deduplicationMode="netChanges"
+    )
+    assert rows(found) == rows(expected)
+
+
+@needs_changes
+def test_further_options_narrow_the_changes(companion, path):
+    expected = feed(companion, path, startingVersion=2, endingVersion=5, filter="n > 50")
+    narrowed = changes(companion, path, "VERSION 2 TO VERSION 5", rest="WITH (filter = 'n > 50')")
+    assert rows(narrowed) == rows(expected)
+    reader = companion.read.option("startingVersion", 2).option("endingVersion", 5)
+    assert rows(reader.option("filter", "n > 50").changes(f"lance.`{path}`")) == rows(expected)
+    with pytest.raises(Exception, match="a change feed needs a start"):
+        companion.read.changes(f"lance.`{path}`")
+
+
+@needs_changes
+def test_only_the_columns_of_the_query_are_read(companion, path):
+    found = changes(companion, path, "VERSION 2 TO VERSION 5", "st.a, _change_type")
+    shown = (
+        f"{path} changes of versions 2 to 5, reads: struct<st:struct<a:bigint>,_change_type:string>"
+    )
+    assert shown in plan_of(found)
+    assert "fragments" not in plan_of(found)
+    expected = feed(companion, path, startingVersion=2, endingVersion=5)
+    assert rows(found) == rows(expected.select("st.a", "_change_type"))
+    assert changes(companion, path, "VERSION 2 TO VERSION 5").count() == expected.count()
+
+
+@needs_changes
+@pytest.mark.parametrize(
+    ("condition", "keeps"),
+    [
+        ("_change_type = 'delete'", lambda row: row[5] == "delete"),
+        (
+            "_change_type LIKE 'update%' AND n > 100",
+            lambda row: "update" in row[5] and row[1] > 100,
+        ),
+        ("_commit_version IN (2, 4)", lambda row: row[6] in (2, 4)),
+        ("_commit_version > 3 OR id = 0", lambda row: row[6] > 3 or row[0] == 0),
+        ("_rowid = 3", lambda row: row[4] == 3),
+        ("s = 'new' AND st.b = 'y'", lambda row: row[2] == "new"),
+        ("_commit_timestamp IS NULL", lambda row: row[7] is None),
+        ("n <=> NULL", lambda row: row[1] is None),
+    ],
+)
+def test_conditions_choose_among_the_changes(companion, path, condition, keeps):
+    clause = "VERSION 2 TO VERSION 5"
+    every = rows(feed(companion, path, startingVersion=2, endingVersion=5))
+    found = changes(companion, path, clause, rest=f"WHERE {condition}")
+    assert rows(found) == [row for row in every if keeps(row)]
+    number = changes(companion, path, clause, "count(*)", f"WHERE {condition}").first()[0]
+    assert number == len(rows(found))
+
+
+@needs_changes
+def test_changes_join_with_themselves_and_with_the_table(companion, path):
+    table = f"lance.`{path}`"
+    pairs = f"""
+        SELECT old.id, old.n, new.n FROM {table} CHANGES FROM VERSION 2 TO VERSION 6 old
+        JOIN {table} CHANGES FROM VERSION 2 TO VERSION 6 new USING (_rowid, _commit_version)
+        WHERE old._change_type = 'update_preimage' AND new._change_type = 'update_postimage'"""
+    assert sql(companion, pairs) == [
+        (0, 0, 100), (1, 1, 100), (1, 100, 200), (100, 1, 200), (2, 2, 100), (3, 0, 100),
+    ]  # fmt: skip
+    now = f"""
+        SELECT id, t.n FROM {table} CHANGES FROM VERSION 5 TO VERSION 5 c JOIN {table} t USING (id)
+        WHERE c._change_type = 'update_postimage'"""
+    assert sql(companion, now) == [(1, 200), (100, 200)]
+    both = f"""
+        SELECT count(*) FROM (SELECT * FROM {table} CHANGES FROM VERSION 3 TO VERSION 3
+        UNION ALL SELECT * FROM {table} CHANGES FROM VERSION 4 TO VERSION 4)"""
+    assert sql(companion, both) == [(3,)]
+    assert changes(companion, path, "VERSION 2 TO VERSION 5", rest="LIMIT 3").count() == 3
+
+
+@needs_changes
+def test_a_query_keeps_the_end_that_it_was_analysed_with(companion, tmp_path):
+    path = str(tmp_path / "growing")
+    companion.range(3).write.format("lance").save(path)
+    found = changes(companion, path, "VERSION 1", "id, _commit_version")
+    companion.range(2).write.format("lance").mode("append").save(path)
+    assert found.count() == 3
+    assert changes(companion, path, "VERSION 1").count() == 5
+
+
+@needs_changes
+def test_tables_of_a_folder_have_changes_too(companion):
+    companion.sql("CREATE TABLE folder.followed (id bigint)")
+    companion.sql("INSERT INTO folder.followed VALUES (1), (2)")
+    companion.sql("DELETE FROM folder.followed WHERE id = 1")
+    found = "SELECT id, _change_type FROM folder.followed CHANGES FROM VERSION 2"
+    assert sql(companion, found) == [(1, "delete"), (1, "insert"), (2, "insert")]
+    net = found + " WITH (deduplicationMode = 'netChanges')"
+    assert sql(companion, net) == [(2, "insert")]
+    companion.sql("DROP TABLE folder.followed")
+
+
+@needs_changes
+@pytest.mark.parametrize(
+    ("clause", "message"),
+    [
+        ("VERSION 2 TO VERSION 99", "LANCE_"),
+        ("VERSION 5 TO VERSION 2", "LANCE_INVALID_INPUT|INVALID"),
+        ("VERSION 'first'", "LANCE_INVALID_INPUT"),
+        ("VERSION 2 WITH (deduplicationMode = 'all')", "deduplicationMode"),
+        ("VERSION 2 WITH (nonsense = 'all')", "there is no option 'nonsense'"),
+    ],
+)
+def test_a_range_that_cannot_be_had_is_refused(companion, path, clause, message):
+    with pytest.raises(Exception, match=message):
+        changes(companion, path, clause).collect()
+
+
+@needs_changes
+def test_what_has_no_changes_says_so(companion, path, tmp_path):
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        changes(companion, str(tmp_path / "nothing"), "VERSION 1")
+    plain = str(tmp_path / "plain")
+    companion.range(3).write.format("lance").option("enable_stable_row_ids", "false").save(plain)
+    with pytest.raises(Exception, match=r"LANCE_.*stable"):
+        changes(companion, plain, "VERSION 1").collect()
+    companion.sql(f"CREATE TABLE followed_by_name USING lance LOCATION '{path}'")
+    try:
+        with pytest.raises(Exception, match="spark_catalog does not support Change Data Capture"):
+            companion.sql("SELECT * FROM followed_by_name CHANGES FROM VERSION 1")
+    finally:
+        companion.sql("DROP TABLE followed_by_name")
+
+
+@pytest.mark.skipif(_HAS_CHANGES, reason="Spark since 4.2 has CHANGES")
+def test_before_spark_4_2_the_clause_is_an_error_of_syntax(companion, path):
+    with pytest.raises(Exception, match="PARSE_SYNTAX_ERROR"):
+        changes(companion, path, "VERSION 1")
+    assert companion.table(f"lance.`{path}`").count() == 19
