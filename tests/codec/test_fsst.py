@@ -58,16 +58,38 @@ def code_strings(draw):
     return draw(st.lists(st.lists(code, max_size=6).map(b"".join), max_size=12))
 
 
-@given(code_strings(), st.booleans(), st.sampled_from([np.int32, np.int64]))
-def test_codes_decode_singly_and_in_pairs(strings, in_pairs, kind):
-    expected = [expand(codes, SYMBOLS) for codes in strings]
-    before = fsst._FEW_CODES
-    fsst._FEW_CODES = 0 if in_pairs else before
-    try:
-        found = decode_fsst(as_values(strings, kind), SymbolTable.from_bytes(table_bytes(SYMBOLS)))
-    finally:
-        fsst._FEW_CODES = before
+@given(
+    code_strings(),
+    st.booleans(),
+    st.sampled_from([np.int32, np.int64]),
+    st.sampled_from([1, 2, 5, 1 << 16]),
+    st.booleans(),
+)
+def test_codes_decode_singly_and_in_pairs(strings, in_pairs, kind, step, short):
+    symbols = [symbol[:3] for symbol in SYMBOLS] if short else SYMBOLS
+    expected = [expand(codes, symbols) for codes in strings]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fsst, "_STEP_CODES", step)
+        patch.setattr(fsst, "_FEW_CODES", 0 if in_pairs else 1 << 15)
+        found = decode_fsst(as_values(strings, kind), SymbolTable.from_bytes(table_bytes(symbols)))
     assert decoded(found) == expected
+    assert found.offsets.dtype == kind
+
+
+@pytest.mark.parametrize("codes", [b"\x02", b"\xffb", b"\xff\xff", b"\x01\xffb", b"\x03\x03\x03"])
+@pytest.mark.parametrize("before", [b"", b"\x02", b"\xffa\x00"])
+def test_the_last_code_may_be_alone(codes, before, monkeypatch):
+    monkeypatch.setattr(fsst, "_FEW_CODES", 0)
+    strings = [before, b"", codes, b""]
+    found = decode_fsst(as_values(strings), SymbolTable.from_bytes(table_bytes(SYMBOLS)))
+    assert decoded(found) == [expand(string, SYMBOLS) for string in strings]
+
+
+def test_an_escape_at_the_very_end_stands_for_nothing(monkeypatch):
+    table = SymbolTable.from_bytes(table_bytes(SYMBOLS))
+    for few_codes in (0, 1 << 15):
+        monkeypatch.setattr(fsst, "_FEW_CODES", few_codes)
+        assert decoded(decode_fsst(as_values([b"\x01\x00\xff"]), table)) == [b"bca"]
 
 
 def test_long_streams_with_escapes_at_every_place():

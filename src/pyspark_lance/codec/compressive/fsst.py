@@ -49,19 +49,21 @@ class _Slots:
     """What codes, or pairs of codes, stand for.
 
     Attributes:
-        lengths: Bytes of each, int32.
-        contents: The bytes, filled up with zeros to slots of one size.
+        lengths: Bytes of each.
+        words: The bytes, one or two words, filled up with zeros; shape (slots, words).
+        first_lengths: Bytes of the first code of each pair; None if they are single codes.
     """
 
-    lengths: NDArray[np.int32]
-    contents: pa.FixedSizeBinaryArray
+    lengths: NDArray[np.uint8]
+    words: NDArray[np.uint64]
+    first_lengths: NDArray[np.uint8] | None = None
 
-    @classmethod
-    def of_words(cls, lengths: NDArray[np.int32], words: NDArray[np.uint64]) -> _Slots:
-        """Slots of one or two words, shape (slots, words)."""
-        kind = pa.binary(words.shape[1] * words.itemsize)
+    def contents(self, longest: int) -> pa.FixedSizeBinaryArray:
+        """The bytes of those that have at most ``longest`` of them."""
+        words = self.words[:, :1] if longest <= MAX_SYMBOL_BYTES else self.words
         content = pa.py_buffer(np.ascontiguousarray(words))
-        return cls(lengths, pa.Array.from_buffers(kind, len(words), [None, content]))
+        kind = pa.binary(words.shape[1] * words.itemsize)
+        return pa.Array.from_buffers(kind, len(words), [None, content])
 
 
 @dataclass(slots=True)
@@ -70,12 +72,12 @@ class SymbolTable:
 
     Attributes:
         encoded: False if the "codes" are the plain bytes.
-        lengths: Bytes of each element, int32, shape (512,).
+        lengths: Bytes of each element, shape (512,).
         words: The bytes of each element, the first one lowest, shape (512,).
     """
 
     encoded: bool
-    lengths: NDArray[np.int32]
+    lengths: NDArray[np.uint8]
     words: NDArray[np.uint64]
     _pairs: dict[bool, _Slots] = field(default_factory=dict)
 
@@ -94,7 +96,7 @@ class SymbolTable:
         symbols = np.zeros((512, MAX_SYMBOL_BYTES), np.uint8)
         symbols[:count] = content[8 : 8 + 8 * count].reshape(count, 8)
         symbols[_LITERALS:, 0] = np.arange(256)
-        lengths = np.zeros(512, np.int32)
+        lengths = np.zeros(512, np.uint8)
         lengths[:count] = content[8 + 8 * count : 8 + 9 * count]
         lengths[_LITERALS:] = 1
         longest = int(lengths.max())
@@ -102,9 +104,13 @@ class SymbolTable:
         symbols[np.arange(MAX_SYMBOL_BYTES)[None, :] >= lengths[:, None]] = 0
         return cls(bool(header & _ENCODED_BIT), lengths, symbols.view("<u8")[:, 0])
 
+    def element(self, number: int) -> bytes:
+        """The bytes of one element."""
+        return self.words[number].tobytes()[: int(self.lengths[number])]
+
     def singles(self) -> _Slots:
         """What the elements stand for."""
-        return _Slots.of_words(self.lengths, self.words[:, None])
+        return _Slots(self.lengths, self.words[:, None])
 
     def pairs(self, *, literals: bool) -> _Slots:
         """What two neighbouring codes stand for, by ``first + 256 * second``.
@@ -118,23 +124,26 @@ class SymbolTable:
         return self._pairs[literals]
 
     def _make_pairs(self, *, literals: bool) -> _Slots:
-        codes = np.arange(256)
-        first = np.broadcast_to(codes, (256, 256))
-        second = np.repeat(codes[:, None], 256, axis=1)
-        if literals:
-            first = np.stack((first, first + _LITERALS))
-            second = np.stack((second, second))
-            second[0, :, ESCAPE] += _LITERALS  # an escape and its literal in one pair
-        else:
-            second[:, ESCAPE] += _LITERALS
-        first, second = first.reshape(-1), second.reshape(-1)
-        lengths = self.lengths[first]
-        shifts = lengths.astype(np.uint64) * np.uint64(8)
-        # numpy shifts a word by its whole width to zero.
-        words = np.empty((len(first), 2), np.uint64)
-        words[:, 0] = self.words[first] | self.words[second] << shifts
-        words[:, 1] = self.words[second] >> (np.uint64(64) - shifts)
-        return _Slots.of_words(lengths + self.lengths[second], words)
+        # By whether the first code is a literal, by the second, by the first.
+        lengths = np.empty((1 + literals, 256, 256), np.uint8)
+        of_first = np.empty_like(lengths)
+        words = np.empty((*lengths.shape, 2), np.uint64)
+        second_lengths, seconds = self.lengths[:_LITERALS, None], self.words[:_LITERALS, None]
+        for block in range(1 + literals):
+            first_lengths = self.lengths[_LITERALS * block :][:256]
+            of_first[block] = first_lengths
+            np.add(first_lengths, second_lengths, out=lengths[block])
+            shifts = first_lengths.astype(np.uint64) * np.uint64(8)
+            low, high = words[block, ..., 0], words[block, ..., 1]
+            # numpy shifts a word by its whole width to zero.
+            np.left_shift(seconds, shifts, out=low)
+            np.bitwise_or(low, self.words[_LITERALS * block :][:256], out=low)
+            np.right_shift(seconds, np.uint64(64) - shifts, out=high)
+        # An escape and its literal in one pair.
+        lengths[0, :, ESCAPE] = 1
+        words[0, :, ESCAPE, 0] = np.arange(256)
+        words[0, :, ESCAPE, 1] = 0
+        return _Slots(lengths.reshape(-1), words.reshape(-1, 2), of_first.reshape(-1))
 
 
 def decode_fsst(codes: VariableWidthValues, table: SymbolTable) -> VariableWidthValues:
@@ -149,7 +158,7 @@ def decode_fsst(codes: VariableWidthValues, table: SymbolTable) -> VariableWidth
     first, end = int(codes.offsets[0]), int(codes.offsets[-1])
     stream = np.frombuffer(codes.data, np.uint8)[first:end] if end > first else _NO_CODES
     borders = codes.offsets if first == 0 else codes.offsets - codes.offsets.dtype.type(first)
-    if len(stream) < max(_FEW_CODES, 1):
+    if len(stream) < max(_FEW_CODES, 2):
         offsets, text = _decode_singly(stream, borders, table)
     else:
         offsets, text = _decode_in_pairs(stream, borders, table)
@@ -166,63 +175,110 @@ def _decode_singly(
     chosen = stream.astype(np.uint16)
     literals = _escapes(stream) + 1
     chosen[literals[literals < len(chosen)]] += _LITERALS
-    starts, text = _expand(chosen, table.singles(), np.dtype(np.int32))
-    return starts[borders], text
+    return _expand(chosen, table.singles(), borders)
 
 
 def _decode_in_pairs(
     stream: NDArray[np.uint8], borders: NDArray[np.signedinteger], table: SymbolTable
 ) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
-    """Two codes at a time."""
-    if len(stream) % 2:
-        stream = np.append(stream, np.uint8(ESCAPE))  # stands for nothing
-    if not stream.flags.aligned or stream.ctypes.data % 2:
+    """Two codes at a time, and a last one that has no other."""
+    if stream.ctypes.data % 2:
         stream = stream.copy()
+    num_pairs, odd = divmod(len(stream), 2)
     escapes = _escapes(stream)
-    pairs: NDArray[np.unsignedinteger] = stream.view("<u2")
+    pairs: NDArray[np.unsignedinteger] = stream[: 2 * num_pairs].view("<u2")
     after_escape = (escapes[escapes % 2 == 1] + 1) >> 1
-    after_escape = after_escape[after_escape < len(pairs)]
+    last = b""
+    if odd:
+        is_literal = len(after_escape) > 0 and int(after_escape[-1]) == num_pairs
+        last = table.element(int(stream[-1]) + _LITERALS * is_literal)
+        after_escape = after_escape[after_escape < num_pairs]
     literals = len(after_escape) > 0
     if literals:
         pairs = pairs.astype(np.uint32)
         pairs[after_escape] += _PAIRS
-    large = len(stream) * MAX_SYMBOL_BYTES > _MAX_INT32
-    kind: np.dtype[np.signedinteger] = np.dtype("<i8") if large else np.dtype("<i4")
-    starts, text = _expand(pairs, table.pairs(literals=literals), kind)
-    # A border inside of a pair lies behind the pair's first code.
-    whole_pairs = borders >> 1
-    offsets = _take(starts, whole_pairs)
-    # Behind the last pair is no other one, but no border inside of it either.
-    split = _take(pairs, np.minimum(whole_pairs, len(pairs) - 1))
-    first_lengths = _take(table.lengths, split.astype(np.uint8))
-    if literals:
-        first_lengths = np.where(split >= _PAIRS, np.int32(1), first_lengths)
-    return offsets + first_lengths * (borders & 1), text
+    return _expand(pairs, table.pairs(literals=literals), borders, last)
 
 
 def _expand(
-    chosen: NDArray[np.unsignedinteger], slots: _Slots, kind: np.dtype[np.signedinteger]
+    chosen: NDArray[np.unsignedinteger],
+    slots: _Slots,
+    borders: NDArray[np.signedinteger],
+    last: bytes = b"",
 ) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
     """The chosen contents one behind another.
 
+    Args:
+        chosen: Slots.
+        slots: What they stand for.
+        borders: Ascending; counted in codes.
+        last: What a last code stands for that has no slot.
+
     Returns:
-        Where each one starts and the last one ends, of type ``kind``; and the bytes.
+        Where the content of the code at each border starts; and the bytes.
     """
-    starts = np.zeros(len(chosen) + 1, kind)
-    np.cumsum(_take(slots.lengths, chosen), out=starts[1:])
-    total = int(starts[-1])
-    width = slots.contents.type.byte_width
+    lengths = _take(slots.lengths, chosen)
+    total = int(pc.sum(pa.array(lengths)).as_py() or 0)
+    contents = slots.contents(int(lengths.max(initial=0)))
+    width = contents.type.byte_width
     text = allocate(total + width)
     # A slot at every byte. numpy assigns in the order of the indices, so that a later slot covers
     # the zeros behind an earlier one.
     places = np.lib.stride_tricks.as_strided(
         text[:width].view(f"V{width}"), shape=(total + 1,), strides=(1,)
     )
-    for first in range(0, len(chosen), _STEP_CODES):
-        part = slice(first, min(first + _STEP_CODES, len(chosen)))
-        contents = pc.take(slots.contents, pa.array(chosen[part]), boundscheck=False)
-        places[starts[part].astype(np.intp)] = np.frombuffer(contents.buffers()[1], places.dtype)
-    return starts, pa.py_buffer(text[:total])
+    codes_per_slot = 1 if slots.first_lengths is None else 2
+    firsts = np.arange(0, max(len(chosen), 1), _STEP_CODES)
+    first_codes = (firsts * codes_per_slot).astype(borders.dtype)
+    cuts = np.append(np.searchsorted(borders, first_codes), len(borders)).tolist()
+    offsets = np.empty(len(borders), borders.dtype if total + width <= _MAX_INT32 else np.int64)
+    starts = np.zeros(_STEP_CODES + 1, np.int64)
+    base = 0
+    for number, first in enumerate(firsts.tolist()):
+        part = chosen[first : first + _STEP_CODES]
+        count = len(part)
+        np.cumsum(lengths[first : first + count], out=starts[1 : count + 1])
+        found = np.frombuffer(
+            pc.take(contents, pa.array(part), boundscheck=False).buffers()[1], places.dtype, count
+        )
+        places[base:][starts[:count]] = found
+        mine = slice(cuts[number], cuts[number + 1])
+        inside = borders[mine].astype(np.int64)
+        inside -= first * codes_per_slot
+        offsets[mine] = _starts_of_codes(starts, part, inside, slots) + base
+        base += int(starts[count])
+    if last:
+        text[total : total + len(last)] = np.frombuffer(last, np.uint8)
+    if codes_per_slot == 2:
+        # Behind a last code without a slot.
+        end = np.searchsorted(borders, borders.dtype.type(2 * len(chosen) + 1))
+        offsets[end:] = total + len(last)
+    return offsets, pa.py_buffer(text[: total + len(last)])
+
+
+def _starts_of_codes(
+    starts: NDArray[np.int64],
+    chosen: NDArray[np.unsignedinteger],
+    codes: NDArray[np.int64],
+    slots: _Slots,
+) -> NDArray[np.int64]:
+    """Where the content of some codes starts.
+
+    Args:
+        starts: Where the content of each slot starts, and the last one ends.
+        chosen: The slots.
+        codes: Up to one behind the last.
+        slots: What slots stand for.
+    """
+    if slots.first_lengths is None:
+        return starts.take(codes)
+    is_second = (codes & 1).astype(np.uint8)
+    codes >>= 1
+    found = starts.take(codes)
+    # No slot follows the last one, but no border is inside of it either.
+    np.minimum(codes, len(chosen) - 1, out=codes)
+    found += slots.first_lengths.take(chosen.take(codes)) * is_second
+    return found
 
 
 def _take(values: NDArray[_Number], indices: NDArray[np.integer]) -> NDArray[_Number]:
@@ -232,6 +288,8 @@ def _take(values: NDArray[_Number], indices: NDArray[np.integer]) -> NDArray[_Nu
 
 def _escapes(stream: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Positions of the escapes. In a run of 255s every second one is a literal 255."""
+    if int(stream.max(initial=0)) < ESCAPE:  # asked first: it is much faster
+        return np.zeros(0, np.int64)
     found = np.flatnonzero(stream == ESCAPE)
     if len(found) < 2:
         return found
