@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DoubleType,
     LongType,
     StringType,
@@ -68,6 +69,23 @@ def test_what_tunes_and_what_packs_is_metadata_too():
     stored_schema(struct, {"s.packed": "true"}, existing=made, overwrite=False)
     with pytest.raises(InvalidInputError, match="packed = false"):
         stored_schema(struct, {"s.packed": "false"}, existing=made, overwrite=False)
+
+
+def test_every_binary_of_a_column_becomes_a_blob():
+    pair = StructType([StructField("n", LongType()), StructField("b", BinaryType())])
+    schema = StructType(
+        [StructField("s", pair), StructField("l", ArrayType(pair)), StructField("p", pair)]
+    )
+    options = {"s.blob": "true", "l.blob": "true"}
+    made = stored_schema(schema, options, existing=None, overwrite=False)
+    marked = {"lance-encoding:blob": "true"}
+    blob = pa.field("b", pa.large_binary(), metadata=marked)
+    expected = pa.struct([pa.field("n", pa.int64()), blob])
+    assert made.field("s").type.equals(expected, check_metadata=True)
+    assert made.field("l").type.value_type.equals(expected, check_metadata=True)
+    assert not made.field("p").type.field("b").metadata
+    with pytest.raises(InvalidInputError, match=r"tags\.blob = true.*holds no binary"):
+        stored(tags__blob="true")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ VARIANT = pa.struct(
         pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
     ]
 )
+HOLDS_VARIANT = StructType([StructField("v", VariantType())])
 JSON = LanceSchema.from_arrow(pa.schema([pa.field("j", pa.json_())])).fields[0]
 
 
@@ -105,9 +106,9 @@ def test_a_variant_column_is_json_if_the_option_or_the_table_says_so():
         (VariantType(), {"j": pa.string()}, "j"),
         (VariantType(), {"i": pa.json_()}, "j"),
         (ArrayType(VariantType()), None, "j.element"),
-        (StructType([StructField("v", VariantType())]), {"j": pa.struct([("w", pa.json_())])}, "j.v"),
+        (HOLDS_VARIANT, {"j": pa.struct([("w", pa.json_())])}, "j.v"),
     ],
-)  # fmt: skip
+)
 def test_variants_that_would_not_be_json_are_refused_with_their_path(kind, existing, path):
     with pytest.raises(UnsupportedFeatureError, match=rf"'{path}' holds variants"):
         planned(kind, existing=existing)

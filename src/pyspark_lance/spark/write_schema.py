@@ -103,6 +103,8 @@ def stored_schema(
             stored = known
         metadata = _metadata_of(column, stored, types)
         made = pa.field(column.name, stored, nullable=True, metadata=metadata)
+        if types.get(BLOB_TYPE, "").lower() == "true" and pa.types.is_nested(stored):
+            made = _with_blobs(made)
         fields.append(with_encodings(made, encodings))
     return pa.schema(fields)
 
@@ -121,12 +123,37 @@ def _metadata_of(
         return {EXTENSION_NAME_KEY: LANCE_JSON, EXTENSION_METADATA_KEY: ""}
     if wants[BLOB_TYPE] and pa.types.is_large_binary(stored):
         return {BLOB_KEY: "true"}
+    if wants[BLOB_TYPE] and pa.types.is_nested(stored):
+        return None  # its parts say it
     for kind in (JSON_TYPE, BLOB_TYPE):
         if wants[kind] and kind in kinds:
             raise InvalidInputError(
                 f"{column.name}.{kind} = true needs a column of strings (json) or binary (blob)"
             )
     return None
+
+
+def _with_blobs(field: pa.Field) -> pa.Field:
+    """The field with every binary in it as a blob.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    marked = _mark_blobs(field)
+    if marked.equals(field, check_metadata=True):
+        raise InvalidInputError(f"{field.name}.blob = true, but the column holds no binary")
+    return marked
+
+
+def _mark_blobs(field: pa.Field) -> pa.Field:
+    kind, types = field.type, pa.types
+    if types.is_struct(kind):
+        return field.with_type(pa.struct([_mark_blobs(child) for child in kind]))
+    if types.is_list(kind):
+        return field.with_type(pa.list_(_mark_blobs(kind.value_field)))
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return pa.field(field.name, pa.large_binary(), field.nullable, {BLOB_KEY: "true"})
+    return field
 
 
 def _is_ours(column: StructField) -> bool:
