@@ -27,13 +27,7 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
   private final FutureTask<Void> writing;
   private final Thread thread;
 
-  record Factory(DataWriterFactory python, int width) implements DeltaWriterFactory {
-    @Override public DeltaWriter<InternalRow> createWriter(int partition, long task) {
-      return new ChangeWriter(python.createWriter(partition, task), width);
-    }
-  }
-
-  private ChangeWriter(DataWriter<InternalRow> python, int width) {
+  ChangeWriter(DataWriter<InternalRow> python, int width) {
     this.python = python;
     this.noValues = new GenericInternalRow(width);
     TaskContext context = TaskContext.get();

@@ -6,23 +6,14 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.*;
 
 /** What Python reads for a scan; batches of equal scans are equal, so that Spark runs them once. */
-record LanceBatch(LanceScan scan, Batch python) implements Batch {
-  @Override public InputPartition[] planInputPartitions() { return python.planInputPartitions(); }
+record LanceBatch(LanceScan scan) implements Batch {
+  @Override public InputPartition[] planInputPartitions() {
+    return scan.python().toBatch().planInputPartitions();
+  }
 
   @Override public PartitionReaderFactory createReaderFactory() {
-    return new Readers(python.createReaderFactory());
-  }
-
-  @Override public boolean equals(Object other) {
-    return other instanceof LanceBatch batch && batch.scan.equals(scan);
-  }
-
-  @Override public int hashCode() { return scan.hashCode(); }
-
-  private record Readers(PartitionReaderFactory python) implements PartitionReaderFactory {
-    @Override public PartitionReader<InternalRow> createReader(InputPartition partition) {
-      return new Reader(python.createReader(partition));
-    }
+    PartitionReaderFactory python = scan.python().toBatch().createReaderFactory();
+    return partition -> new Reader(python.createReader(partition));
   }
 
   /**

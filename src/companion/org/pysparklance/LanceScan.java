@@ -110,14 +110,14 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
         "_lance.filter", filter, "_lance.limit", limit < 0 ? null : Integer.toString(limit));
   }
 
-  private synchronized Scan python() {
+  synchronized Scan python() {
     if (python == null) {
       python = Python.scan(pinned(), columns);
     }
     return python;
   }
 
-  @Override public Batch toBatch() { return new LanceBatch(this, python().toBatch()); }
+  @Override public Batch toBatch() { return new LanceBatch(this); }
 
   /** A stream goes on with every new version, so nothing is pinned. */
   @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {

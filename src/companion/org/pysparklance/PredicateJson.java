@@ -3,6 +3,7 @@ package org.pysparklance;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.*;
 import java.util.*;
+import java.util.function.Function;
 import org.apache.spark.sql.connector.expressions.*;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.types.*;
@@ -16,7 +17,7 @@ record PredicateJson(Description table) {
   private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
   private static final int MAX_DEPTH = 40;
 
-  private static final class Untranslatable extends Exception {
+  private static final class Untranslatable extends RuntimeException {
     static final Untranslatable HERE = new Untranslatable();
 
     private Untranslatable() { super("a condition for Spark", null, false, false); }
@@ -25,23 +26,21 @@ record PredicateJson(Description table) {
   /** All of {@code predicates} as one text; null when one of them cannot be translated. */
   String all(Predicate... predicates) {
     try {
-      ArrayNode terms = conditions(Arrays.asList(predicates), 0);
+      ArrayNode terms = each(Arrays.asList(predicates), one -> condition(one, 0));
       return (terms.size() == 1 ? terms.get(0) : operation("AND", terms)).toString();
     } catch (Untranslatable here) {
       return null;
     }
   }
 
-  private ArrayNode conditions(Iterable<? extends Expression> terms, int depth)
-      throws Untranslatable {
+  private static ArrayNode each(
+      List<? extends Expression> terms, Function<Expression, JsonNode> translate) {
     ArrayNode nodes = JSON.arrayNode();
-    for (Expression term : terms) {
-      nodes.add(condition(term, depth));
-    }
+    terms.forEach(term -> nodes.add(translate.apply(term)));
     return nodes;
   }
 
-  private JsonNode condition(Expression expression, int depth) throws Untranslatable {
+  private JsonNode condition(Expression expression, int depth) {
     if (expression instanceof NamedReference && "boolean".equals(typeOf(expression))) {
       return value(expression);
     }
@@ -51,9 +50,9 @@ record PredicateJson(Description table) {
     List<Expression> children = Arrays.asList(predicate.children());
     ArrayNode arguments = switch (predicate.name()) {
       case "ALWAYS_TRUE", "ALWAYS_FALSE", "NOT", "BOOLEAN_EXPRESSION" ->
-          conditions(children, depth + 1);
-      case "AND", "OR" -> conditions(connected(predicate), depth + 1);
-      case "IS_NULL", "IS_NOT_NULL" -> values(children);
+          each(children, child -> condition(child, depth + 1));
+      case "AND", "OR" -> each(connected(predicate), term -> condition(term, depth + 1));
+      case "IS_NULL", "IS_NOT_NULL" -> each(children, this::value);
       case "=", "<>", "<", "<=", ">", ">=", "<=>", "IN" -> valuesOfOneType(children);
       case "STARTS_WITH", "ENDS_WITH", "CONTAINS" ->
           valuesOfOneType(children.get(1) instanceof Literal ? children : List.of());
@@ -78,21 +77,13 @@ record PredicateJson(Description table) {
     return terms;
   }
 
-  private ArrayNode valuesOfOneType(List<Expression> expressions) throws Untranslatable {
+  private ArrayNode valuesOfOneType(List<Expression> expressions) {
     Set<String> types = new HashSet<>();
     expressions.forEach(one -> types.add(typeOf(one)));
     if (types.size() != 1 || types.contains(null)) {
       throw Untranslatable.HERE;
     }
-    return values(expressions);
-  }
-
-  private ArrayNode values(List<Expression> expressions) throws Untranslatable {
-    ArrayNode nodes = JSON.arrayNode();
-    for (Expression expression : expressions) {
-      nodes.add(value(expression));
-    }
-    return nodes;
+    return each(expressions, this::value);
   }
 
   /** The name of the type of a constant, or of a column whose values can be compared. */
@@ -102,7 +93,7 @@ record PredicateJson(Description table) {
             ? table.typeOf(column.fieldNames()).textValue() : null;
   }
 
-  private JsonNode value(Expression expression) throws Untranslatable {
+  private JsonNode value(Expression expression) {
     if (expression instanceof Literal<?> literal) {
       return JSON.objectNode().put("type", literal.dataType().simpleString())
           .set("literal", literalOf(literal.value()));
@@ -114,7 +105,7 @@ record PredicateJson(Description table) {
     throw Untranslatable.HERE;
   }
 
-  private static JsonNode literalOf(Object value) throws Untranslatable {
+  private static JsonNode literalOf(Object value) {
     if (value instanceof Float || value instanceof Double) {
       return JSON.textNode(Double.toString(((Number) value).doubleValue()));
     }

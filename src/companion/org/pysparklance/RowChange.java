@@ -81,7 +81,9 @@ final class RowChange implements SupportsDelta {
     @Override public DeltaBatchWrite toBatch() { return this; }
 
     @Override public DeltaWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-      return new ChangeWriter.Factory(python.createBatchWriterFactory(info), width);
+      DataWriterFactory writers = python.createBatchWriterFactory(info);
+      int columns = width;
+      return (part, task) -> new ChangeWriter(writers.createWriter(part, task), columns);
     }
 
     @Override public void commit(WriterCommitMessage[] messages) {
