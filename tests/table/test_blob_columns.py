@@ -1,5 +1,6 @@
 import os
 
+import fsspec
 import lance
 import numpy as np
 import pyarrow as pa
@@ -113,6 +114,35 @@ def test_external_blobs_are_fetched_through_base_paths_and_uris(tmp_path):
     (outside / "o.bin").unlink()
     with pytest.raises(CorruptFileError, match="holds blobs is missing"):
         read_blobs(path)
+
+
+def test_external_blobs_may_have_names_that_urls_escape(tmp_path):
+    outside = tmp_path / "a folder"
+    outside.mkdir()
+    file = outside / "ö %20 #.bin"
+    file.write_bytes(b"0123456789")
+    table = pa.table(
+        {"b": lance.blob_array([lance.Blob.from_uri(file.as_uri(), position=2, size=3)])},
+        schema=pa.schema([lance.blob_field("b")]),
+    )
+    base = lance.DatasetBasePath(str(outside), name="ext", is_dataset_root=False)
+    for name, options in {
+        "anywhere": {"allow_external_blob_outside_bases": True},
+        "base": {"initial_bases": [base]},
+    }.items():
+        path = str(tmp_path / name)
+        lance.write_dataset(table, path, data_storage_version="2.2", **options)
+        assert read_blobs(path)["b"].to_pylist() == pylance_blobs(path) == [b"234"]
+
+
+def test_external_blobs_are_fetched_from_stores_of_fsspec():
+    folder = "memory://external_blobs"
+    fsspec.filesystem("memory").pipe("/external_blobs/out/o b.bin", b"0123456789")
+    uris = [f"{folder}/out/o%20b.bin", f"{folder}/out/o b.bin"]
+    blobs = [lance.Blob.from_uri(uris[0]), lance.Blob.from_uri(uris[1], position=2, size=3)]
+    table = pa.table({"b": lance.blob_array(blobs)}, schema=pa.schema([lance.blob_field("b")]))
+    write_table(f"{folder}/t", table, file_version="2.2")
+    assert read_blobs(f"{folder}/t")["b"].to_pylist() == [b"0123456789", b"234"]
 
 
 def test_blob_sidecars_are_named_by_the_bits_of_their_number():

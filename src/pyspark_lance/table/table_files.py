@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.data_file import DataFile
@@ -61,6 +62,11 @@ class TableFiles:
         """The store that holds an external blob, and the blob's path in it."""
         if _is_absolute(uri):
             folder, _, name = uri.rpartition("/")
+            scheme = uri.partition("://")[0]
+            if scheme != uri:  # pylance writes them as URLs, with escapes
+                name = unquote(name)
+                # Those of local folders are undone by the store.
+                folder = folder if scheme.lower() == "file" else unquote(folder)
             return open_store(folder or "/", self.options), name
         return open_store(self.base(base_id).path, self.options), uri
 
