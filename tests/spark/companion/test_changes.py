@@ -268,6 +268,21 @@ def test_what_has_no_changes_says_so(companion, path, tmp_path):
         companion.sql("DROP TABLE followed_by_name")
 
 
+def test_a_view_shows_changes_and_takes_none(companion, path):
+    companion.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW followed USING lance "
+        f"OPTIONS (path '{path}', readChangeFeed 'true', startingVersion '3', endingVersion '4')"
+    )
+    found = sql(companion, "SELECT id, _change_type FROM followed WHERE _commit_version > 2")
+    assert found == [(100, "insert"), (15, "delete"), (3, "delete")]
+    assert sql(companion, "SELECT count(*) FROM followed") == [(3,)]
+    with pytest.raises(Exception, match="rows of the past cannot be deleted"):
+        companion.sql("DELETE FROM followed")
+    with pytest.raises(Exception, match="LANCE_INVALID_INPUT"):
+        companion.sql("INSERT INTO followed SELECT * FROM followed")
+    assert lance.dataset(path).version == 6
+
+
 @pytest.mark.skipif(_HAS_CHANGES, reason="Spark since 4.2 has CHANGES")
 def test_before_spark_4_2_the_clause_is_an_error_of_syntax(companion, path):
     with pytest.raises(Exception, match="PARSE_SYNTAX_ERROR"):
