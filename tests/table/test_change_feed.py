@@ -176,6 +176,20 @@ def test_a_dropped_column_that_comes_back_under_its_name_is_another_one(path):
     assert set(found["_commit_version"].to_pylist()) == {4}
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_dropped_column_that_is_restored_shows_its_values_again(path, compacted):
+    write_table(path, pa.table({"id": [1, 2], "x": [5, None]}), max_rows_per_file=1)
+    lance.dataset(path).drop_columns(["x"])
+    if compacted:
+        lance.dataset(path).optimize.compact_files()
+    newest = Snapshot.open(path).version
+    lance.dataset(path, version=1).restore()
+    found = read_changes(path, newest + 1, newest + 1, "dropCarryovers")
+    assert found["x"].to_pylist() == [None, 5]
+    assert found["_change_type"].to_pylist() == ["update_preimage", "update_postimage"]
+    assert read_changes(path, 2, newest + 1, "netChanges").num_rows == 0
+
+
 def test_fragments_that_are_the_same_are_never_opened(path):
     append(path, 0, 5)
     for data in Path(path, "data").iterdir():
