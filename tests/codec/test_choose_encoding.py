@@ -268,11 +268,12 @@ def test_items_of_dictionaries_are_compressed_on_request_and_in_2_2_if_that_pays
     assert items(long_words, "2.1") == "variable"
     assert items(long_words, "2.2") == "lz4(variable)"
     assert items(WORDS, "2.2") == "variable"
-    for version in ("2.1", "2.2"):
-        assert items(WORDS, version, dict_values_compression="lz4") == "lz4(variable)"
-        asked = {"dict_values_compression": "zstd", "dict_values_compression_level": "9"}
-        assert items(long_words, version, **asked) == "zstd(variable)"
-        assert items(long_words, version, dict_values_compression="none") == "variable"
+    assert items(WORDS, "2.2", dict_values_compression="lz4") == "lz4(variable)"
+    asked = {"dict_values_compression": "zstd", "dict_values_compression_level": "9"}
+    assert items(long_words, "2.2", **asked) == "zstd(variable)"
+    assert items(long_words, "2.2", dict_values_compression="none") == "variable"
+    with pytest.raises(UnsupportedFeatureError, match=r"in files of version 2\.1"):
+        items(long_words, "2.1", **asked)
 
 
 def test_large_values_stay_in_mini_blocks_on_request():

@@ -1,13 +1,12 @@
-"""Full-zip pages without values, as releases of Lance before 4 wrote null vectors."""
+"""Full-zip pages without values, as releases of Lance write vectors of nulls."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_lance.codec.array_assembly import assemble_leaf
+from pyspark_lance.codec.array_assembly import assemble_leaf, assemble_rows
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.full_zip import FullZipPage
-from pyspark_lance.codec.values import NullValues
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
@@ -18,22 +17,33 @@ def layout(**changes):
     )
     description.value_compression.constant.SetInParent()
     for name, value in changes.items():
-        setattr(description, name, value)
+        if name == "layers":
+            description.layers[:] = value
+        else:
+            setattr(description, name, value)
     return description
 
 
-def test_control_words_alone_are_null_values():
+def test_control_words_alone_are_vectors_of_nulls():
     page = FullZipPage(layout(), 6, [6])
     plan = page.plan(RowRanges(np.array([1, 4]), np.array([3, 5])))
-    rows = page.decode(plan, [np.ones(place.end - place.start, np.uint8) for place in plan.ranges])
-    assert rows.values == NullValues(3)
-    assert rows.definition.tolist() == [1, 1, 1]
+    words = np.array([0, 1, 0, 0, 1, 0], np.uint8)
+    rows = page.decode(plan, [words[place.start : place.end] for place in plan.ranges])
+    assert rows.definition.tolist() == [1, 0, 1]
+    array, _ = assemble_rows(rows, pa.list_(pa.float32(), 2))
+    assert array.to_pylist() == [None, [None, None], None]
 
 
-@pytest.mark.parametrize("changes", [{"bits_def": 0}, {"bits_per_value": 8}])
-def test_values_without_bytes_need_levels_and_no_width(changes):
+def test_nothing_at_all_is_vectors_of_nulls():
+    page = FullZipPage(layout(bits_def=0, layers=[1]), 6, [0])
+    rows = page.decode(page.plan(RowRanges.single(2, 4)), [np.zeros(0, np.uint8)])
+    array, _ = assemble_rows(rows, pa.list_(pa.float32(), 2))
+    assert array.to_pylist() == [[None, None]] * 2
+
+
+def test_values_without_bytes_have_no_width():
     with pytest.raises(CorruptFileError, match="null values"):
-        FullZipPage(layout(**changes), 6, [6])
+        FullZipPage(layout(bits_per_value=8), 6, [6])
 
 
 def vectors_of_nulls(*layers, bits):

@@ -15,15 +15,17 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import lance
 import numpy as np
 import pyarrow as pa
 from column_cases import column_cases, with_nulls
+from lance.file import LanceFileWriter
 from legacy_tables import as_legacy_reads, legacy_columns
 from pylance_files import assert_same_array
 from table_access import read_ours, write_table
@@ -45,6 +47,25 @@ RELEASES = {
 }
 SIZES = (6, 4000)
 NULLS = (0.0, 0.1, 1.0)
+# Columns that ask for an encoding, and what they ask for.
+REQUESTED = (
+    "int64_small", "int64_few", "int64_runs", "float64", "bool", "decimal128_few", "string_many",
+    "string_few", "string_300", "binary", "vector_4", "vector_768", "dictionary_string",
+)  # fmt: skip
+REQUESTS = {
+    "none": {"compression": "none"},
+    "lz4": {"compression": "lz4"},
+    "zstd": {"compression": "zstd"},
+    "fsst": {"compression": "fsst"},
+    "split": {"bss": "on"},
+    "split_zstd": {"bss": "on", "compression": "zstd"},
+    "fullzip": {"structural-encoding": "fullzip"},
+    "fullzip_zstd": {"structural-encoding": "fullzip", "compression": "zstd"},
+    "miniblock": {"structural-encoding": "miniblock"},
+    "items_zstd": {"dict-divisor": "1", "dict-values-compression": "zstd"},
+    "items_lz4": {"dict-divisor": "1", "dict-values-compression": "lz4"},
+    "minichunk": {"minichunk-size": "1024"},
+}
 _SECONDS_OF_A_CASE = 60
 
 
@@ -60,6 +81,7 @@ class Cell:
     refused: int = 0
     wrong: dict[str, str] = field(default_factory=dict)
     own: dict[str, str] = field(default_factory=dict)
+    newest: set[str] = field(default_factory=set)
 
     def row(self) -> str:
         return (
@@ -80,11 +102,43 @@ def make_cases(folder: Path, *, legacy: bool) -> list[str]:
                 if column is None or len(column) == 0:
                     continue
                 name = f"{column_name}-{round(share * 100)}-{size}"
-                table = pa.table({"c": column})
-                with pa.ipc.new_file(folder / name, table.schema) as writer:
-                    writer.write_table(table)
+                save(folder / name, pa.table({"c": column}))
                 names.append(name)
     return names
+
+
+def make_requests(folder: Path) -> list[str]:
+    """Writes columns whose metadata ask for an encoding, and blobs; their names."""
+    folder.mkdir()
+    names = []
+    columns = column_cases(SIZES[-1])
+    for column_name in REQUESTED:
+        for share in NULLS[:2]:
+            column = nulled(columns[column_name], share)
+            for request_name, request in REQUESTS.items():
+                metadata = {f"lance-encoding:{key}": value for key, value in request.items()}
+                field_ = pa.field("c", column.type, metadata=metadata)
+                name = f"{column_name}+{request_name}-{round(share * 100)}-{len(column)}"
+                save(folder / name, pa.table([column], schema=pa.schema([field_])))
+                names.append(name)
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    values = [b"", b"abc", bytes(70_000)] * 20
+    for column_name, kind, rows in (
+        ("blob", blob.type, values),
+        ("struct_blob", pa.struct([blob]), [{"b": value} for value in values]),
+        ("list_blob", pa.list_(blob), [values[n : n + n % 3] for n in range(30)]),
+    ):
+        table = pa.table([pa.array(rows, kind)], schema=pa.schema([blob.with_type(kind)]))
+        if column_name != "blob":
+            table = table.replace_schema_metadata().cast(pa.schema([pa.field("b", kind)]))
+        names.append(f"{column_name}-0-{len(rows)}")
+        save(folder / names[-1], table)
+    return names
+
+
+def save(path: Path, table: pa.Table) -> None:
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
 
 
 def nulled(column: pa.Array, share: float) -> pa.Array | None:
@@ -237,6 +291,22 @@ def we_write(python: Path, cell: Cell, cases: Path, files: Path, names: Sequence
             cell.right += 1
 
 
+def note_newest(python: Path, cell: Cell, cases: Path, files: Path, names: Sequence[str]) -> None:
+    """Whether the release cannot read files of the newest pylance either."""
+    written = []
+    for name in names:
+        table = load(cases / name)
+        try:
+            with LanceFileWriter(str(files / name), table.schema, version=cell.version) as writer:
+                for batch in table.to_batches():
+                    writer.write_batch(batch)
+        except BaseException:  # noqa: BLE001 - a panic of pylance is one
+            continue
+        written.append(name)
+    results = run_worker(python, "read", cell.version, cases, files, written)
+    cell.newest = {result["case"] for result in results if result["problem"]}
+
+
 def run_release(release: str, python: Path, scratch: Path, cells: list[Cell]) -> None:
     """All versions and both directions."""
     writes, reads = RELEASES[release]
@@ -245,14 +315,20 @@ def run_release(release: str, python: Path, scratch: Path, cells: list[Cell]) ->
         (reads, "ours, read by them", we_write),
     ):
         for version in versions:
-            kind = "legacy" if version == "0.1" else "columns"
-            cases = scratch / kind
-            names = sorted(path.name for path in cases.iterdir())
-            cell = Cell(release, version, direction)
-            with tempfile.TemporaryDirectory(dir=scratch) as files:
-                run(python, cell, cases, Path(files), names)
-            cells.append(cell)
-            print(cell.row(), flush=True)
+            kinds = ("legacy",) if version == "0.1" else ("columns", "requests")
+            for kind in kinds:
+                cases = scratch / kind
+                names = sorted(path.name for path in cases.iterdir())
+                asked = ", on request" if kind == "requests" else ""
+                cell = Cell(release, version, direction + asked)
+                with tempfile.TemporaryDirectory(dir=scratch) as files:
+                    run(python, cell, cases, Path(files), names)
+                    if cell.wrong and run is we_write and version != "0.1":
+                        newest = Path(files) / "newest"
+                        newest.mkdir()
+                        note_newest(python, cell, cases, newest, list(cell.wrong))
+                cells.append(cell)
+                print(cell.row(), flush=True)
 
 
 def report(cells: Sequence[Cell]) -> str:
@@ -269,7 +345,11 @@ def report(cells: Sequence[Cell]) -> str:
         "- Lost by the writer: the release itself reads other values, and we read the same.",
         "  In 2.0 these are null structs, which that version cannot hold.",
         "- Below, the number of cases follows the column's name.",
-        "- Not written: the writer refuses the type in that version.",
+        "- Not written: the writer refuses the type, or what is asked for, in that version.",
+        "- On request: columns whose metadata ask for an encoding, after the plus; and blobs.",
+        "- The newest pylance is "
+        + lance.__version__
+        + "; its files were tried where ours cannot be read.",
         "- The 2.2 of 1.0.4 is a draft; that release does not read the final 2.2.",
         "- 0.22.0 does not know 2.1, and 0.38.1 does not know 2.2.",
         "",
@@ -280,16 +360,16 @@ def report(cells: Sequence[Cell]) -> str:
     lines += ["", "## Wrong", ""]
     if not any(cell.wrong for cell in cells):
         lines.append("Nothing.")
-    theirs = {(c.release, c.version): c.own for c in cells if c.direction.startswith("theirs")}
+    theirs: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in cells:
+        if cell.direction.startswith("theirs"):
+            theirs.setdefault((cell.release, cell.version), {}).update(cell.own)
     for cell in cells:
         own = theirs.get((cell.release, cell.version), {})
         for problem, names in grouped(cell.wrong):
-            shared = [name for name in names if name in own]
-            also = " (as on its own files)"
-            lines.append(
-                f"- {cell.release}, {cell.version}, {cell.direction}: {quoted(names)}: {problem}"
-                + (also if len(shared) == len(names) else "")
-            )
+            for also, alike in by_whose(names, own.keys(), cell.newest):
+                where = f"{cell.release}, {cell.version}, {cell.direction}"
+                lines.append(f"- {where}: {quoted(alike)}: {problem}{also}")
     lines += ["", "## What releases do with their own files", ""]
     for (release, version), own in theirs.items():
         for problem, names in grouped(own):
@@ -302,6 +382,18 @@ def grouped(problems: dict[str, str]) -> list[tuple[str, list[str]]]:
     groups: dict[str, list[str]] = {}
     for name, problem in problems.items():
         groups.setdefault(one_line(problem), []).append(name)
+    return list(groups.items())
+
+
+def by_whose(
+    names: Sequence[str], own: Collection[str], newest: Collection[str]
+) -> list[tuple[str, list[str]]]:
+    """The cases, by whose files have the same problem."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        also = " (as on its own files)" if name in own else ""
+        also += " (as on files of the newest pylance)" if name in newest else ""
+        groups.setdefault(also, []).append(name)
     return list(groups.items())
 
 
@@ -333,6 +425,7 @@ def main() -> int:
         scratch = Path(folder)
         for kind in ("legacy", "columns"):
             print(len(make_cases(scratch / kind, legacy=kind == "legacy")), kind, "cases")
+        print(len(make_requests(scratch / "requests")), "cases of requests")
         for release in arguments.releases:
             python = environment(arguments.environments, release)
             run_release(release, python, scratch, cells)

@@ -21,6 +21,7 @@ from pyspark_lance.codec.values import (
     EncodedStrings,
     FixedSizeListValues,
     FixedWidthValues,
+    NullItems,
     NullValues,
     StructValues,
     Values,
@@ -114,7 +115,11 @@ def assemble_leaf(
     Raises:
         CorruptFileError: The values do not fit the type.
     """
-    if isinstance(values, NullValues) or pa.types.is_null(data_type):
+    if isinstance(values, NullItems) and pa.types.is_fixed_size_list(data_type):
+        validity = None if valid is None else pack_validity(valid)
+        items = pa.nulls(values.num_values * data_type.list_size, data_type.value_type)
+        return pa.Array.from_buffers(data_type, values.num_values, [validity], children=[items])
+    if isinstance(values, NullValues | NullItems) or pa.types.is_null(data_type):
         return pa.nulls(values.num_values, data_type)
     if isinstance(values, ArrowBuffersValue):
         return _repeat_value(values, data_type, valid)

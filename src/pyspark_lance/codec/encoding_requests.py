@@ -155,7 +155,7 @@ def encoding_request(
         byte_stream_split=split,
         rle_threshold=keys.number("rle-threshold", 0, 1),
         chunk_bytes=keys.whole_number("minichunk-size", 1, chunk_limit),
-        dictionary=_dictionary_request(keys),
+        dictionary=_dictionary_request(keys, version),
     )
 
 
@@ -173,12 +173,16 @@ def check_blob_request(
             raise _Keys(metadata, column).refused(key, "for blobs")
 
 
-def _dictionary_request(keys: _Keys) -> DictionaryRequest:
+def _dictionary_request(keys: _Keys, version: str) -> DictionaryRequest:
     usual = DictionaryRequest()
     divisor = keys.number("dict-divisor", 1, math.inf)
     ratio = keys.number("dict-size-ratio", 0, 1)
     max_bytes = keys.whole_number("dict-max-size", 0, 1 << 62)
     compression = keys.word("dict-values-compression", _GENERAL)
+    if compression in ("lz4", "zstd") and version < "2.2":
+        # Releases that know no newer version end their process when they read such a file.
+        key = _PREFIX + "dict-values-compression"
+        raise keys.refused(key, f"in files of version {version}")
     level = keys.whole_number("dict-values-compression-level", 1, _MAX_LEVEL)
     return DictionaryRequest(
         divisor=usual.divisor if divisor is None else divisor,

@@ -139,6 +139,13 @@ class NullValues:
     num_values: int
 
 
+@dataclass(frozen=True, slots=True)
+class NullItems:
+    """Fixed-size lists of nulls; the levels say which of the lists are null themselves."""
+
+    num_values: int
+
+
 Values: TypeAlias = (
     FixedWidthValues
     | VariableWidthValues
@@ -149,4 +156,5 @@ Values: TypeAlias = (
     | ArrowBuffersValue
     | PlacedValues
     | NullValues
+    | NullItems
 )

@@ -18,7 +18,13 @@ from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.fixed_width import require_width
 from pyspark_lance.codec.memory import as_bytes
-from pyspark_lance.codec.values import FixedSizeListValues, FixedWidthValues, NullValues, Values
+from pyspark_lance.codec.values import (
+    FixedSizeListValues,
+    FixedWidthValues,
+    NullItems,
+    NullValues,
+    Values,
+)
 
 MAX_ITEMS = 1 << 31
 
@@ -127,8 +133,10 @@ def decode_null_rows(rows: NDArray[np.uint8], layers: Sequence[ListLayer]) -> Va
 
     Args:
         rows: Shape (rows, bytes of the bitmaps).
-        layers: Outermost first; if there are none, the rows themselves are null.
+        layers: Outermost first; if there are none, the type of the column has them.
     """
+    if not layers:
+        return NullItems(len(rows))
     validities, _ = _row_validities(rows, layers)
     return nest(layers, validities, len(rows), NullValues(len(rows) * items_per_row(layers)))
 

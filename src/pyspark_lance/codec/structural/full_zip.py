@@ -130,9 +130,8 @@ class FullZipPage:
                 same = bits_per_value == validity_bytes * 8 and self._list_layers[-1].has_validity
                 require(same, f"null values of {bits_per_value} bits without levels")
                 return validity_bytes
-            # Releases of Lance before 4 wrote null vectors so: control words and nothing else.
-            # Without levels, no byte would limit the number of rows.
-            require(self._definition_bits > 0, "null values without levels")
+            # Releases of Lance before 9 write vectors of nulls so: control words, if there are
+            # levels, and nothing else.
             self._list_layers = ()
             return 0
         require(kind == "flat", f"full-zip values are {kind or 'not described'}")
