@@ -6,6 +6,10 @@ The page cache is warm, one thread decodes, batches are dropped as they come. MB
 Arrow bytes. pylance is given the batch size it is fastest with. The ratios are pylance's time over
 ours, above 1 we are faster: by the clock, and by the processor time of all threads (pylance reads
 and hands over batches in others than the one that decodes).
+
+    python benchmarks/data_file_read.py --defaults
+
+gives pylance its default batch size and all the threads it asks for.
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 # pylance reads these when it is loaded.
-os.environ.setdefault("LANCE_CPU_THREADS", "1")
-os.environ.setdefault("LANCE_IO_THREADS", "1")
+if "--defaults" not in sys.argv:
+    os.environ.setdefault("LANCE_CPU_THREADS", "1")
+    os.environ.setdefault("LANCE_IO_THREADS", "1")
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +37,7 @@ from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.store.local_store import LocalStore
 
 PYLANCE_BATCH_ROWS = (8_192, 65_536, 1 << 20)
+DEFAULT_BATCH_ROWS = (1_024,)
 WRITE_ROWS = 1 << 20
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "lorem", "ipsum"]
 
@@ -162,7 +168,7 @@ class Best(NamedTuple):
         return Best(min(self.clock, clock), min(self.processor, processor)), size
 
 
-def measure(path: Path, runs: int) -> tuple[Best, Best, int]:
+def measure(path: Path, runs: int, batch_rows: Sequence[int]) -> tuple[Best, Best, int]:
     """Ours, pylance's, and the decoded bytes; both take turns, so a busy machine slows both."""
     from lance.file import LanceFileReader
 
@@ -173,11 +179,9 @@ def measure(path: Path, runs: int) -> tuple[Best, Best, int]:
     ours, pylance, size = Best(), Best(), 0
     for run in range(runs):
         ours, size = ours.after(read_ours)
-        batch_rows = PYLANCE_BATCH_ROWS[run % len(PYLANCE_BATCH_ROWS)]
+        rows_here = batch_rows[run % len(batch_rows)]
         pylance, _ = pylance.after(
-            lambda rows=batch_rows: (
-                LanceFileReader(str(path)).read_all(batch_size=rows).to_batches()
-            )
+            lambda rows=rows_here: LanceFileReader(str(path)).read_all(batch_size=rows).to_batches()
         )
     return ours, pylance, size
 
@@ -190,7 +194,9 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--versions", default="2.0,2.1,2.2")
     parser.add_argument("--folder", help="keeps the files here and reuses them")
+    parser.add_argument("--defaults", action="store_true", help="pylance as it comes")
     args = parser.parse_args()
+    batch_rows = DEFAULT_BATCH_ROWS if args.defaults else PYLANCE_BATCH_ROWS
     print(f"{'case':18}{'version':>8}{'ours MB/s':>11}{'pylance':>9}{'ratio':>7}{'by CPU':>8}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(args.folder or scratch)
@@ -207,7 +213,7 @@ def main() -> int:
                     except ValueError:  # structs with nulls do not fit into 2.0
                         path.unlink(missing_ok=True)
                         continue
-                ours, pylance, size = measure(path, args.runs)
+                ours, pylance, size = measure(path, args.runs, batch_rows)
                 rates = f"{size / ours.clock / 1e6:11.0f}{size / pylance.clock / 1e6:9.0f}"
                 clock, processor = (b / a for a, b in zip(ours, pylance, strict=True))
                 print(f"{name:18}{version:>8}{rates}{clock:7.2f}{processor:8.2f}", flush=True)

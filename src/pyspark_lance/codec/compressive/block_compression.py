@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.gather import gather
 from pyspark_lance.errors import CorruptFileError
 
 NONE, LZ4, ZSTD = 0, 1, 2
@@ -21,7 +22,9 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK = 1 << 17
 _LZ4_RATIO = 255
 MAX_BUFFER_BYTES = (1 << 31) - 1
-_PADDING = np.zeros(8, np.uint8)
+_ZSTD_MAGIC_WORD = np.uint32(int.from_bytes(_ZSTD_MAGIC, "little"))
+# To decompress as much takes zstd far longer than to be set up for it.
+_SMALL_FRAME = 1 << 16
 
 
 def decompress(scheme: int, compressed: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -86,6 +89,95 @@ def _decompress_bare_frame(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.frombuffer(plain, np.uint8)
 
 
+def decompress_each(
+    scheme: int, data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Many buffers, each compressed by itself.
+
+    Args:
+        scheme: ``BufferCompression.scheme`` of the page's description.
+        data: Holds the buffers.
+        starts: Where each one begins; ascending.
+        sizes: Compressed bytes of each.
+
+    Returns:
+        The plain bytes one behind another, and how many there are of each.
+
+    Raises:
+        CorruptFileError: One is no such buffer.
+        UnsupportedFeatureError: The scheme is unknown.
+    """
+    if scheme not in (LZ4, ZSTD) or len(starts) < 2:
+        return _one_by_one(scheme, data, starts, sizes)
+    name, is_zstd = SCHEME_NAMES[scheme], scheme == ZSTD
+    kind = np.dtype("<u8" if is_zstd else "<u4")
+    require(int(sizes.min()) >= kind.itemsize, f"a {name} buffer has no length")
+    announced = gather(data, starts, np.full(len(starts), kind.itemsize)).view(kind)
+    if is_zstd and (announced.astype(np.uint32) == _ZSTD_MAGIC_WORD).any():
+        return _one_by_one(scheme, data, starts, sizes)  # a bare frame
+    starts, sizes = starts + kind.itemsize, sizes - kind.itemsize
+    bounds = _ZSTD_BLOCK * (sizes // 4 + 1) if is_zstd else _LZ4_RATIO * (sizes + 1)
+    bounds = np.minimum(bounds, MAX_BUFFER_BYTES).astype(np.uint64)
+    require(bool((announced <= bounds).all()), f"a {name} buffer cannot hold its length")
+    lengths = announced.astype(np.int64)
+    if not is_zstd:
+        return _decompress_blocks(data, starts, sizes, lengths), lengths
+    plain = None
+    if int(lengths.max()) <= _SMALL_FRAME:
+        plain = _decompress_frames(gather(data, starts, sizes), int(lengths.sum()))
+    if plain is None:
+        return _one_by_one(scheme, data, starts - kind.itemsize, sizes + kind.itemsize)
+    return plain, lengths
+
+
+def _one_by_one(
+    scheme: int, data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    ends = (starts + sizes).tolist()
+    pieces = []
+    total = 0
+    for start, end in zip(starts.tolist(), ends, strict=True):
+        pieces.append(decompress(scheme, data[start:end]))
+        total += len(pieces[-1])
+        require(total <= 16 * MAX_BUFFER_BYTES, "compressed values hold more than 32 GiB")
+    lengths = np.array([len(piece) for piece in pieces], np.int64)
+    return np.concatenate(pieces) if pieces else data[:0], lengths
+
+
+def _decompress_frames(frames: NDArray[np.uint8], total: int) -> NDArray[np.uint8] | None:
+    """Zstd frames one behind another as one stream; None if that does not go well.
+
+    Setting up zstd for each frame takes ten times as long as decompressing some hundred bytes.
+    """
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(frames)), "zstd") as source:
+            plain = source.read(total)
+            whole = len(plain) == total and not source.read(1)
+    except (OSError, pa.ArrowException):
+        return None
+    return np.frombuffer(plain, np.uint8) if whole else None
+
+
+def _decompress_blocks(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> NDArray[np.uint8]:
+    """Raw lz4 blocks of known length."""
+    codec = pa.Codec("lz4_raw")
+    source = pa.py_buffer(np.ascontiguousarray(data))
+    places = zip(starts.tolist(), sizes.tolist(), lengths.tolist(), strict=True)
+    try:
+        pieces = [
+            codec.decompress(source.slice(start, size), length) if length else b""
+            for start, size, length in places
+        ]
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptFileError(f"a lz4_raw buffer cannot be decompressed: {error}") from error
+    return np.frombuffer(b"".join(pieces), np.uint8)
+
+
 def decompress_first_buffers(chunks: ChunkBuffers, scheme: int) -> ChunkBuffers:
     """General in mini-block chunks: the first buffer of every chunk is compressed by itself.
 
@@ -93,20 +185,16 @@ def decompress_first_buffers(chunks: ChunkBuffers, scheme: int) -> ChunkBuffers:
         CorruptFileError: A buffer cannot be decompressed.
     """
     require(len(chunks.starts) > 0, "General needs a buffer per chunk")
-    pieces: list[NDArray[np.uint8]] = []
-    places: list[int] = []
-    lengths: list[int] = []
-    position = 0
-    borders = zip(chunks.starts[0].tolist(), chunks.sizes[0].tolist(), strict=True)
-    for start, size in borders:
-        plain = decompress(scheme, chunks.data[start : start + size])
-        padding = -len(plain) % 8
-        places.append(position)
-        lengths.append(len(plain))
-        pieces += [plain, _PADDING[:padding]]
-        position += len(plain) + padding
-        require(position <= MAX_BUFFER_BYTES, "compressed chunks hold more than 2 GiB")
-    plain_bytes = np.concatenate(pieces) if pieces else _PADDING[:0]
-    return chunks.with_first_buffers(
-        plain_bytes, np.array(places, np.int64), np.array(lengths, np.int64)
-    )
+    plain, lengths = decompress_each(scheme, chunks.data, chunks.starts[0], chunks.sizes[0])
+    padded = -(-lengths // 8) * 8
+    require(int(padded.sum()) <= MAX_BUFFER_BYTES, "compressed chunks hold more than 2 GiB")
+    if (padded != lengths).any():
+        ends = np.cumsum(lengths).tolist()
+        view, padding = plain.data, bytes(8)
+        pieces = [
+            part
+            for length, end in zip(lengths.tolist(), ends, strict=True)
+            for part in (view[end - length : end], padding[: -length % 8])
+        ]
+        plain = np.frombuffer(b"".join(pieces), np.uint8)
+    return chunks.with_first_buffers(plain, np.cumsum(padded) - padded, lengths)

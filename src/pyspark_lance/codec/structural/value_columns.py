@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
-from pyspark_lance.codec.compressive.block_compression import MAX_BUFFER_BYTES, decompress
+from pyspark_lance.codec.compressive.block_compression import decompress_each
 from pyspark_lance.codec.compressive.fixed_size_list import decode_list_rows, row_bytes
 from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
 from pyspark_lance.codec.encoding_tree import (
@@ -64,22 +64,16 @@ def value_decoder(encoding: Encoding) -> ValueDecoder:
 def _decompress_each(
     stored: VariableWidthValues, valid: NDArray[np.bool_], scheme: int
 ) -> VariableWidthValues:
-    """Every value is a compressed buffer of its own; they are tens of KiB each."""
+    """Every valid value is a compressed buffer of its own."""
     content = np.frombuffer(stored.data, np.uint8) if stored.data.size else np.zeros(0, np.uint8)
-    borders = stored.offsets.tolist()
+    borders = stored.offsets.astype(np.int64)
+    starts = borders[:-1][valid]
+    plain, lengths = decompress_each(scheme, content, starts, borders[1:][valid] - starts)
     sizes = np.zeros(stored.num_values, np.int64)
-    pieces = []
-    total = 0
-    for index in np.flatnonzero(valid).tolist():
-        plain = decompress(scheme, content[borders[index] : borders[index + 1]])
-        pieces.append(plain)
-        sizes[index] = len(plain)
-        total += len(plain)
-        require(total <= 16 * MAX_BUFFER_BYTES, "compressed values hold more than 32 GiB")
+    sizes[valid] = lengths
     offsets = np.zeros(stored.num_values + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
-    joined = np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
-    return VariableWidthValues(stored.num_values, offsets, pa.py_buffer(joined))
+    return VariableWidthValues(stored.num_values, offsets, pa.py_buffer(plain))
 
 
 # Takes the row's bytes, where the field begins in each row and where each row ends; returns the
