@@ -186,3 +186,18 @@ def test_packed_structs_of_which_there_are_none_are_read(tmp_path, version, rows
     assert len(columns) == (2 if version == "2.0" else 1)
     found = reader.read(reader.schema.fields, columns, 0, len(rows))
     assert found.column(0).to_pylist() == rows
+
+
+def test_items_of_vectors_in_packed_structs_may_be_null_in_2_2(tmp_path):
+    rows = [{"a": 1, "v": [1, None]}, None, {"a": 2, "v": [None, None]}, {"a": 3, "v": [5, 6]}]
+    kind = pa.struct([("a", pa.int32()), ("v", pa.list_(pa.float32(), 2))])
+    table = packed_table(c=pa.array(rows * 50, kind))
+    write_table(tmp_path, table, "2.2")
+    assert_pylance_reads(tmp_path, table)
+    reader = DataFileReader.open(open_store(str(tmp_path)), "data/x.lance")
+    found = reader.read(reader.schema.fields, reader.embedded_columns(), 3, 150)
+    assert found.column(0).to_pylist() == (rows * 50)[3:150]
+    with pytest.raises(UnsupportedFeatureError, match="the field v of a packed struct is null"):
+        write_table(tmp_path, packed_table(c=pa.array(rows[2:3], kind)), "2.0")
+    with pytest.raises(UnsupportedFeatureError, match="the field v of a packed struct is null"):
+        write_table(tmp_path, packed_table(c=pa.array([{"a": 1}], kind)), "2.2")

@@ -291,8 +291,9 @@ class PageEncoder:
     def _encode_packed_struct(
         self, rows: LeafValues, nulls: NDArray[np.bool_] | None
     ) -> EncodedPage | None:
-        children = packed_children(rows.values, nulls, self.column.name)
-        if is_fixed_record(self.column.type):
+        is_fixed, name = is_fixed_record(self.column.type), self.column.name
+        children = packed_children(rows.values, nulls, name, item_nulls=not is_fixed)
+        if is_fixed:
             return self._mini_block(rows, record_chunks(children, nulls))
         stored = packed_rows(children, nulls)
         return encode_variable_full_zip(

@@ -28,13 +28,14 @@ from pyspark_lance.codec.compressive.string_compression import (
     StoredStrings,
     plain_strings,
 )
+from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.codec.value_chunks import ValueChunks
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 
 def packed_children(
-    values: pa.Array, nulls: NDArray[np.bool_] | None, column: str
+    values: pa.Array, nulls: NDArray[np.bool_] | None, column: str, *, item_nulls: bool = False
 ) -> list[pa.Array]:
     """The fields of a struct array.
 
@@ -42,6 +43,7 @@ def packed_children(
         values: The structs.
         nulls: True where a struct does not matter.
         column: Its name, for messages.
+        item_nulls: Whether items of fixed-size lists may be null.
 
     Raises:
         UnsupportedFeatureError: A field is null where its struct is not; records cannot say so.
@@ -51,7 +53,8 @@ def packed_children(
         child = values.field(index)
         if isinstance(child, pa.ExtensionArray):
             child = child.storage
-        if _has_nulls(child if nulls is None else child.filter(pa.array(~nulls))):
+        kept = child if nulls is None else without_offset(child).filter(pa.array(~nulls))
+        if _has_nulls(kept, items=not item_nulls):
             raise UnsupportedFeatureError(
                 f"column {column}: the field {field.name} of a packed struct is null in some rows",
                 hint="replace the nulls, or store the struct without packing it",
@@ -60,9 +63,9 @@ def packed_children(
     return children
 
 
-def _has_nulls(array: pa.Array) -> bool:
-    is_list = pa.types.is_fixed_size_list(array.type)
-    return array.null_count > 0 or (is_list and _has_nulls(array.flatten()))
+def _has_nulls(array: pa.Array, *, items: bool) -> bool:
+    is_list = items and pa.types.is_fixed_size_list(array.type)
+    return array.null_count > 0 or (is_list and _has_nulls(array.flatten(), items=True))
 
 
 def is_fixed_record(kind: pa.DataType) -> bool:
