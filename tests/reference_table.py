@@ -239,12 +239,10 @@ class ReferenceTable:
         found = []
         if mode == "netChanges":
             before, after = self._shown(start - 1, end), self._shown(end, end)
-            known = self._known(end, end)
-            return sorted(_differences(before, after, known, stamps=False), key=repr)
+            return sorted(_differences(before, after, stamps=False), key=repr)
         for version in range(start, end + 1):
             before, after = self._shown(version - 1, end), self._shown(version, end)
-            known = self._known(version, end)
-            for kind, row_id, values in _differences(before, after, known, stamps=mode == "none"):
+            for kind, row_id, values in _differences(before, after, stamps=mode == "none"):
                 found.append((kind, row_id, version, values))
         return sorted(found, key=repr)
 
@@ -259,15 +257,9 @@ class ReferenceTable:
             for row_id, row in self.history[version][1].items()
         }
 
-    def _known(self, version: int, end: int) -> list[int]:
-        """Positions of the columns at ``end`` that a version has, too."""
-        has = set(self.identity_history[version].values())
-        ends = [self.identity_history[end][name] for name in self.history[end][0]]
-        return [index for index, number in enumerate(ends) if number in has]
 
-
-def _differences(before, after, known, *, stamps):
-    """Changes of single rows; a column that is gone afterwards is not compared."""
+def _differences(before, after, *, stamps):
+    """Changes of single rows."""
     for row_id, (_, values) in before.items():
         if row_id not in after:
             yield "delete", row_id, values
@@ -277,7 +269,7 @@ def _differences(before, after, known, *, stamps):
             continue
         old, old_values = before[row_id]
         stamped = (old.created, old.updated) != (row.created, row.updated)
-        if [old_values[i] for i in known] != [values[i] for i in known] or (stamps and stamped):
+        if old_values != values or (stamps and stamped):
             yield "update_preimage", row_id, old_values
             yield "update_postimage", row_id, values
 

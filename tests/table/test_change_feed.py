@@ -1,5 +1,6 @@
 """Change feeds of tables that pylance and we changed: complete, exact, as cheap as promised."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -129,6 +130,17 @@ def test_rows_written_anew_without_another_value_are_left_out_unless_asked_for(p
     kept = read_changes(path, 2, 2, "none")
     assert sorted(kept["id"].to_pylist()) == [0, 0, 1, 1]
     assert read_changes(path, 2, 3, "netChanges")["id"].to_pylist() == [0, 7]
+
+
+def test_a_change_of_any_column_counts_whichever_are_asked_for(path):
+    write_table(path, pa.table({"id": [1, 2], "s": [{"a": 1, "b": 1}] * 2, "x": [7, 8]}))
+    lance.dataset(path).update({"x": "x + 1"}, where="id = 1")
+    lance.dataset(path).update({"x": "x"}, where="id = 2")
+    (field,) = (f for f in Snapshot.open(path).schema.fields if f.name == "s")
+    narrow = dataclasses.replace(field, children=field.children[1:])
+    for mode, count in zip(MODES, (2, 4, 2), strict=True):
+        found = read_changes(path, 2, 3, mode, columns=(narrow,))
+        assert found["s"].to_pylist() == [{"b": 1}] * count
 
 
 def test_a_row_that_comes_back_is_an_insert_and_nets_to_nothing(path):

@@ -7,7 +7,7 @@ by manifests and row lineage, and only rows that changed are read.  Plans need n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -143,7 +143,8 @@ def plan_changes(
         CorruptFileError: Lineage contradicts a manifest.
     """
     planner = _Planner(shown, request)
-    steps = planner.following(_steps(uri, options, request.window))
+    wanted = {part.id for field in shown for part in field.walk()}
+    steps = planner.following(_steps(uri, options, request.window, wanted))
     if request.mode is Deduplication.NET_CHANGES:
         changes = net_changes(list(steps))
     else:
@@ -174,7 +175,9 @@ def count_changes(
     return tuple(found)
 
 
-def _steps(uri: str, options: Mapping[str, str], window: ChangeWindow) -> Iterator[Step]:
+def _steps(
+    uri: str, options: Mapping[str, str], window: ChangeWindow, wanted: Set[int] = frozenset()
+) -> Iterator[Step]:
     """The steps of the window, one for each version that is there."""
     if window.is_empty:
         return
@@ -198,7 +201,7 @@ def _steps(uri: str, options: Mapping[str, str], window: ChangeWindow) -> Iterat
             since=window.start - 1 if before is None else before.version,
             timestamp_us=after.manifest.timestamp_ns // 1000,
         )
-        yield Step(commit, version_changes(before, after))
+        yield Step(commit, version_changes(before, after, wanted))
         before = after
 
 

@@ -9,7 +9,7 @@ Source: table format, sections 6.3, 7.2, 7.4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,10 +93,17 @@ class VersionChanges:
     kept: KeptRows
 
 
-def version_changes(before: Snapshot | None, after: Snapshot) -> VersionChanges:
+def version_changes(
+    before: Snapshot | None, after: Snapshot, wanted: Set[int] = frozenset()
+) -> VersionChanges:
     """Compares two versions of one table that keeps row ids.
 
     The cost follows the fragments that are not the same, and the rows that left their place.
+
+    Args:
+        before: The older version; None for none.
+        after: The newer version.
+        wanted: Field ids besides those of ``after`` whose values count.
 
     Raises:
         CorruptFileError: Lineage or a deletion file contradicts the manifest.
@@ -104,12 +111,13 @@ def version_changes(before: Snapshot | None, after: Snapshot) -> VersionChanges:
     old = {} if before is None else {f.id: f for f in counted_fragments(before)}
     new = {fragment.id: fragment for fragment in counted_fragments(after)}
     vanished, appeared, kept = [], [], [_NOTHING_KEPT]
-    fields_before = _field_ids(before)
     fields_after = _field_ids(after)
-    returned = fields_after - fields_before
+    fields_before = _field_ids(before) & (fields_after | wanted)
+    # Where a file holds them, the same rows show other values: null, or not null any more.
+    shown_once = fields_before ^ fields_after
     for fragment_id, fragment in old.items():
         successor = new.get(fragment_id)
-        if successor == fragment and not _holds(fragment, returned):
+        if successor == fragment and not _holds(fragment, shown_once):
             continue
         if successor is None or not _same_places(fragment, successor):
             vanished.append(PlacedRows(fragment))
@@ -127,10 +135,9 @@ def version_changes(before: Snapshot | None, after: Snapshot) -> VersionChanges:
         if _only_moves_rows(before, after):
             vanished, appeared = [], []
         else:
-            # A column that is back holds values that the older version does not show.
-            is_back = any(_holds(rows.fragment, returned) for rows in appeared)
+            show_more = any(_holds(rows.fragment, shown_once) for rows in (*vanished, *appeared))
             vanished, appeared, moved = _matched(before, vanished, after, appeared)
-            kept.append(moved if is_back else moved.chosen(moved.stamped))
+            kept.append(moved if show_more else moved.chosen(moved.stamped))
     return VersionChanges(before, after, tuple(vanished), tuple(appeared), joined_kept(kept))
 
 
@@ -221,12 +228,10 @@ class _SameFragment:
         """Rows that were deleted before, and are back."""
         return [] if self._back.is_empty else [PlacedRows(self._successor, self._back.to_array())]
 
-    def changed(self, fields_before: set[int], fields_after: set[int]) -> list[KeptRows]:
+    def changed(self, fields_before: Set[int], fields_after: Set[int]) -> list[KeptRows]:
         """Rows that both versions have, and that may hold other values."""
         old, new = self._fragment, self._successor
-        replaced = _places(old, fields_before, fields_after) != _places(
-            new, fields_after, fields_after
-        )
+        replaced = _places(old, fields_before) != _places(new, fields_after)
         restamped = (old.created_at, old.last_updated_at) != (new.created_at, new.last_updated_at)
         spilled = SPILLED in (new.created_at, new.last_updated_at)
         if not replaced and not restamped and not (spilled and old.files != new.files):
@@ -262,19 +267,18 @@ class _SameFragment:
         return live
 
 
-def _field_ids(snapshot: Snapshot | None) -> set[int]:
+def _field_ids(snapshot: Snapshot | None) -> Set[int]:
     return set() if snapshot is None else {field.id for field in snapshot.schema.walk()}
 
 
-def _holds(fragment: Fragment, fields: set[int]) -> bool:
+def _holds(fragment: Fragment, fields: Set[int]) -> bool:
     """Whether a file of the fragment has one of the fields."""
     return bool(fields) and any(not fields.isdisjoint(file.fields) for file in fragment.files)
 
 
-def _places(fragment: Fragment, known: set[int], wanted: set[int]) -> Mapping[int, str]:
-    """Field id -> file that holds its values, for the ``wanted`` fields that are ``known``."""
-    both = known & wanted
-    return {field: file.path for file in fragment.files for field in file.fields if field in both}
+def _places(fragment: Fragment, fields: Set[int]) -> Mapping[int, str]:
+    """Field id -> file that holds its values."""
+    return {field: file.path for file in fragment.files for field in file.fields if field in fields}
 
 
 def _same_places(one: Fragment, other: Fragment) -> bool:
