@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.chunk_segments import Segments, round_up
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.errors import CorruptFileError
 
@@ -186,15 +187,12 @@ def decompress_first_buffers(chunks: ChunkBuffers, scheme: int) -> ChunkBuffers:
     """
     require(len(chunks.starts) > 0, "General needs a buffer per chunk")
     plain, lengths = decompress_each(scheme, chunks.data, chunks.starts[0], chunks.sizes[0])
-    padded = -(-lengths // 8) * 8
+    # Decoders look at words, so every buffer begins aligned.
+    padded = round_up(lengths, 8)
     require(int(padded.sum()) <= MAX_BUFFER_BYTES, "compressed chunks hold more than 2 GiB")
+    starts = np.cumsum(padded) - padded
     if (padded != lengths).any():
-        ends = np.cumsum(lengths).tolist()
-        view, padding = plain.data, bytes(8)
-        pieces = [
-            part
-            for length, end in zip(lengths.tolist(), ends, strict=True)
-            for part in (view[end - length : end], padding[: -length % 8])
-        ]
-        plain = np.frombuffer(b"".join(pieces), np.uint8)
-    return chunks.with_first_buffers(plain, np.cumsum(padded) - padded, lengths)
+        aligned = np.zeros(int(padded.sum()), np.uint8)
+        Segments(plain, np.cumsum(lengths) - lengths, lengths).copy_to(aligned, starts)
+        plain = aligned
+    return chunks.with_first_buffers(plain, starts, lengths)
