@@ -237,6 +237,19 @@ def test_tables_of_a_folder_have_changes_too(companion):
 
 
 @needs_changes
+def test_a_branch_has_changes_of_its_own(companion, tmp_path):
+    path = str(tmp_path / "branched")
+    companion.range(4).write.format("lance").save(path)
+    lance.dataset(path).create_branch("side").delete("id = 2")
+    given = "WITH (branch = 'side', deduplicationMode = 'netChanges')"
+    found = changes(companion, path, "VERSION 2", "id, _change_type", given)
+    assert rows(found) == [(2, "delete")]
+    reader = companion.read.option("startingVersion", 2).option("branch", "side")
+    assert reader.changes(f"lance.`{path}`").count() == 1
+    assert changes(companion, path, "VERSION 1").count() == 4
+
+
+@needs_changes
 @pytest.mark.parametrize(
     ("clause", "message"),
     [
