@@ -1,0 +1,94 @@
+"""Files of columns of random types: ours and pylance's, whole, in ranges and by rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from lance.file import LanceFileReader, LanceFileWriter
+from random_columns import RandomColumns
+
+from pyspark_lance.codec.row_selection import without_offset
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.datafile.writer import DataFileWriter
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.store.local_store import LocalStore
+
+pytestmark = pytest.mark.interop
+
+COUNT = 12
+
+
+def texts(array: pa.Array) -> list[str]:
+    """Rows as text: NaN equals itself there."""
+    return [str(row) for row in array.to_pylist()]
+
+
+def assert_ours_reads(folder, name: str, expected: pa.Array, columns: RandomColumns) -> None:
+    reader = DataFileReader.open(LocalStore(str(folder)), name)
+    fields, column_of = reader.schema.fields, reader.embedded_columns()
+    rows, count = texts(expected), len(expected)
+    assert texts(reader.read(fields, column_of, 0, count).column(0)) == rows
+    start, end = sorted(columns.rows(count + 1, 2).tolist())
+    assert texts(reader.read(fields, column_of, start, end).column(0)) == rows[start:end]
+    batches = reader.read_batches(fields, column_of, ranges=[(start, end)], batch_rows=13)
+    assert [row for batch in batches for row in texts(batch.column(0))] == rows[start:end]
+    if count:
+        wanted = columns.rows(count)
+        taken = reader.take(fields, column_of, wanted).column(0)
+        assert texts(taken) == [rows[row] for row in wanted.tolist()]
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_columns_of_pylance_are_read(tmp_path, version, seed):
+    read = 0
+    for number in range(COUNT):
+        columns = RandomColumns(100 * seed + number, version)
+        field, array = columns.column()
+        # pylance cannot write some slices.
+        array = without_offset(pa.concat_arrays([array, array[:0]]))
+        try:
+            with LanceFileWriter(
+                str(tmp_path / "x"), pa.schema([field]), version=version
+            ) as writer:
+                writer.write_batch(pa.record_batch([array], schema=pa.schema([field])))
+            theirs = LanceFileReader(str(tmp_path / "x")).read_all().to_table()["c"]
+        except BaseException:  # noqa: BLE001 - a panic of pylance is one
+            continue
+        if texts(theirs) == texts(array):
+            assert_ours_reads(tmp_path, "x", array, columns)
+            read += 1
+    assert read >= COUNT // 2
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_columns_that_were_written_are_read_by_pylance_and_us(tmp_path, version, seed):
+    written = 0
+    for number in range(COUNT):
+        columns = RandomColumns(100 * seed + number + 50, version)
+        field, array = columns.column()
+        schema = LanceSchema.from_arrow(pa.schema([field]))
+        try:
+            writer = DataFileWriter(LocalStore(str(tmp_path)), "x", schema, version=version)
+        except UnsupportedFeatureError:
+            continue
+        batch = pa.record_batch([array], schema=pa.schema([field]))
+        try:
+            for start in range(0, max(1, len(batch)), 97):
+                writer.write(batch.slice(start, 97))
+            writer.finish()
+        except UnsupportedFeatureError:
+            writer.abort()
+            continue
+        assert_ours_reads(tmp_path, "x", array, columns)
+        reader, rows = LanceFileReader(str(tmp_path / "x")), texts(array)
+        assert texts(reader.read_all().to_table()["c"]) == rows
+        if rows:
+            wanted = np.unique(columns.rows(len(rows))).tolist()
+            taken = reader.take_rows(wanted).to_table()["c"]
+            assert texts(taken) == [rows[row] for row in wanted]
+        written += 1
+    assert written >= COUNT // 2
