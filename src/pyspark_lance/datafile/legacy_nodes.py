@@ -319,6 +319,8 @@ class _DictionaryNode:
                 f"the offsets of the dictionary of column {self._name!r} do not ascend",
                 where=f"{self._file.path} bytes {position}..{end}",
             )
+        # Nulls are no items, so an empty one is empty, although pylance takes it for null when it
+        # opens the table anew.
         return read_strings(self._file, value_type, [borders], nullable=False)
 
 
