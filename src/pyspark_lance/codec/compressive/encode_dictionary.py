@@ -27,6 +27,7 @@ from pyspark_lance.codec.value_chunks import DictionaryBlock
 
 MIN_VALUES = 100
 MAX_ITEMS = 1 << 16
+_FIRST_SAMPLE = 1 << 10
 _SAMPLES = (1 << 12, 1 << 16)
 _NEARLY_ALL = 0.95
 _USUAL = DictionaryRequest()
@@ -87,6 +88,12 @@ def few_items(
     limit = min(MAX_ITEMS, int((count - values.null_count) / request.divisor))
     if count < MIN_VALUES or limit == 0:
         return None
+    if count > 2 * _FIRST_SAMPLE and limit <= _FIRST_SAMPLE**2 // 32:
+        # Of so few distinct values as allowed, at least one would come twice: the chance that
+        # none does is below e^-16. It spares hashing more of what may be long.
+        seen, _ = _distinct_values(values, _FIRST_SAMPLE)
+        if seen == _FIRST_SAMPLE:
+            return None
     for sample_size in _SAMPLES:
         if count <= 2 * sample_size:
             break  # counting them all costs no more

@@ -89,9 +89,11 @@ def cut(
         return borders, None
     pieces = np.maximum(-(-lengths // size), 1)
     string_borders = np.append(0, np.cumsum(pieces))
-    within = np.arange(int(string_borders[-1])) - np.repeat(string_borders[:-1], pieces)
-    starts = np.repeat(borders[:-1], pieces) + within * size
-    return np.append(starts, borders[-1]), string_borders
+    count = int(string_borders[-1])
+    starts = np.arange(0, (count + 1) * size, size)
+    starts[:-1] += np.repeat(borders[:-1] - string_borders[:-1] * size, pieces)
+    starts[-1] = borders[-1]
+    return starts, string_borders
 
 
 def _encode_block(
