@@ -188,10 +188,42 @@ def test_a_table_of_version_0_1_is_created_and_goes_on_in_pylance(tmp_path, stab
     assert_read_alike(path)
 
 
-def test_dictionaries_are_refused_on_write_with_the_column(tmp_path):
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary(), pa.int64()])
+def test_values_of_the_dictionary_are_appended_and_others_refused(tmp_path, kind):
     path = str(tmp_path)
-    written_by_pylance(path, rows(5).select(["id", "dictionary"]))
-    with pytest.raises(UnsupportedFeatureError, match="column dictionary: dictionaries"):
-        write_table(path, rows(5).select(["id", "dictionary"]))
-    with pytest.raises(UnsupportedFeatureError, match="column dictionary: dictionaries"):
-        write_table(f"{path}/new", rows(5).select(["dictionary"]), file_version="0.1")
+    items = pa.array(["1", "22", "333"]).cast(kind)
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0], pa.int16()), items)
+    pair = pa.StructArray.from_arrays([column], ["d"])
+    written_by_pylance(path, pa.table({"id": range(4), "d": column, "s": pair}))
+    before = lance.dataset(path).to_table()
+    new = pa.table({"id": [7, 8, 9], "d": items.take([2, 0, 2]).dictionary_encode()})
+    new = new.append_column("s", pa.StructArray.from_arrays([new["d"].chunk(0)], ["d"]))
+    write_table(path, new)
+    plain = pa.table(
+        {"id": [10], "d": items[1:2], "s": pa.StructArray.from_arrays([items[1:2]], ["d"])}
+    )
+    write_table(path, plain)
+    expected = [*before["d"].to_pylist(), *items.take([2, 0, 2, 1]).to_pylist()]
+    found = lance.dataset(path).to_table()
+    assert found["d"].to_pylist() == expected
+    assert [row["d"] for row in found["s"].to_pylist()] == expected
+    assert_read_alike(path)
+    lance.write_dataset(before, path, mode="append")
+    lance.dataset(path).optimize.compact_files()
+    assert_read_alike(path)
+    unknown = pa.concat_arrays([items[:1], pa.array(["77"]).cast(kind)])
+    pairs = pa.StructArray.from_arrays([unknown], ["d"])
+    with pytest.raises(UnsupportedFeatureError, match=r"column d: .*77.* not in the dictionary"):
+        write_table(path, pa.table({"id": [1, 2], "d": unknown, "s": pairs}))
+    nothing = pa.table({"id": [1], "d": pa.nulls(1, kind), "s": pair[:1]})
+    with pytest.raises(UnsupportedFeatureError, match=r"column d: .* cannot hold nulls"):
+        write_table(path, nothing)
+
+
+def test_new_dictionaries_are_refused_with_the_column(tmp_path):
+    path = str(tmp_path)
+    with pytest.raises(UnsupportedFeatureError, match="column dictionary: new dictionaries"):
+        write_table(path, rows(5).select(["dictionary"]), file_version="0.1")
+    written_by_pylance(path, rows(5).select(["id"]))
+    with pytest.raises(UnsupportedFeatureError, match="column dictionary: new dictionaries"):
+        write_table(path, rows(5).select(["id", "dictionary"]), merge_schema=True)

@@ -5,6 +5,7 @@ Source: file-format.md sections 10.2 and 10.3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.v2_0.variable_width import borders_of, is_variable_type
+from pyspark_lance.datafile.legacy_dictionaries import indices_of
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.store.object_store import OutputFile
@@ -30,10 +32,12 @@ class LegacyPageWriter:
 
     Args:
         output: The file.
+        dictionaries: The items of dictionaries, by field id.
     """
 
-    def __init__(self, output: OutputFile) -> None:
+    def __init__(self, output: OutputFile, dictionaries: Mapping[int, pa.Array]) -> None:
         self._output = output
+        self._dictionaries = dictionaries
 
     def write(
         self,
@@ -67,6 +71,8 @@ class LegacyPageWriter:
     ) -> None:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
+        if pa.types.is_dictionary(array.type):
+            array = indices_of(array, self._dictionaries[field.id], path)
         is_string = is_variable_type(array.type)
         if is_strict:
             _check_values(field, path, array, is_string=is_string)
@@ -90,6 +96,14 @@ class LegacyPageWriter:
         position = self._output.tell()
         self._put(plain_bytes(array))
         entries[field.id] = PageEntry(position, len(array))
+
+    def write_items(self, items: pa.Array) -> PageEntry:
+        """Writes the items of a dictionary."""
+        if is_variable_type(items.type):
+            return self._write_strings(items)
+        position = self._output.tell()
+        self._put(plain_bytes(items))
+        return PageEntry(position, len(items))
 
     def _write_strings(self, array: pa.Array) -> PageEntry:
         """The bytes, then their borders as positions in the file."""

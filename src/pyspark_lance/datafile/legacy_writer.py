@@ -9,6 +9,10 @@ Source: file-format.md section 10.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
 import numpy as np
 import pyarrow as pa
 
@@ -18,10 +22,12 @@ from pyspark_lance.datafile.legacy_statistics_writer import StatisticsCollector
 from pyspark_lance.datafile.version_support import check_legacy_writable
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.proto import file_pb2
 from pyspark_lance.store.object_store import ObjectStore
 
+_NO_DICTIONARIES: Mapping[int, pa.Array] = MappingProxyType({})
 GROUP_ROWS = 8192
 GROUP_BYTES = 8 << 20
 _MAX_ROWS = (1 << 31) - 1
@@ -35,13 +41,21 @@ class LegacyFileWriter:
         store: Where to.
         path: Relative to the table root, such as ``data/x.lance``.
         schema: The columns, with their field ids.
+        dictionaries: The items of the table's dictionaries, by field id.
 
     Raises:
         UnsupportedFeatureError: The version cannot hold a column, which is named.
     """
 
-    def __init__(self, store: ObjectStore, path: str, schema: LanceSchema) -> None:
-        check_legacy_writable(schema)
+    def __init__(
+        self,
+        store: ObjectStore,
+        path: str,
+        schema: LanceSchema,
+        dictionaries: Mapping[int, pa.Array] = _NO_DICTIONARIES,
+    ) -> None:
+        check_legacy_writable(schema, dictionaries.keys())
+        self._dictionaries = dictionaries
         self._path, self._schema = path, schema
         self._rows_written = 0
         self._held: list[pa.RecordBatch] = []
@@ -51,7 +65,7 @@ class LegacyFileWriter:
         self._statistics = StatisticsCollector(schema.fields)
         self._finished = False
         self._output = store.open_output(path)
-        self._pages = LegacyPageWriter(self._output)
+        self._pages = LegacyPageWriter(self._output, dictionaries)
 
     @property
     def rows_written(self) -> int:
@@ -150,13 +164,23 @@ class LegacyFileWriter:
             )
             message.statistics.schema.extend(schema.to_protos())
             message.statistics.fields.extend(field.id for field in schema.walk())
+        fields_here = LanceSchema(tuple(map(self._with_dictionary, self._schema.fields)))
         embedded = file_pb2.Schema(
-            fields=self._schema.to_protos(), metadata=dict(self._schema.metadata)
+            fields=fields_here.to_protos(), metadata=dict(self._schema.metadata)
         )
         message.manifest_position = self._write_message(embedded.SerializeToString())
         position = self._write_message(message.SerializeToString())
         self._output.write(LEGACY_FOOTER.pack(position, _MAJOR, _MINOR, b"LANC"))
         return self._output.tell()
+
+    def _with_dictionary(self, field: Field) -> Field:
+        """The field with its dictionaries, whose items are written, where this file has them."""
+        items = self._dictionaries.get(field.id)
+        if items is not None:
+            entry = self._pages.write_items(items)
+            return replace(field, dictionary=(entry.position, entry.num_values))
+        children = tuple(map(self._with_dictionary, field.children))
+        return replace(field, children=children)
 
     def _write_page_table(
         self, first_id: int, last_id: int, batches: list[dict[int, PageEntry]]

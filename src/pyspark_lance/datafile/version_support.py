@@ -5,7 +5,7 @@ Source: file-format.md section 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,23 +84,27 @@ def check_writable(schema: LanceSchema, version: str) -> None:
             check(column.metadata, column.name, column.type, version)
 
 
-def legacy_need(schema: LanceSchema) -> VersionNeed:
+def legacy_need(schema: LanceSchema, dictionaries: Collection[int] = ()) -> VersionNeed:
     """``0.1`` if a 0.1 file can hold the schema; else which column needs a newer version."""
     for field in schema.fields:
         for path, part in _paths(field, field.name):
             reason = _needs_2_0(part)
-            if reason:
+            if reason and part.id not in dictionaries:
                 return VersionNeed("2.0", path, reason)
     return VersionNeed("0.1")
 
 
-def check_legacy_writable(schema: LanceSchema) -> None:
+def check_legacy_writable(schema: LanceSchema, dictionaries: Collection[int] = ()) -> None:
     """Refuses what a 0.1 file cannot hold, or what we do not write into one.
+
+    Args:
+        schema: The columns.
+        dictionaries: Ids of the fields whose dictionaries the table has already.
 
     Raises:
         UnsupportedFeatureError: It names the column and what to do.
     """
-    need = legacy_need(schema)
+    need = legacy_need(schema, dictionaries)
     if need.reason:
         raise UnsupportedFeatureError(
             f"column {need.column}: {need.reason} are not written to files of version 0.1",
@@ -119,8 +123,8 @@ def _needs_2_0(part: Field) -> str:
     if part.is_struct and not part.children:
         return "structs without fields"
     if part.logical_type.startswith("dict:"):
-        # Their values would have to be in the manifest, the same for all writers.
-        return "dictionaries"
+        # Their items are in the manifest, the same for all writers, before there are any rows.
+        return "new dictionaries"
     for key, usual in _NO_ENCODINGS.items():
         if part.metadata.get(key, b"").lower() not in usual:
             return f"values with {key} in the column's metadata"

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.commit_loop import CommitResult, commit
 from pyspark_lance.commit.next_manifest import CreateOptions
+from pyspark_lance.datafile.legacy_dictionaries import known_dictionaries
 from pyspark_lance.datafile.version_support import (
     check_legacy_writable,
     check_writable,
@@ -224,6 +225,7 @@ def plan_write(
             file_version=version,
             max_rows_per_file=settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,
             max_bytes_per_file=settings.max_bytes_per_file or DEFAULT_MAX_BYTES_PER_FILE,
+            dictionaries=_dictionaries(existing, settings) if version == "0.1" else {},
         ),
         settings=settings,
         read_version=0 if existing is None else existing.version,
@@ -488,6 +490,14 @@ def _merged(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
     return merged_schema(existing.schema, data_schema, first_id, file_version=version)
 
 
+def _dictionaries(existing: Snapshot | None, settings: WriteSettings) -> dict[int, pa.Array]:
+    """The items of the dictionaries of a 0.1 table that the write goes on with."""
+    replaces_all = settings.overwrite and settings.replace_where is None
+    if existing is None or replaces_all:
+        return {}
+    return known_dictionaries(existing.schema, existing.manifest.dictionary_values)
+
+
 def _own_file_version(existing: Snapshot) -> str:
     """The version of a table's data files; by the files themselves if it is not recorded."""
     if existing.manifest.data_storage_version:
@@ -511,7 +521,7 @@ def _existing_file_version(
         )
     version = asked or own
     if version == "0.1":
-        check_legacy_writable(columns)
+        check_legacy_writable(columns, _dictionaries(existing, settings).keys())
         return version
     need = version_need(columns)
     if version < need.version:

@@ -35,6 +35,7 @@ class WriteFragmentsRequest:
         file_version: Version of the data files, such as ``2.1``.
         max_rows_per_file: A file is closed when it has this many rows.
         max_bytes_per_file: A file is closed when it has grown beyond this.
+        dictionaries: Of a table of file version 0.1: the items of its dictionaries, by field id.
     """
 
     uri: str
@@ -43,6 +44,7 @@ class WriteFragmentsRequest:
     file_version: str
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
+    dictionaries: Mapping[int, pa.Array] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Refuses limits that are not positive."""
@@ -124,7 +126,7 @@ class FragmentFiles:
             path, schema = data_path(name), self._request.schema
             version = self._request.file_version
             self._open = (
-                LegacyFileWriter(self._store, path, schema)
+                LegacyFileWriter(self._store, path, schema, self._request.dictionaries)
                 if version == "0.1"
                 else DataFileWriter(self._store, path, schema, version=version)
             )
