@@ -281,18 +281,25 @@ def test_what_has_no_changes_says_so(companion, path, tmp_path):
         companion.sql("DROP TABLE followed_by_name")
 
 
-def test_a_view_shows_changes_and_takes_none(companion, path):
-    companion.sql(
-        "CREATE OR REPLACE TEMPORARY VIEW followed USING lance "
-        f"OPTIONS (path '{path}', readChangeFeed 'true', startingVersion '3', endingVersion '4')"
-    )
+def test_what_shows_changes_takes_none(companion, path):
+    options = f"path '{path}', readChangeFeed 'true', startingVersion '3', endingVersion '4'"
+    view = "CREATE OR REPLACE TEMPORARY VIEW followed USING lance OPTIONS"
+    companion.sql(f"{view} ({options})")
     found = sql(companion, "SELECT id, _change_type FROM followed WHERE _commit_version > 2")
     assert found == [(100, "insert"), (15, "delete"), (3, "delete")]
     assert sql(companion, "SELECT count(*) FROM followed") == [(3,)]
-    with pytest.raises(Exception, match="rows of the past cannot be deleted"):
-        companion.sql("DELETE FROM followed")
-    with pytest.raises(Exception, match="LANCE_INVALID_INPUT"):
-        companion.sql("INSERT INTO followed SELECT * FROM followed")
+    companion.sql(f"CREATE TABLE followed_table USING lance OPTIONS ({options})")
+    try:
+        for statement, message in (
+            ("DELETE FROM followed", "rows of the past cannot be deleted"),
+            ("TRUNCATE TABLE followed_table", "rows of the past cannot be deleted"),
+            ("UPDATE followed_table SET id = 1", "rows of the past cannot be changed"),
+            ("INSERT INTO followed SELECT * FROM followed", "LANCE_INVALID_INPUT"),
+        ):
+            with pytest.raises(Exception, match=message):
+                companion.sql(statement)
+    finally:
+        companion.sql("DROP TABLE followed_table")
     assert lance.dataset(path).version == 6
 
 

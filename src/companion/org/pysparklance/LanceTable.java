@@ -21,8 +21,8 @@ class LanceTable
     SupportsRowLevelOperations {
   /** Up to so many rows, one process finds those to delete sooner than a job is started. */
   private static final long FEW_ROWS = 2_000_000;
-  private static final List<String> OF_THE_PAST =
-      List.of("version", "versionAsOf", "timestampAsOf", "tag");
+  private static final List<String> OF_THE_PAST = List.of(
+      "version", "versionAsOf", "timestampAsOf", "tag", "readChangeFeed", "readChangeData");
 
   protected final CaseInsensitiveStringMap options;
   private final StructType schema;
@@ -103,7 +103,7 @@ class LanceTable
   public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
     if (OF_THE_PAST.stream().anyMatch(options::containsKey)) {
       throw new UnsupportedOperationException(
-          "[LANCE_INVALID_INPUT] rows of a past version cannot be changed\n  hint: leave out "
+          "[LANCE_INVALID_INPUT] rows of the past cannot be changed\n  hint: leave out "
               + String.join(", ", OF_THE_PAST));
     }
     if (described() == null) {
