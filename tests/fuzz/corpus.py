@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from column_cases import column_cases, with_nulls
 from legacy_tables import legacy_columns
 
@@ -32,7 +33,7 @@ NAMES = [
     "vector_item_nulls", "vector_768_item_nulls", "vector_vector", "vector_bool", "list",
     "list_item_nulls", "list_string", "list_struct", "list_list", "list_vector",
     "list_string_300", "struct", "struct_struct", "list_struct_list", "map", "vector_struct",
-    "null", "string_nothing", "list_nothing", "list_empty",
+    "null", "string_nothing", "list_nothing", "list_empty", "vector_nothing",
 ]  # fmt: skip
 # Name of a column -> the encodings asked for; {} leaves the choice to the writer.
 CASES: list[tuple[str, dict[str, str]]] = [(name, {}) for name in NAMES]
@@ -71,6 +72,31 @@ def data_files(folder: Path, *, every: int = 1) -> list[Sample]:
             data = write(folder / "x.lance", column, version, metadata)
             if data is not None:
                 samples.append(Sample(f"{version} {name} {options} {writer}", data))
+        if "blob" in options:
+            samples += nested_blobs(version, column)
+    return samples
+
+
+def nested_blobs(version: str, column: pa.Array) -> list[Sample]:
+    """Blobs of either kind inside of structs and lists, as far as the version has them."""
+    first = pa.field("b", pa.large_binary(), metadata={PREFIX + "blob": "true"})
+    record = pa.struct([("data", pa.large_binary()), ("uri", pa.string())])
+    second = pa.field("b", record, metadata={"ARROW:extension:name": "lance.blob.v2"})
+    texts = pa.array([f"file:///{n}" for n in range(len(column))])
+    uris = pc.if_else(column.is_null(), texts, None)
+    values = {
+        first: column,
+        second: pa.StructArray.from_arrays([column, uris], fields=list(record)),
+    }
+    borders = pa.array([*range(0, len(column), 3), len(column)], pa.int32())
+    samples = []
+    for field, array in values.items():
+        struct = pa.StructArray.from_arrays([array], fields=[field])
+        lists = pa.ListArray.from_arrays(borders, array, type=pa.list_(field))
+        for nested in (struct, lists):
+            data = by_ours(Path(), nested, version, {})
+            if data is not None:
+                samples.append(Sample(f"{version} blobs in {nested.type} ours", data))
     return samples
 
 
