@@ -133,3 +133,31 @@ def test_pylance_chooses_the_same_encoding(tmp_path, name, request_):
     with LanceFileWriter(str(tmp_path / "theirs"), table.schema, version=version) as writer:
         writer.write_batch(table.to_batches()[0])
     assert encoding_of(tmp_path, "data/x.lance") == encoding_of(tmp_path, "theirs")
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_what_a_nested_column_asks_for_is_meant_for_what_is_in_it(tmp_path, version):
+    own = {"lance-encoding:compression": "none"}
+    members = [
+        pa.field("l", pa.list_(pa.string())),
+        pa.field("n", pa.int64()),
+        pa.field("p", pa.string(), metadata=own),
+    ]
+    asked = {"lance-encoding:compression": "fsst"}
+    schema = pa.schema([pa.field("c", pa.struct(members), metadata=asked)])
+    rows = [{"l": [f"user-{n}"], "n": n, "p": f"user-{n}"} for n in range(3000)]
+    table = pa.table({"c": pa.array(rows, pa.struct(members))}, schema=schema)
+    write_table(tmp_path, table, version)
+    assert_pylance_reads(tmp_path, table)
+    reader = DataFileReader.open(open_store(str(tmp_path)), "data/x.lance")
+    assert reader.schema.to_arrow().field("c").metadata == {b"lance-encoding:compression": b"fsst"}
+    if version != "2.0":
+        pages = [reader._file.metadata.column(index).pages[0] for index in range(3)]
+        found = [
+            describe(parse_page_layout(page.encoding_bytes).mini_block_layout.value_compression)
+            for page in pages
+        ]
+        assert found == ["fsst(variable)", "inline_bitpacking", "variable"]
+    numbers = pa.schema([pa.field("c", pa.list_(pa.int64()), metadata=asked)])
+    with pytest.raises(UnsupportedFeatureError, match=r"column c: .*fsst fits nothing in it"):
+        write_table(tmp_path, pa.table({"c": pa.array([[1]])}).cast(numbers), version)

@@ -101,6 +101,21 @@ class EncodingRequest:
         return self.structure == "miniblock"
 
 
+def asks_for_encoding(key: str) -> bool:
+    """Whether a key is about the values of a column; packing and blobs are about their place."""
+    return key.startswith(_PREFIX) and key not in (BLOB_KEY, *PACKED_KEYS, *_BLOB_PLACES)
+
+
+def fits_type(key: str, value: str, kind: pa.DataType) -> bool:
+    """Whether a key, known or not, may stand on a column of the type."""
+    value = value.lower()
+    if (key, value) == (_PREFIX + "compression", "fsst"):
+        return is_variable_width(kind)
+    if (key, value) == (_PREFIX + "structural-encoding", "fullzip"):
+        return not _is_in_mini_blocks_only(kind)
+    return (key, value) != (_PREFIX + "bss", "on") or _can_be_split(kind)
+
+
 def metadata_texts(field: pa.Field) -> dict[str, str]:
     """The metadata of a field."""
     return {

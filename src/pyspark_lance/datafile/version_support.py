@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark_lance.codec.arrow_values import is_variable_width
 from pyspark_lance.codec.encoding_requests import check_blob_request, encoding_request
 from pyspark_lance.codec.leaf_column import leaf_columns
+from pyspark_lance.datafile.inherited_encodings import with_inherited_encodings
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
@@ -76,7 +77,7 @@ def check_writable(schema: LanceSchema, version: str) -> None:
             f" this file has {version}",
             hint=f"create the table with file version {need.version}, or change the column's type",
         )
-    for field in schema.fields:
+    for field in with_inherited_encodings(schema).fields:
         for path, part in _paths(field, field.name):
             _check_part(path, part, version)
         for column in leaf_columns(field.to_arrow()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pyspark_lance.datafile.field_writer import FieldWriter
+from pyspark_lance.datafile.inherited_encodings import with_inherited_encodings
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.datafile.v2_0_field_writer import make_v2_0_field_writer
 from pyspark_lance.datafile.v2_1_field_writer import V21FieldWriter
@@ -46,7 +47,7 @@ class DataFileWriter:
         self._writers: list[FieldWriter] = []
         self._num_columns = 0
         try:
-            for field in schema.fields:
+            for field in with_inherited_encodings(schema).fields:
                 writer = self._make_writer(field)
                 self._writers.append(writer)
                 self._num_columns += writer.num_columns
