@@ -23,13 +23,13 @@ from pyspark_lance.codec.compressive.fsst_symbols import (
 )
 from pyspark_lance.codec.row_ranges import expand_ranges
 
-_SAMPLE_BYTES: Final = 3 << 13
+_SAMPLE_BYTES: Final = 1 << 14
 _PIECE_BYTES: Final = 64
 STEP_BYTES: Final = 16
 """Strings of a sample are walked in pieces as short as that, which takes few steps."""
 
-_ROUNDS: Final = 4
-_ROUGH_ROUNDS: Final = 2
+_ROUNDS: Final = 3
+_ROUGH_ROUNDS: Final = 1
 _TOKENS: Final = LITERALS + 256
 # A byte without a symbol takes two codes.
 _SINGLE_BYTE_BONUS: Final = 8
@@ -46,7 +46,7 @@ def train_symbols(borders: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symb
     """
     words = np.zeros(0, np.uint64)
     symbols = Symbols(words, byte_lengths(words))
-    # The first symbols are replaced by longer ones anyway, so half of the sample will do for them.
+    # The first symbols are pairs of bytes, which half of the sample shows as well.
     some = borders[: int(np.searchsorted(borders, len(sample) // 2)) + 1]
     for round_ in range(_ROUNDS):
         symbols = _improve(symbols, some if round_ < _ROUGH_ROUNDS else borders, sample)
