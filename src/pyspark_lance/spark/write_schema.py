@@ -82,17 +82,18 @@ def stored_schema(
     """
     kept = StructType([column for column in schema.fields if not _is_ours(column)])
     _check_duplicates(kept)
-    plain = arrow_schema_of(cast("StructType", with_text_for_variants(kept)))
+    shown = cast("StructType", with_text_for_variants(kept))
     asked = physical_types(column_types, kept)
     known_fields = {field.name.lower(): field for field in existing.fields} if existing else {}
     own = {name: field.to_arrow() for name, field in known_fields.items()}
     fields = []
-    for column, arrow in zip(kept.fields, plain, strict=True):
+    for column, plain in zip(kept.fields, shown.fields, strict=True):
         types, encodings = split_options(asked.get(column.name, {}))
         types = _with_json_for_variants(column, types, known_fields.get(column.name.lower()))
         target = None if overwrite else known_fields.get(column.name.lower())
         is_json = types.get(JSON_TYPE, "").lower() == "true"
         _check_storable(column.dataType, column.name, target, is_json=is_json)
+        arrow = arrow_schema_of(StructType([plain])).field(0)
         stored = _stored_type(column, arrow.type, types)
         field = own.get(column.name.lower())
         if field is not None and not overwrite:
