@@ -17,12 +17,7 @@ import pyarrow as pa
 from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.commit_loop import CommitResult, commit
 from pyspark_lance.commit.next_manifest import CreateOptions
-from pyspark_lance.datafile.legacy_dictionaries import known_dictionaries
-from pyspark_lance.datafile.version_support import (
-    check_legacy_writable,
-    check_writable,
-    version_need,
-)
+from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import (
     InvalidInputError,
     LanceError,
@@ -30,7 +25,6 @@ from pyspark_lance.errors import (
     SchemaMismatchError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    UnsupportedFeatureError,
     VersionNotFoundError,
 )
 from pyspark_lance.format.fragment import Fragment
@@ -41,6 +35,12 @@ from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.blob_columns import table_schema
 from pyspark_lance.table.deletions import AffectedRows
+from pyspark_lance.table.file_versions import (
+    existing_file_version,
+    new_file_version,
+    own_file_version,
+    table_dictionaries,
+)
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.predicate import Predicate
 from pyspark_lance.table.replace_where import (
@@ -69,9 +69,6 @@ from pyspark_lance.table.write_fragments import (
 )
 
 logger = logging.getLogger(__name__)
-
-# What every Lance reader since 2025 understands; newer only where a type needs it.
-DEFAULT_FILE_VERSION = "2.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +100,11 @@ class WriteSettings:
     properties: Mapping[str, str] = field(default_factory=dict)
     retries: int = 10
     timeout_s: float = 30.0
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether nothing stays of what is in the table."""
+        return self.overwrite and self.replace_where is None
 
     def __post_init__(self) -> None:
         """Refuses settings that contradict each other."""
@@ -188,7 +190,7 @@ def plan_write(
     _check_names(data_schema)
     if existing is None:
         schema = LanceSchema.from_arrow(data_schema)
-        version = _new_file_version(schema, settings.file_version)
+        version = new_file_version(schema, settings.file_version)
         schema = table_schema(data_schema, version)
         stable = settings.enable_stable_row_ids is not False
         columns = schema
@@ -202,7 +204,7 @@ def plan_write(
                 hint="this is fixed when a table is created; write to a new path",
             )
         if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
-            version = settings.file_version or _own_file_version(existing)
+            version = settings.file_version or own_file_version(existing)
             schema = table_schema(data_schema, version)
             _check_overwrite(existing.schema, schema, settings)
             columns = schema
@@ -211,7 +213,9 @@ def plan_write(
             if settings.merge_schema:
                 schema = _merged(existing, data_schema)
             columns = match_columns(schema, data_schema)
-        version = _existing_file_version(existing, columns, settings)
+        version = existing_file_version(
+            existing, columns, settings.file_version, replaces_all=settings.replaces_all
+        )
         if settings.merge_schema and not settings.overwrite:
             check_null_columns(existing.schema, schema, version)
     if version != "0.1":
@@ -225,7 +229,7 @@ def plan_write(
             file_version=version,
             max_rows_per_file=settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,
             max_bytes_per_file=settings.max_bytes_per_file or DEFAULT_MAX_BYTES_PER_FILE,
-            dictionaries=_dictionaries(existing, settings) if version == "0.1" else {},
+            dictionaries={} if version != "0.1" else _kept_dictionaries(existing, settings),
         ),
         settings=settings,
         read_version=0 if existing is None else existing.version,
@@ -464,71 +468,13 @@ def _check_overwrite(old: LanceSchema, new: LanceSchema, settings: WriteSettings
         )
 
 
-def _new_file_version(schema: LanceSchema, asked: str | None) -> str:
-    need = version_need(schema)
-    needed, reason = need.version, f"{need.column}: {need.reason}"
-    if asked is None:
-        if needed > DEFAULT_FILE_VERSION:
-            logger.info("the new table gets file version %s: %s", needed, reason)
-            return needed
-        return DEFAULT_FILE_VERSION
-    if asked == "0.1":
-        check_legacy_writable(schema)
-        return asked
-    if asked < needed:
-        raise UnsupportedFeatureError(
-            f"file version {asked} cannot hold the data: {reason}",
-            hint=f"set file_format_version to {needed}",
-        )
-    return asked
-
-
 def _merged(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
     """The table's schema with what the data have besides."""
     first_id = next_field_id(existing.manifest)
-    version = _own_file_version(existing)
+    version = own_file_version(existing)
     return merged_schema(existing.schema, data_schema, first_id, file_version=version)
 
 
-def _dictionaries(existing: Snapshot | None, settings: WriteSettings) -> dict[int, pa.Array]:
-    """The items of the dictionaries of a 0.1 table that the write goes on with."""
-    replaces_all = settings.overwrite and settings.replace_where is None
-    if existing is None or replaces_all:
-        return {}
-    return known_dictionaries(existing.schema, existing.manifest.dictionary_values)
-
-
-def _own_file_version(existing: Snapshot) -> str:
-    """The version of a table's data files; by the files themselves if it is not recorded."""
-    if existing.manifest.data_storage_version:
-        return existing.manifest.data_storage_version
-    files = (file for fragment in existing.manifest.fragments for file in fragment.files)
-    first = next(files, None)
-    return "2.0" if first is None else first.file_version
-
-
-def _existing_file_version(
-    existing: Snapshot, columns: LanceSchema, settings: WriteSettings
-) -> str:
-    own = _own_file_version(existing)
-    asked = settings.file_version
-    replaces_all = settings.overwrite and settings.replace_where is None
-    if asked is not None and asked != own and not replaces_all:
-        raise InvalidInputError(
-            f"file_format_version is {asked}, but the table's files are {own}",
-            where=existing.uri,
-            hint="leave the option out; an append uses the table's own version",
-        )
-    version = asked or own
-    if version == "0.1":
-        check_legacy_writable(columns, _dictionaries(existing, settings).keys())
-        return version
-    need = version_need(columns)
-    if version < need.version:
-        raise UnsupportedFeatureError(
-            f"the table's files are version {version}, which cannot hold the column "
-            f"{need.column!r}: {need.reason}",
-            where=existing.uri,
-            hint=f"overwrite the table with file_format_version {need.version}",
-        )
-    return version
+def _kept_dictionaries(existing: Snapshot | None, settings: WriteSettings) -> dict[int, pa.Array]:
+    """The items of the dictionaries that the write goes on with."""
+    return {} if existing is None or settings.replaces_all else table_dictionaries(existing)
