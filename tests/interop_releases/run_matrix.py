@@ -347,7 +347,7 @@ def report(cells: Sequence[Cell]) -> str:
         "- Below, the number of cases follows the column's name.",
         "- Not written: the writer refuses the type, or what is asked for, in that version.",
         "- On request: columns whose metadata ask for an encoding, after the plus; and blobs.",
-        "- 0.22.0 reads no zstd or lz4 of later releases. Where numbers shall be compressed in 2.0,",
+        "- 0.22.0 reads no zstd or lz4 of later releases. Where 2.0 shall compress numbers,",
         "  those releases leave them as they are, and this package compresses them.",
         "- The newest pylance is "
         + lance.__version__
