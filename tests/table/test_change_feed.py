@@ -331,11 +331,20 @@ def test_windows_by_time(path):
         window(0, times[1] - 1)
 
 
+def test_after_the_newest_version_there_is_nothing_yet(path):
+    append(path, 0)
+    window = resolve_window(path, {}, Bound(version=2), Bound())
+    assert window.is_empty
+    assert count_changes(path, {}, window) == ()
+    append(path, 10)
+    assert resolve_window(path, {}, Bound(version=2), Bound()) == ChangeWindow(2, 2)
+
+
 @pytest.mark.parametrize(
     ("starting", "ending", "message"),
     [
         (Bound(), Bound(), "needs a start"),
-        (Bound(version=3), Bound(), "start at version 3, after its end 2"),
+        (Bound(version=4), Bound(), "start at version 4, after its end 2"),
         (Bound(version=2), Bound(version=1), "start at version 2, after its end 1"),
         (Bound(version=1), Bound(version=9), "newest is 2"),
     ],

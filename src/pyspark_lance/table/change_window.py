@@ -65,7 +65,7 @@ def resolve_window(
         uri: Root of the table or branch.
         options: Storage options.
         starting: First version, or the first one committed at or after a time. Version 0 or 1 is
-            the beginning.
+            the beginning; the one after the newest is an empty window.
         ending: Last version, or the last one committed at or before a time; open is the newest.
 
     Raises:
@@ -87,7 +87,9 @@ def resolve_window(
     end = _end(store, locations, ending)
     start = _start(store, locations, starting)
     by_numbers = starting.version is not None and ending.version is not None
-    if start > end and (by_numbers or ending.is_open):
+    # Whoever asks for what came after the newest version gets nothing, until something comes.
+    too_late = ending.is_open and start > end + 1
+    if (start > end and by_numbers) or too_late:
         raise InvalidInputError(
             f"the change feed would start at version {start}, after its end {end}", where=store.uri
         )
