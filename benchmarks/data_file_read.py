@@ -194,8 +194,10 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--versions", default="2.0,2.1,2.2")
     parser.add_argument("--folder", help="keeps the files here and reuses them")
-    parser.add_argument("--defaults", action="store_true", help="pylance as it comes")
+    parser.add_argument("--defaults", action="store_true", help="both as they come")
     args = parser.parse_args()
+    if not args.defaults:
+        pa.set_cpu_count(1)  # as Spark's tasks have it
     batch_rows = DEFAULT_BATCH_ROWS if args.defaults else PYLANCE_BATCH_ROWS
     print(f"{'case':18}{'version':>8}{'ours MB/s':>11}{'pylance':>9}{'ratio':>7}{'by CPU':>8}")
     with tempfile.TemporaryDirectory() as scratch:

@@ -107,6 +107,18 @@ def test_long_streams_with_escapes_at_every_place():
     assert decoded(found) == [expand(codes, SYMBOLS) for codes in strings]
 
 
+@given(code_strings(), st.sampled_from([1, 3, 8, 20]), st.integers(1, 40))
+def test_two_threads_write_what_one_does(strings, step, times):
+    strings *= times
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fsst, "_STEP_CODES", step)
+        patch.setattr(fsst, "_FEW_CODES", 0)
+        patch.setattr(fsst, "_MANY_STEPS", 2)
+        patch.setattr(pa, "cpu_count", lambda: 2)
+        found = decode_fsst(as_values(strings), SymbolTable.from_bytes(table_bytes(SYMBOLS)))
+    assert decoded(found) == [expand(codes, SYMBOLS) for codes in strings]
+
+
 def test_a_slice_of_codes_decodes_alone():
     values = as_values([b"\x00\x01", b"\x02\x03", b"\xff\xff\x00"])
     cut = VariableWidthValues(2, values.offsets[1:], values.data)

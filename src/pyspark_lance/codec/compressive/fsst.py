@@ -10,6 +10,7 @@ Source: file-format.md section 6.4 (7).
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -34,6 +35,9 @@ _PAIRS = 1 << 16
 _FEW_CODES = 1 << 15
 # Codes (or pairs) of which the temporary arrays stay in the cache.
 _STEP_CODES = 1 << 16
+# From so many steps on, a second thread is worth starting. Spark's tasks have one processor each,
+# which pyarrow.cpu_count() says.
+_MANY_STEPS = 8
 _MAX_INT32 = 2**31 - 1
 
 _Number = TypeVar("_Number", bound=np.number)
@@ -58,9 +62,13 @@ class _Slots:
     words: NDArray[np.uint64]
     first_lengths: NDArray[np.uint8] | None = None
 
-    def contents(self, longest: int) -> pa.FixedSizeBinaryArray:
-        """The bytes of those that have at most ``longest`` of them."""
-        words = self.words[:, :1] if longest <= MAX_SYMBOL_BYTES else self.words
+    def width(self, longest: int) -> int:
+        """Bytes of a slot if the longest content that is chosen has so many."""
+        return MAX_SYMBOL_BYTES if longest <= MAX_SYMBOL_BYTES else self.words.shape[1] * 8
+
+    def contents(self, width: int) -> pa.FixedSizeBinaryArray:
+        """The bytes of each, in so many."""
+        words = self.words[:, :1] if width == MAX_SYMBOL_BYTES else self.words
         content = pa.py_buffer(np.ascontiguousarray(words))
         kind = pa.binary(words.shape[1] * words.itemsize)
         return pa.Array.from_buffers(kind, len(words), [None, content])
@@ -218,35 +226,24 @@ def _expand(
         Where the content of the code at each border starts; and the bytes.
     """
     lengths = _take(slots.lengths, chosen)
-    total = int(pc.sum(pa.array(lengths)).as_py() or 0)
-    contents = slots.contents(int(lengths.max(initial=0)))
-    width = contents.type.byte_width
-    text = allocate(total + width)
-    # A slot at every byte. numpy assigns in the order of the indices, so that a later slot covers
-    # the zeros behind an earlier one.
-    places = np.lib.stride_tricks.as_strided(
-        text[:width].view(f"V{width}"), shape=(total + 1,), strides=(1,)
-    )
     codes_per_slot = 1 if slots.first_lengths is None else 2
     firsts = np.arange(0, max(len(chosen), 1), _STEP_CODES)
+    bases = np.append(
+        0, np.cumsum(np.add.reduceat(lengths, firsts, dtype=np.int64)) if len(chosen) else 0
+    )
+    total = int(bases[-1])
+    width = slots.width(int(lengths.max(initial=0)))
+    text = allocate(total + width)
     first_codes = (firsts * codes_per_slot).astype(borders.dtype)
-    cuts = np.append(np.searchsorted(borders, first_codes), len(borders)).tolist()
+    cuts = np.append(np.searchsorted(borders, first_codes), len(borders))
     offsets = np.empty(len(borders), borders.dtype if total + width <= _MAX_INT32 else np.int64)
-    starts = np.zeros(_STEP_CODES + 1, np.int64)
-    base = 0
-    for number, first in enumerate(firsts.tolist()):
-        part = chosen[first : first + _STEP_CODES]
-        count = len(part)
-        np.cumsum(lengths[first : first + count], out=starts[1 : count + 1])
-        found = np.frombuffer(
-            pc.take(contents, pa.array(part), boundscheck=False).buffers()[1], places.dtype, count
-        )
-        places[base:][starts[:count]] = found
-        mine = slice(cuts[number], cuts[number + 1])
-        inside = borders[mine].astype(np.int64)
-        inside -= first * codes_per_slot
-        offsets[mine] = _starts_of_codes(starts, part, inside, slots) + base
-        base += int(starts[count])
+    job = _Expansion(
+        chosen, slots, slots.contents(width), lengths, borders, text, width, offsets, bases, cuts
+    )
+    if pa.cpu_count() > 1 and len(firsts) >= _MANY_STEPS:
+        job.run_in_two_threads()
+    else:
+        job.run(0, len(firsts))
     if last:
         text[total : total + len(last)] = np.frombuffer(last, np.uint8)
     if codes_per_slot == 2:
@@ -254,6 +251,82 @@ def _expand(
         end = np.searchsorted(borders, borders.dtype.type(2 * len(chosen) + 1))
         offsets[end:] = total + len(last)
     return offsets, pa.py_buffer(text[: total + len(last)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Expansion:
+    """Writes contents to their places, some codes at a time; see ``_expand``.
+
+    Attributes:
+        chosen: Slots.
+        slots: What they stand for.
+        contents: The bytes of each slot.
+        lengths: Bytes of each that is chosen.
+        borders: Ascending; counted in codes.
+        text: Takes the bytes.
+        width: Bytes of a slot.
+        offsets: Takes where the content at each border starts.
+        bases: Where the content of each step starts, and the last one ends.
+        cuts: The first border of each step, and one behind the last.
+    """
+
+    chosen: NDArray[np.unsignedinteger]
+    slots: _Slots
+    contents: pa.FixedSizeBinaryArray
+    lengths: NDArray[np.uint8]
+    borders: NDArray[np.signedinteger]
+    text: NDArray[np.uint8]
+    width: int
+    offsets: NDArray[np.signedinteger]
+    bases: NDArray[np.int64]
+    cuts: NDArray[np.int64]
+
+    def run(self, first: int, end: int) -> None:
+        """Some steps; up to a slot behind the last one is overwritten."""
+        for number in range(first, end):
+            self._step(number, self.text[int(self.bases[number]) :])
+
+    def run_in_two_threads(self) -> None:
+        """All steps; numpy and Arrow leave the interpreter to others for most of them."""
+        num_steps = len(self.bases) - 1
+        middle = num_steps // 2
+        if int(self.bases[middle] - self.bases[middle - 1]) < self.width:
+            # A slot of the step before would reach into the second half.
+            self.run(0, num_steps)
+            return
+        with ThreadPoolExecutor(1) as other:
+            second_half = other.submit(self.run, middle, num_steps)
+            self.run(0, middle - 1)
+            self._run_apart(middle - 1)
+            second_half.result()
+
+    def _run_apart(self, number: int) -> None:
+        """One step; what is behind it is left alone, since another thread writes it."""
+        base, end = int(self.bases[number]), int(self.bases[number + 1])
+        apart = allocate(end - base + self.width)
+        self._step(number, apart)
+        self.text[base:end] = apart[: end - base]
+
+    def _step(self, number: int, text: NDArray[np.uint8]) -> None:
+        first = number * _STEP_CODES
+        part = self.chosen[first : first + _STEP_CODES]
+        count = len(part)
+        starts = np.zeros(count + 1, np.int64)
+        np.cumsum(self.lengths[first : first + count], out=starts[1:])
+        # A slot at every byte. numpy assigns in the order of the indices, so that a later slot
+        # covers the zeros behind an earlier one.
+        places = np.lib.stride_tricks.as_strided(
+            text[: self.width].view(f"V{self.width}"),
+            shape=(len(text) - self.width + 1,),
+            strides=(1,),
+        )
+        found = pc.take(self.contents, pa.array(part), boundscheck=False).buffers()[1]
+        places[starts[:count]] = np.frombuffer(found, places.dtype, count)
+        mine = slice(int(self.cuts[number]), int(self.cuts[number + 1]))
+        inside = self.borders[mine].astype(np.int64)
+        inside -= first * (1 if self.slots.first_lengths is None else 2)
+        self.offsets[mine] = _starts_of_codes(starts, part, inside, self.slots)
+        self.offsets[mine] += self.bases[number].astype(self.offsets.dtype)
 
 
 def _starts_of_codes(
