@@ -8,10 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pylance_files import OneColumn, write_with_pylance
 from v2_0_files import leaf_arrays, nested_arrays, open_fields, with_nulls, write_fields
 
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.errors import CorruptFileError, LanceError
+from pyspark_lance.format.field import Field
 from pyspark_lance.store.memory_store import MemoryStore
 
 COUNT = 120
@@ -97,3 +99,15 @@ def test_an_error_says_which_bytes_of_which_column_are_wrong():
     with pytest.raises(CorruptFileError) as raised:
         reader.read(0, 3)
     assert raised.value.where == "x bytes 0..75 (column 0, page 0)"
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+def test_blobs_are_of_no_other_type_than_bytes(tmp_path, version):
+    path = tmp_path / "x.lance"
+    blobs = pa.array([b"a", b"bc", None], pa.large_binary())
+    assert write_with_pylance(path, blobs, version, {"lance-encoding:blob": "true"})
+    file = OneColumn.of_file(path)
+    file.fields = [Field(file.fields[0].id, "c", "int32")]
+    with pytest.raises(LanceError):
+        file.read(0, 3)

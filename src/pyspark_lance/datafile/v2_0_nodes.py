@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_assembly import BatchTooLargeError, concat_arrays
+from pyspark_lance.codec.arrow_values import is_variable_width
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder, bit_width_of
 from pyspark_lance.codec.v2_0.array_encoding import make_decoder, make_list_decoder
@@ -361,6 +362,8 @@ class _BlobReader:
     def __init__(self, file: OpenFile, field: Field, column: int) -> None:
         self._file, self._type = file, field.to_arrow().type
         self._wants_places = is_blob_descriptor(field)
+        if not self._wants_places and not is_variable_width(self._type):
+            raise CorruptFileError(f"column {column} holds blobs, but its type is {self._type}")
         self._places = LeafReader(file, _BLOB_DESCRIPTION, column)
         self.num_values = self._places.num_values
 
