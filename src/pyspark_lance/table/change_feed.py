@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain, groupby
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ from pyspark_lance.table.change_steps import (
 from pyspark_lance.table.change_task import (
     CHANGE_FIELDS,
     ChangeTask,
+    ChangeType,
     Commit,
     Side,
     UpdateChanges,
@@ -52,7 +54,6 @@ from pyspark_lance.table.scan_task import ScanSlice
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.table.table_files import TableFiles
-from pyspark_lance.table.time_travel import VersionSpec
 from pyspark_lance.table.version_changes import version_changes
 
 # A row that is looked up costs more than one among its neighbours.
@@ -182,20 +183,17 @@ def _steps(
     if window.is_empty:
         return
     store = open_store(uri, options)
-    before: Snapshot | None = None
-    if window.start > 1:
-        before = Snapshot.open(uri, options, at=VersionSpec(version=window.start - 1))
-    locations = [
-        location
-        for location in list_versions(store)
-        if window.start <= location.version <= window.end
-    ]
-    if not locations or locations[-1].version != window.end:
-        raise VersionNotFoundError(
-            f"version {window.end} was removed while its changes were planned", where=store.uri
-        )
-    for location in locations:
-        after = Snapshot.load(uri, options, store, location)
+    first = max(1, window.start - 1)
+    locations = [one for one in list_versions(store) if first <= one.version <= window.end]
+    there = {location.version for location in locations}
+    for needed in {window.end} | ({first} if window.start > 1 else set()):
+        if needed not in there:
+            raise VersionNotFoundError(
+                f"version {needed} was removed while its changes were planned", where=store.uri
+            )
+    snapshots = (Snapshot.load(uri, options, store, location) for location in locations)
+    before = next(snapshots) if window.start > 1 else None
+    for after in snapshots:
         commit = Commit(
             version=after.version,
             since=window.start - 1 if before is None else before.version,
@@ -225,14 +223,8 @@ class _Planner:
 
     def following(self, steps: Iterator[Step]) -> Iterator[Step]:
         """The steps; columns are followed through them, which must come to their end."""
-        is_first = True
         for step in steps:
-            changes = step.changes
-            if is_first:
-                self._history.start(changes.before or changes.after)
-            if changes.before is not None:
-                self._history.follow(changes.before, changes.after)
-            is_first = False
+            self._history.follow(step.changes.before, step.changes.after)
             yield step
 
     def add_placed(self, change: PlacedChange) -> None:
@@ -347,22 +339,19 @@ def _merged(
     changes: Sequence[WholeChanges | UpdateChanges],
 ) -> Iterator[WholeChanges | UpdateChanges]:
     """Neighbours of one kind and one step as one, so that small ones share a batch."""
-    held: WholeChanges | None = None
-    for change in changes:
-        if isinstance(change, UpdateChanges):
-            if held is not None:
-                yield held
-            held = None
-            yield change
-        elif held is not None and (held.kind, held.commit, held.side) == (
-            change.kind,
-            change.commit,
-            change.side,
-        ):
-            held = replace(held, slices=held.slices + change.slices)
+    for alike, group in groupby(changes, key=_what_and_when):
+        if alike is None:
+            yield from group
         else:
-            if held is not None:
-                yield held
-            held = change
-    if held is not None:
-        yield held
+            alike_ones = [one for one in group if isinstance(one, WholeChanges)]
+            slices = chain.from_iterable(one.slices for one in alike_ones)
+            yield replace(alike_ones[0], slices=tuple(slices))
+
+
+def _what_and_when(
+    change: WholeChanges | UpdateChanges,
+) -> tuple[ChangeType, Commit, Side] | None:
+    """What changes that can be one have in common; None for those that stay by themselves."""
+    if isinstance(change, UpdateChanges):
+        return None
+    return change.kind, change.commit, change.side

@@ -12,14 +12,15 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids, row_addresses
 from pyspark_lance.table.change_task import ChangeType, Commit
 from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.system_columns import ROW_ID
 from pyspark_lance.table.version_changes import (
     KeptRows,
     PlacedRows,
     VersionChanges,
+    bounds_of,
+    lineage_of,
     live_offsets,
     placed_rows,
-    row_id_bounds,
-    row_ids_of,
 )
 
 
@@ -87,16 +88,18 @@ def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
     Rows of fragments whose row ids nothing else touches pass through as they are; of the others,
     each takes some forty bytes here.
     """
-    placed = [
-        one for one in every_change(steps) if isinstance(one, PlacedChange) and one.rows.num_rows
-    ]
-    kept = [step.changes.kept.row_ids for step in steps]
-    alone = _touched_once(placed, np.sort(np.concatenate(kept)) if kept else _NO_NUMBERS)
-    yield from (one for one, is_alone in zip(placed, alone, strict=True) if is_alone)
+    changes = list(every_change(steps))
+    placed = [change for change in changes if isinstance(change, PlacedChange)]
+    kept = [change.rows.row_ids for change in changes if isinstance(change, KeptChange)]
+    alone = iter(_touched_once(placed, np.sort(np.concatenate([_NO_NUMBERS, *kept]))).tolist())
     events = _Events(steps)
-    shared = {id(one.rows) for one, is_alone in zip(placed, alone, strict=True) if not is_alone}
-    for number, step in enumerate(steps):
-        events.add(number, step, shared)
+    for change in changes:
+        if isinstance(change, KeptChange):
+            events.add_kept(change)
+        elif next(alone):
+            yield change
+        else:
+            events.add_placed(change)
     yield from events.net()
 
 
@@ -111,7 +114,7 @@ def _touched_once(
     """Which changes are all that happens to their rows, as far as ranges of row ids can tell."""
     if not placed:
         return np.zeros(0, dtype=np.bool_)
-    bounds = np.array([row_id_bounds(one.rows) for one in placed], dtype=np.uint64)
+    bounds = np.array([bounds_of(one.rows) for one in placed], dtype=np.uint64)
     order = np.argsort(bounds[:, 0], kind="stable")
     low, high = bounds[order].T
     reached = np.maximum.accumulate(high)
@@ -129,27 +132,30 @@ class _Events:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
+        self._number_of = {step.commit: number for number, step in enumerate(steps)}
         self._row_ids: list[NDArray[np.uint64]] = [_NO_NUMBERS]
         self._before: list[NDArray[np.uint64]] = [_NO_NUMBERS]
         self._after: list[NDArray[np.uint64]] = [_NO_NUMBERS]
         self._steps_of: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
 
-    def add(self, number: int, step: Step, shared: set[int]) -> None:
-        """The changes of one step, which come after those of earlier ones."""
-        changes = step.changes
-        self._add(number, changes.kept.row_ids, changes.kept.before, changes.kept.after)
-        for rows in changes.deleted:
-            if id(rows) in shared and changes.before is not None:
-                row_ids, addresses = _one_by_one(changes.before, rows)
-                self._add(number, row_ids, addresses, np.full(len(addresses), _NOWHERE))
-        for rows in changes.inserted:
-            if id(rows) in shared:
-                row_ids, addresses = _one_by_one(changes.after, rows)
-                self._add(number, row_ids, np.full(len(addresses), _NOWHERE), addresses)
+    def add_kept(self, change: KeptChange) -> None:
+        """Rows of both versions; not before the changes of earlier steps."""
+        self._add(change.commit, change.rows.row_ids, change.rows.before, change.rows.after)
+
+    def add_placed(self, change: PlacedChange) -> None:
+        """Rows that come or go; not before the changes of earlier steps."""
+        where = live_offsets(change.snapshot, change.rows)
+        addresses = row_addresses(change.rows.fragment.id, where)
+        row_ids = lineage_of(change.snapshot, change.rows.fragment).take(ROW_ID, where)
+        nowhere = np.full(len(addresses), _NOWHERE)
+        if change.kind is ChangeType.DELETE:
+            self._add(change.commit, row_ids, addresses, nowhere)
+        else:
+            self._add(change.commit, row_ids, nowhere, addresses)
 
     def _add(
         self,
-        number: int,
+        commit: Commit,
         row_ids: NDArray[np.uint64],
         before: NDArray[np.uint64],
         after: NDArray[np.uint64],
@@ -157,7 +163,7 @@ class _Events:
         self._row_ids.append(row_ids)
         self._before.append(before)
         self._after.append(after)
-        self._steps_of.append(np.full(len(row_ids), number, dtype=np.int64))
+        self._steps_of.append(np.full(len(row_ids), self._number_of[commit], dtype=np.int64))
 
     def net(self) -> Iterator[PlacedChange | KeptChange]:
         """From before the first event of each row to after its last."""
@@ -207,13 +213,6 @@ class _Events:
         if inserted.any():
             for rows in _placed(new, after[inserted]):
                 yield PlacedChange(ChangeType.INSERT, end.commit, new, rows)
-
-
-def _one_by_one(
-    snapshot: Snapshot, rows: PlacedRows
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Row ids and addresses."""
-    return row_ids_of(snapshot, rows), row_addresses(rows.fragment.id, live_offsets(snapshot, rows))
 
 
 def _placed(snapshot: Snapshot, addresses: NDArray[np.uint64]) -> list[PlacedRows]:

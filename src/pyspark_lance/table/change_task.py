@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.row_address import fragment_ids, group_by_fragment, offsets
+from pyspark_lance.format.row_address import group_by_fragment
 from pyspark_lance.table.column_history import ColumnSource
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.packed_rows import join_batches
 from pyspark_lance.table.predicate import Predicate, evaluate
 from pyspark_lance.table.row_differences import differing_rows
-from pyspark_lance.table.scan_task import ScanSlice, ScanTask, run
+from pyspark_lance.table.scan_task import ScanSlice, ScanTask, as_mask, run
 from pyspark_lance.table.system_columns import (
     LAST_UPDATED_AT,
     ROW_ID,
@@ -36,6 +36,8 @@ from pyspark_lance.table.table_files import TableFiles
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
 class ChangeType(enum.StrEnum):
@@ -51,7 +53,7 @@ CHANGE_FIELDS: Final = (
     system_field(ROW_ID),
     pa.field(CHANGE_TYPE, pa.string(), nullable=False),
     pa.field(COMMIT_VERSION, pa.uint64(), nullable=False),
-    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC")),
+    pa.field(COMMIT_TIMESTAMP, _TIMESTAMP),
 )
 """The columns that a change feed adds to those of the table."""
 
@@ -70,6 +72,11 @@ class Commit:
     version: int
     since: int
     timestamp_us: int
+
+    @property
+    def has_lost_versions(self) -> bool:
+        """Whether versions between the two may be gone."""
+        return self.version - self.since > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,7 @@ class WholeChanges:
 
 @dataclass(frozen=True, slots=True)
 class UpdateChanges:
-    """Rows that both versions have; arrays of shape (n,).
+    """Rows that both versions have, ascending by their new address; arrays of shape (n,).
 
     Attributes:
         commit: The step that changed them.
@@ -172,8 +179,7 @@ def run_changes(task: ChangeTask) -> Iterator[pa.RecordBatch]:
         parts = _whole(task, change) if isinstance(change, WholeChanges) else _updates(task, change)
         for batch in parts:
             if task.predicate is not None:
-                matches = evaluate(task.predicate, batch).fill_null(False)
-                batch = filter_rows(batch, np.asarray(matches.to_numpy(zero_copy_only=False)))
+                batch = filter_rows(batch, as_mask(evaluate(task.predicate, batch)))
             if batch.num_rows:
                 yield _cut_down(batch, wanted)
 
@@ -188,9 +194,8 @@ def _cut_down(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def _whole(task: ChangeTask, change: WholeChanges) -> Iterator[pa.RecordBatch]:
-    has_lost_versions = change.commit.version - change.commit.since > 1
     system: tuple[str, ...] = (ROW_ID,)
-    if has_lost_versions and change.kind is ChangeType.INSERT:
+    if change.commit.has_lost_versions and change.kind is ChangeType.INSERT:
         system = (ROW_ID, LAST_UPDATED_AT)
     side = task.sides[change.side]
     scan = ScanTask(
@@ -223,10 +228,8 @@ def _updates(task: ChangeTask, change: UpdateChanges) -> Iterator[pa.RecordBatch
     new = _SideReader(task.sides[change.after], change.fragments_after)
     row_bytes = max(new.average_row_bytes(), old.average_row_bytes())
     step = max(1, min(task.batch_rows, task.batch_bytes // row_bytes))
-    # Rows are found faster by neighbours.
-    order = np.argsort(change.addresses_after, kind="stable")
-    for first in range(0, len(order), step):
-        chosen = order[first : first + step]
+    for first in range(0, len(change.row_ids), step):
+        chosen = np.arange(first, min(first + step, len(change.row_ids)))
         before = old.take(change.addresses_before[chosen])
         after = new.take(change.addresses_after[chosen])
         certain = change.is_certain[chosen]
@@ -241,7 +244,7 @@ def _updates(task: ChangeTask, change: UpdateChanges) -> Iterator[pa.RecordBatch
             )
         row_ids = system_array(change.row_ids[chosen])
         versions = constant_column(change.commit.version, len(chosen))
-        if change.commit.version - change.commit.since > 1:
+        if change.commit.has_lost_versions:
             updated = new.last_updated(change.addresses_after[chosen])
             versions = _versions(change.commit, updated)
         for kind, batch in (
@@ -271,8 +274,21 @@ class _SideReader:
 
     def take(self, addresses: NDArray[np.uint64]) -> pa.RecordBatch:
         """The wanted columns of the rows, in the order of ``addresses``."""
+        found = self._take(self._fields, ROW_ID, addresses)
+        columns = _as_wanted(found.columns, self.sources, len(addresses))
+        # Nulls stand for what a version did not have, also where the column allows none.
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def last_updated(self, addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The version that last updated each row."""
+        found = self._take((), LAST_UPDATED_AT, addresses)
+        return np.asarray(found.column(LAST_UPDATED_AT))
+
+    def _take(
+        self, fields: Sequence[Field], system_column: str, addresses: NDArray[np.uint64]
+    ) -> pa.RecordBatch:
         parts = [
-            self._readers[fragment_id].take(self._fields, (ROW_ID,), inside)
+            self._readers[fragment_id].take(fields, (system_column,), inside)
             for fragment_id, inside in group_by_fragment(addresses).items()
         ]
         found = join_batches(parts)
@@ -281,18 +297,6 @@ class _SideReader:
             place = np.empty(len(order), dtype=np.int64)
             place[order] = np.arange(len(order))
             found = take_rows(found, place)
-        columns = _as_wanted(found.columns, self.sources, len(addresses))
-        # Nulls stand for what a version did not have, also where the column allows none.
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def last_updated(self, addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """The version that last updated each row."""
-        found = np.empty(len(addresses), dtype=np.uint64)
-        owners = fragment_ids(addresses)
-        for fragment_id in np.unique(owners).tolist():
-            inside = owners == fragment_id
-            lineage = self._readers[fragment_id].lineage
-            found[inside] = lineage.take(LAST_UPDATED_AT, offsets(addresses[inside]))
         return found
 
 
@@ -325,9 +329,9 @@ def _batch_of(
     commit: Commit,
 ) -> pa.RecordBatch:
     count = len(row_ids)
-    stamp = pa.scalar(commit.timestamp_us, CHANGE_FIELDS[3].type)
+    stamp = pa.scalar(commit.timestamp_us, _TIMESTAMP)
     times = pa.repeat(stamp, count)
-    if commit.version - commit.since > 1:
+    if commit.has_lost_versions:
         # The manifests of the versions between are gone, and their times with them.
         known = np.asarray(versions) == commit.version
         times = pa.array(np.full(count, commit.timestamp_us), pa.int64(), mask=~known)

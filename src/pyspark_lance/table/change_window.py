@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
-from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
+from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.time_travel import version_at
+from pyspark_lance.table.time_travel import newest_at, version_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def resolve_window(
 def _end(store: ObjectStore, locations: Sequence[ManifestLocation], ending: Bound) -> int:
     newest = locations[-1].version
     if ending.timestamp_ns is not None:
-        return version_at(store, ending.timestamp_ns).version
+        return version_at(store, ending.timestamp_ns, locations).version
     if ending.version is None:
         return newest
     if ending.version > newest:
@@ -115,20 +115,15 @@ def _start(store: ObjectStore, locations: Sequence[ManifestLocation], starting: 
     if starting.version is not None:
         return max(1, starting.version)
     assert starting.timestamp_ns is not None
-    # Commit times grow with version numbers up to clock skew, as for time travel.
-    found: int | None = None
-    for location in reversed(locations):
-        manifest = read_manifest(store, location, with_indices=False).manifest
-        if manifest.timestamp_ns < starting.timestamp_ns:
-            break
-        found = location.version
-    if found is None:
+    before = newest_at(store, starting.timestamp_ns - 1, locations)
+    found = 0 if before is None else before + 1
+    if found == len(locations):
         raise InvalidInputError(
             "the change feed would start after the newest version was committed",
             where=store.uri,
             hint="give an earlier startingTimestamp",
         )
-    return found
+    return locations[found].version
 
 
 def _check_there(

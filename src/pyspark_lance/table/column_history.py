@@ -64,12 +64,14 @@ class ColumnHistory:
         self._next_column = 0
         self._numberings = 0
 
-    def start(self, first: Snapshot) -> None:
-        """Begins with a version."""
-        self._versions[first.version] = self._following(first.schema, {}, self._new_numbering())
-
-    def follow(self, before: Snapshot, after: Snapshot) -> None:
-        """Goes on to the next version that is there."""
+    def follow(self, before: Snapshot | None, after: Snapshot) -> None:
+        """Goes on to the next version that is there; None if there is none before it."""
+        if not self._versions:
+            first_one = before or after
+            numbering = self._new_numbering()
+            self._versions[first_one.version] = self._following(first_one.schema, {}, numbering)
+        if before is None:
+            return
         old = self._versions[before.version]
         if after.schema.fields == old.schema.fields:
             self._versions[after.version] = old

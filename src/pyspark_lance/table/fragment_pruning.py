@@ -32,6 +32,9 @@ from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 
 _MOST = 2**64 - 1
+UNKNOWN_BOUNDS = 0, _MOST
+"""Of values in a file or a hidden column: the manifest does not tell."""
+
 _Bounds = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 
@@ -123,7 +126,7 @@ def _compute_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str
         rows = np.array([f.physical_rows for f in fragments], dtype=np.uint64)
         first = ids << np.uint64(32)
         return first, first + rows - np.uint64(1)
-    read = _row_id_bounds if name == ROW_ID else _version_bounds
+    read = row_id_bounds if name == ROW_ID else _version_bounds
     known: dict[bytes, tuple[int, int]] = {}
     pairs = [_bounds_of(source_of(f, name), read, known) for f in fragments]
     table = np.array(pairs, dtype=np.uint64).reshape(-1, 2)
@@ -138,13 +141,14 @@ def _bounds_of(
     if source is None:
         return DEFAULT_VERSION, DEFAULT_VERSION
     if not isinstance(source, bytes):
-        return 0, _MOST  # in a file or a hidden column: not known from the manifest
+        return UNKNOWN_BOUNDS
     if source not in known:
         known[source] = read(source)
     return known[source]
 
 
-def _row_id_bounds(data: bytes) -> tuple[int, int]:
+def row_id_bounds(data: bytes) -> tuple[int, int]:
+    """Smallest and largest of inline row ids; without any, a range that holds nothing."""
     return RowIdSequence.from_bytes(data).bounds() or (_MOST, 0)
 
 

@@ -183,7 +183,7 @@ class _SliceScan:
             offsets = offsets[~vector.contains_each(offsets)]
         if self._by_lineage is not None and len(offsets):
             batch = self._reader.take((), self._lineage_names(), offsets)
-            offsets = offsets[_as_mask(evaluate(self._by_lineage, batch))]
+            offsets = offsets[as_mask(evaluate(self._by_lineage, batch))]
         if not len(offsets):
             return
         start, end = int(offsets[0]), int(offsets[-1]) + 1
@@ -212,7 +212,7 @@ class _SliceScan:
     ) -> NDArray[np.bool_]:
         assert self._by_lineage is not None
         batch = self._reader.window((), self._lineage_names(), start, end)
-        matches = _as_mask(evaluate(self._by_lineage, batch))
+        matches = as_mask(evaluate(self._by_lineage, batch))
         return matches if keep is None else matches & keep
 
     def _page_rows(
@@ -271,7 +271,7 @@ class _SliceScan:
         if keep is not None:
             # Deleted rows may hold anything; a cast must not fail on them.
             tested, offsets = filter_rows(tested, keep), offsets[keep]
-        matches = _as_mask(evaluate(self._by_data, tested))
+        matches = as_mask(evaluate(self._by_data, tested))
         if not matches.any():
             return
         everything = bool(matches.all())
@@ -294,7 +294,7 @@ class _SliceScan:
         if self._by_data is not None:
             fields, names = self._filter_columns()
             tested = self._reader.take(fields, names, offsets)
-            offsets = offsets[_as_mask(evaluate(self._by_data, tested))]
+            offsets = offsets[as_mask(evaluate(self._by_data, tested))]
         if len(offsets):
             yield self._reader.take(self._task.fields, self._task.system_columns, offsets)
 
@@ -348,7 +348,7 @@ def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | N
     return all_of(first), all_of(rest)
 
 
-def _as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
+def as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
     """NULL means no match."""
     if matches.null_count:
         matches = pc.fill_null(matches, False)

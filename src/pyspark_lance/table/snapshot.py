@@ -72,11 +72,8 @@ class Snapshot:
             CorruptFileError: The manifest contradicts the format.
         """
         options = dict(options or {})
+        uri, at = root_of(uri, options, at)
         store = open_store(uri, options)
-        branch, at = resolve_branch(store, at)
-        if branch is not None:
-            uri = branch_root(uri, branch)
-            store = open_store(uri, options)
         return cls.load(uri, options, store, resolve_version(store, at))
 
     @classmethod
@@ -136,6 +133,16 @@ class Snapshot:
     def num_rows(self) -> int:
         """Live rows, from the manifest alone."""
         return sum(fragment.num_rows for fragment in self.manifest.fragments)
+
+
+def root_of(uri: str, options: Mapping[str, str], at: VersionSpec) -> tuple[str, VersionSpec]:
+    """Root of the table, or of the branch that ``at`` asks for, and what it asks for there.
+
+    Raises:
+        VersionNotFoundError: No such tag or branch.
+    """
+    branch, at = resolve_branch(open_store(uri, options), at)
+    return branch_root(uri, branch), at
 
 
 def load_deletion_vector(files: TableFiles, fragment: Fragment) -> DeletionVector | None:

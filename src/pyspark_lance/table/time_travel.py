@@ -5,6 +5,7 @@ Source: table format, sections 1.4, 12.1 to 12.3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -96,26 +97,48 @@ def resolve_version(store: ObjectStore, spec: VersionSpec) -> ManifestLocation:
     return location
 
 
-def version_at(store: ObjectStore, timestamp_ns: int) -> ManifestLocation:
+def version_at(
+    store: ObjectStore, timestamp_ns: int, versions: Sequence[ManifestLocation] | None = None
+) -> ManifestLocation:
     """The newest version whose commit time is at or before ``timestamp_ns``.
 
-    Commit times grow with version numbers up to clock skew, so versions are tried from the
-    newest down; the first that is old enough is the answer.
+    Args:
+        store: Where the table is.
+        timestamp_ns: UTC nanoseconds since 1970.
+        versions: All of them, ascending; None to list them.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        VersionNotFoundError: No version is that old.
     """
-    versions = list_versions(store)
+    versions = list_versions(store) if versions is None else versions
     if not versions:
         raise TableNotFoundError("there is no Lance table here", where=store.uri)
-    oldest = 0
-    for location in reversed(versions):
-        oldest = read_manifest(store, location, with_indices=False).manifest.timestamp_ns
-        if oldest <= timestamp_ns:
-            return location
-    asked, first = (_shown(ns) for ns in (timestamp_ns, oldest))
+    found = newest_at(store, timestamp_ns, versions)
+    if found is not None:
+        return versions[found]
+    asked, first = (_shown(ns) for ns in (timestamp_ns, _committed_ns(store, versions[0])))
     raise VersionNotFoundError(
         f"no version is as old as {asked}",
         where=store.uri,
         hint=f"the oldest one left, version {versions[0].version}, was committed at {first}",
     )
+
+
+def newest_at(
+    store: ObjectStore, timestamp_ns: int, versions: Sequence[ManifestLocation]
+) -> int | None:
+    """Which of ``versions``, ascending, is the newest at or before a time; None for none.
+
+    Commit times grow with version numbers up to clock skew, so versions are tried from the
+    newest down; the first that is old enough is the answer.
+    """
+    numbers = reversed(range(len(versions)))
+    return next((n for n in numbers if _committed_ns(store, versions[n]) <= timestamp_ns), None)
+
+
+def _committed_ns(store: ObjectStore, location: ManifestLocation) -> int:
+    return read_manifest(store, location, with_indices=False).manifest.timestamp_ns
 
 
 def _shown(timestamp_ns: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +21,17 @@ from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.operation import Rewrite
 from pyspark_lance.format.row_address import group_by_fragment, row_addresses
-from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.table.fragment_pruning import counted_fragments
+from pyspark_lance.table.fragment_pruning import (
+    UNKNOWN_BOUNDS,
+    counted_fragments,
+    row_id_bounds,
+)
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.lineage import FragmentLineage
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 
 _U64Array = NDArray[np.uint64]
-_MOST = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +114,25 @@ def version_changes(
     old = {} if before is None else {f.id: f for f in counted_fragments(before)}
     new = {fragment.id: fragment for fragment in counted_fragments(after)}
     vanished, appeared, kept = [], [], [_NOTHING_KEPT]
+    stayed = set()
     fields_after = _field_ids(after)
     fields_before = _field_ids(before) & (fields_after | wanted)
     # Where a file holds them, the same rows show other values: null, or not null any more.
     shown_once = fields_before ^ fields_after
     for fragment_id, fragment in old.items():
         successor = new.get(fragment_id)
-        if successor == fragment and not _holds(fragment, shown_once):
-            continue
         if successor is None or not _same_places(fragment, successor):
             vanished.append(PlacedRows(fragment))
+            continue
+        stayed.add(fragment_id)
+        if successor == fragment and not _holds(fragment, shown_once):
             continue
         assert before is not None
         same = _SameFragment(before, fragment, after, successor)
         vanished += same.only_before()
         appeared += same.only_after()
         kept += same.changed(fields_before, fields_after)
-    for fragment_id, fragment in new.items():
-        predecessor = old.get(fragment_id)
-        if predecessor is None or not _same_places(predecessor, fragment):
-            appeared.append(PlacedRows(fragment))
+    appeared += [PlacedRows(fragment) for fragment in new.values() if fragment.id not in stayed]
     if before is not None and vanished and appeared:
         if _only_moves_rows(before, after):
             vanished, appeared = [], []
@@ -173,14 +175,6 @@ def live_offsets(snapshot: Snapshot, rows: PlacedRows) -> NDArray[np.uint32]:
     return np.flatnonzero(deleted.keep_mask(0, count)).astype(np.uint32)
 
 
-def row_ids_of(snapshot: Snapshot, rows: PlacedRows) -> _U64Array:
-    """The row ids of ``rows``, in the order of their offsets."""
-    lineage = lineage_of(snapshot, rows.fragment)
-    if rows.offsets is None and rows.fragment.deletion_file is None:
-        return lineage.window(ROW_ID, 0, rows.fragment.physical_rows)
-    return lineage.take(ROW_ID, live_offsets(snapshot, rows))
-
-
 def overlapping(
     ones: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]
 ) -> NDArray[np.bool_]:
@@ -196,12 +190,10 @@ def overlapping(
     return meets
 
 
-def row_id_bounds(rows: PlacedRows) -> tuple[int, int]:
+def bounds_of(rows: PlacedRows) -> tuple[int, int]:
     """A range that holds all the row ids of the fragment, from the manifest alone."""
     source = rows.fragment.row_ids
-    if not isinstance(source, bytes):
-        return 0, _MOST
-    return RowIdSequence.from_bytes(source).bounds() or (_MOST, 0)
+    return row_id_bounds(source) if isinstance(source, bytes) else UNKNOWN_BOUNDS
 
 
 class _SameFragment:
@@ -212,21 +204,29 @@ class _SameFragment:
     ) -> None:
         self._before, self._fragment = before, fragment
         self._after, self._successor = after, successor
+
+    @cached_property
+    def _deleted(self) -> tuple[DeletionVector, DeletionVector]:
+        """In the older and in the newer version."""
         nothing = DeletionVector.empty()
-        if fragment.deletion_file == successor.deletion_file:
-            self._gone = self._back = nothing
-        else:
-            old = before.deletion_vector(fragment) or nothing
-            new = after.deletion_vector(successor) or nothing
-            self._gone, self._back = new.difference(old), old.difference(new)
+        old = self._before.deletion_vector(self._fragment) or nothing
+        if self._fragment.deletion_file == self._successor.deletion_file:
+            return old, old
+        return old, self._after.deletion_vector(self._successor) or nothing
 
     def only_before(self) -> list[PlacedRows]:
         """Rows that are deleted in the newer version only."""
-        return [] if self._gone.is_empty else [PlacedRows(self._fragment, self._gone.to_array())]
+        return self._deleted_in_one(self._fragment, 1)
 
     def only_after(self) -> list[PlacedRows]:
         """Rows that were deleted before, and are back."""
-        return [] if self._back.is_empty else [PlacedRows(self._successor, self._back.to_array())]
+        return self._deleted_in_one(self._successor, 0)
+
+    def _deleted_in_one(self, fragment: Fragment, deleted_in: int) -> list[PlacedRows]:
+        if self._fragment.deletion_file == self._successor.deletion_file:
+            return []
+        rows = self._deleted[deleted_in].difference(self._deleted[1 - deleted_in])
+        return [] if rows.is_empty else [PlacedRows(fragment, rows.to_array())]
 
     def changed(self, fields_before: Set[int], fields_after: Set[int]) -> list[KeptRows]:
         """Rows that both versions have, and that may hold other values."""
@@ -242,7 +242,8 @@ class _SameFragment:
         for name in (CREATED_AT, LAST_UPDATED_AT):
             stamped |= before.window(name, 0, rows) != after.window(name, 0, rows)
         candidates = np.ones(rows, dtype=np.bool_) if replaced else stamped
-        chosen = candidates & self._live_in_both(rows)
+        old_deleted, new_deleted = self._deleted
+        chosen = candidates & old_deleted.union(new_deleted).keep_mask(0, rows)
         where = np.flatnonzero(chosen).astype(np.uint32)
         if not len(where):
             return []
@@ -254,17 +255,6 @@ class _SameFragment:
                 stamped[where],
             )
         ]
-
-    def _live_in_both(self, rows: int) -> NDArray[np.bool_]:
-        live = np.ones(rows, dtype=np.bool_)
-        for snapshot, fragment in (
-            (self._before, self._fragment),
-            (self._after, self._successor),
-        ):
-            deleted = snapshot.deletion_vector(fragment)
-            if deleted is not None:
-                live &= deleted.keep_mask(0, rows)
-        return live
 
 
 def _field_ids(snapshot: Snapshot | None) -> Set[int]:
@@ -311,8 +301,7 @@ def _matched(
     appeared: Sequence[PlacedRows],
 ) -> tuple[list[PlacedRows], list[PlacedRows], KeptRows]:
     """What really vanished, what really appeared, and what both have at other places."""
-    old_bounds = [row_id_bounds(rows) for rows in vanished]
-    new_bounds = [row_id_bounds(rows) for rows in appeared]
+    old_bounds, new_bounds = ([bounds_of(rows) for rows in side] for side in (vanished, appeared))
     old_meets = overlapping(old_bounds, new_bounds)
     new_meets = overlapping(new_bounds, old_bounds)
     gone = [rows for rows, meets in zip(vanished, old_meets, strict=True) if not meets]
