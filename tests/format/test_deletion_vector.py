@@ -107,3 +107,9 @@ def test_deletion_files_survive_their_message(deletion_file, suffix):
 def test_an_unknown_deletion_file_type_is_corrupt():
     with pytest.raises(CorruptFileError, match="type is 2"):
         DeletionFile.from_proto(table_pb2.DeletionFile(file_type=2))
+
+
+@pytest.mark.parametrize("file_type", [0, 1, True, "BITMAP", None])
+def test_a_deletion_file_of_anything_but_a_known_type_cannot_be_made(file_type):
+    with pytest.raises(InvalidInputError, match="not a DeletionFileType"):
+        DeletionFile(file_type, 1, 2, 3)

@@ -38,3 +38,11 @@ def test_fragments_that_do_not_record_their_rows_are_asked(tmp_path):
     store.put(location.path, encode_manifest(silent, (), file.transaction()))
     assert read_ours(path, system_columns=("_rowid",))["id"].to_pylist() == [1, 2, 3]
     assert lance.dataset(path).to_table()["id"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("deleted", [4999, 5000, 20_000])
+def test_a_fragment_is_read_however_its_deleted_rows_are_stored(tmp_path, deleted):
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": range(30_000)}), path, enable_stable_row_ids=True)
+    lance.dataset(path).delete(f"id < {deleted}")
+    assert_same_rows(read_ours(path), read_theirs(path))

@@ -168,6 +168,9 @@ class DeletionFile:
         id: Random number; part of the file name.
         num_deleted_rows: Cardinality of the set.
         base_id: Base path the file lives under; None for the table root.
+
+    Raises:
+        InvalidInputError: ``file_type`` is a number, which compares by value but not by identity.
     """
 
     file_type: DeletionFileType
@@ -175,6 +178,12 @@ class DeletionFile:
     id: int
     num_deleted_rows: int
     base_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.file_type) is not DeletionFileType:
+            raise InvalidInputError(
+                f"deletion file type {self.file_type!r} is not a DeletionFileType"
+            )
 
     @property
     def suffix(self) -> str:

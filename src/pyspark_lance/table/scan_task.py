@@ -371,7 +371,7 @@ def _pack_slice(one: ScanSlice) -> tuple[Any, ...]:
         None
         if deletion is None
         else (
-            int(deletion.file_type),
+            deletion.file_type,
             deletion.read_version,
             deletion.id,
             deletion.num_deleted_rows,
