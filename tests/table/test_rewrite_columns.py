@@ -366,3 +366,33 @@ def test_a_fragment_that_did_not_change_stays_covered(tmp_path):
     coverage = {index.name: set(index.fragment_bitmap) for index in Snapshot.open(path).indices}
     assert coverage == {"a_idx": {0, 2}, "id_idx": {0, 1, 2}}
     check_both(path)
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize(
+    ("values", "not_null"),
+    [
+        (pa.array([None, *range(1, 12)], pa.int32()), "v"),
+        (pa.array([None, *(f"v{i}" for i in range(1, 12))]), "v"),
+        (pa.array([None, *([i] for i in range(1, 12))]), "v"),
+        (pa.array([None, *([i, i] for i in range(1, 12))], pa.list_(pa.float32(), 2)), "v"),
+        (pa.array([{"x": None}, *({"x": i} for i in range(1, 12))]), "v.x"),
+    ],
+    ids=["int", "string", "list", "vector", "member"],
+)
+def test_deleted_rows_may_hold_what_the_column_forbids(tmp_path, version, values, not_null):
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(
+        pa.table({"id": range(12), "v": values}),
+        path,
+        data_storage_version=version,
+        enable_stable_row_ids=True,
+    )
+    lance.dataset(path).delete("id = 0")
+    lance.dataset(path).alter_columns({"path": not_null, "nullable": False})
+    set_values(path, [7], {"v": values.slice(5, 1)})
+    expected = [i if i != 7 else 5 for i in range(1, 12)]
+    assert read_ours(path)["v"].to_pylist() == values.take(expected).to_pylist()
+    check_both(path)
+    lance.dataset(path).optimize.compact_files()
+    assert lance.dataset(path).to_table()["v"].to_pylist() == values.take(expected).to_pylist()

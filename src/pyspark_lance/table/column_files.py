@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.data_file import DataFile, new_data_file_name
+from pyspark_lance.format.field import Field
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
@@ -147,6 +149,24 @@ def rows_by_fragment(
             yield int(ids[start]), places[start:end], values.slice(start, end - start)
 
 
+def stand_in(row: pa.RecordBatch, fields: Sequence[Field], file_version: str) -> pa.RecordBatch:
+    """What a file holds for a deleted row: null, or where null cannot be, the value of ``row``.
+
+    Args:
+        row: One live row.
+        fields: Of its columns.
+        file_version: Version of the file.
+    """
+    columns = [
+        # Files of version 2.0 hold no null structs.
+        pa.nulls(1, column.type)
+        if one.nullable and not (one.is_struct and file_version == "2.0")
+        else column
+        for column, one in zip(row.columns, fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=row.schema)
+
+
 class _FragmentColumns:
     """The file of one fragment while it is being written."""
 
@@ -160,11 +180,9 @@ class _FragmentColumns:
         self.fragment_id = fragment_id
         self._rows = rows
         self._arrow = request.columns.to_arrow()
-        self._null_allowed = [
-            # Files of version 2.0 hold no null structs.
-            one.nullable and not (one.is_struct and request.file_version == "2.0")
-            for one in request.columns.fields
-        ]
+        self._stand_in = partial(
+            stand_in, fields=request.columns.fields, file_version=request.file_version
+        )
         path = data_path(new_data_file_name(uuid.uuid4().bytes))
         self._writer = DataFileWriter(store, path, request.columns, version=request.file_version)
         self._filler: pa.RecordBatch | None = None
@@ -187,7 +205,7 @@ class _FragmentColumns:
             )
         self._seen += len(places)
         values = pa.RecordBatch.from_arrays(values.columns, schema=self._arrow)
-        self._filler = self._filler or self._filler_of(values.slice(0, 1))
+        self._filler = self._filler or self._stand_in(values.slice(0, 1))
         self._fill(int(places[0]))
         first, last = self._next, int(places[-1]) + 1
         if last - first != len(places):
@@ -200,7 +218,7 @@ class _FragmentColumns:
         else:
             self._writer.write(values)
             self._next = last
-        self._filler = self._filler_of(values.slice(values.num_rows - 1))
+        self._filler = self._stand_in(values.slice(values.num_rows - 1))
 
     def finish(self) -> ColumnFile:
         """Completes the file.
@@ -239,14 +257,6 @@ class _FragmentColumns:
             count = min(_GAP_ROWS, end - self._next)
             self._writer.write(take_rows(self._filler, np.zeros(count, dtype=np.int64)))
             self._next += count
-
-    def _filler_of(self, row: pa.RecordBatch) -> pa.RecordBatch:
-        """What stands in for a row without a value, given a row that has one."""
-        columns = [
-            pa.nulls(1, one.type) if null_allowed else one
-            for one, null_allowed in zip(row.columns, self._null_allowed, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -37,12 +37,12 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.column_files import rows_by_fragment
+from pyspark_lance.table.column_files import rows_by_fragment, stand_in
 from pyspark_lance.table.conform import conform_batch
 from pyspark_lance.table.fragment_pruning import counted_fragments
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.row_change import ChangePlan, ChangeResult
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.snapshot import Snapshot, load_deletion_vector
 from pyspark_lance.table.table_files import TableFiles
 
 _BATCH_ROWS = 1 << 16
@@ -173,6 +173,10 @@ def _rewrite_fragment(
     schema = request.columns.to_arrow()
     reader = FragmentReader(request.files, fragment, stable_row_ids=False)
     new_values = _NewValues(fragment, pieces)
+    vector = load_deletion_vector(request.files, fragment)
+    deleted = np.empty(0, np.int64) if vector is None else vector.to_array().astype(np.int64)
+    # A deleted row may hold what the column forbids by now.
+    filler = stand_in(new_values.a_row, fields, request.file_version)
     path = data_path(new_data_file_name(uuid.uuid4().bytes))
     store = request.files.store_of(None)
     writer = DataFileWriter(store, path, request.columns, version=request.file_version)
@@ -185,9 +189,9 @@ def _rewrite_fragment(
             batch_bytes=_BATCH_BYTES,
         ):
             places, values = new_values.up_to(first + old.num_rows)
+            start, end = np.searchsorted(deleted, (first, first + old.num_rows))
             batch = pa.RecordBatch.from_arrays(old.columns, schema=schema)
-            if values is not None:
-                batch = _replaced(batch, places - first, values)
+            batch = _replaced(batch, deleted[start:end] - first, filler, places - first, values)
             writer.write(batch)
         changed = new_values.finish()
         file = writer.finish()
@@ -204,11 +208,13 @@ class _NewValues:
     def __init__(self, fragment: Fragment, pieces: Iterator[Piece]) -> None:
         self._fragment = fragment
         self._pieces = pieces
-        self._held: Piece | None = next(pieces, None)
+        first = next(pieces)
+        self.a_row = first[1].slice(0, 1)
+        self._held: Piece | None = first
         self._last = -1
         self._changed = BitMap()
 
-    def up_to(self, end: int) -> tuple[NDArray[np.int64], pa.RecordBatch | None]:
+    def up_to(self, end: int) -> tuple[NDArray[np.int64], pa.RecordBatch]:
         """Offsets and values below ``end`` that were not handed out before."""
         places: list[NDArray[np.int64]] = []
         values: list[pa.RecordBatch] = []
@@ -224,7 +230,7 @@ class _NewValues:
                 break
             self._held = next(self._pieces, None)
         if not places:
-            return np.empty(0, dtype=np.int64), None
+            return np.empty(0, dtype=np.int64), self.a_row.slice(0, 0)
         return np.concatenate(places), _joined(values)
 
     def _check(self, places: NDArray[np.int64]) -> None:
@@ -259,15 +265,21 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _replaced(
-    old: pa.RecordBatch, places: NDArray[np.int64], values: pa.RecordBatch
+    old: pa.RecordBatch,
+    deleted: NDArray[np.int64],
+    filler: pa.RecordBatch,
+    places: NDArray[np.int64],
+    values: pa.RecordBatch,
 ) -> pa.RecordBatch:
-    """``old`` with the rows at ``places`` replaced by ``values``."""
-    values = pa.RecordBatch.from_arrays(values.columns, schema=old.schema)
+    """``old`` with ``filler`` at ``deleted``, and with the rows at ``places`` as in ``values``."""
     if len(places) == old.num_rows:
         return values
+    if not len(places) and not len(deleted):
+        return old
     indices = np.arange(old.num_rows, dtype=np.int64)
-    indices[places] = old.num_rows + np.arange(len(places))
-    return take_rows(_joined([old, values]), indices)
+    indices[deleted] = old.num_rows
+    indices[places] = old.num_rows + 1 + np.arange(len(places))
+    return take_rows(_joined([old, filler, values]), indices)
 
 
 # The commit --------------------------------------------------------------------------------
