@@ -116,6 +116,29 @@ def test_external_blobs_are_fetched_through_base_paths_and_uris(tmp_path):
         read_blobs(path)
 
 
+def test_an_external_file_of_a_deleted_row_may_be_gone(tmp_path):
+    path, files = str(tmp_path / "t"), [tmp_path / f"{i}.bin" for i in range(4)]
+    for file in files:
+        file.write_bytes(file.name.encode())
+    blobs = [lance.Blob.from_uri(f"file://{file}") for file in files]
+    table = pa.table(
+        {"id": range(4), "b": lance.blob_array(blobs)},
+        schema=pa.schema([("id", pa.int64()), lance.blob_field("b")]),
+    )
+    lance.write_dataset(
+        table, path, data_storage_version="2.2", allow_external_blob_outside_bases=True
+    )
+    files[1].unlink()
+    with pytest.raises(CorruptFileError, match="holds blobs is missing"):
+        read_blobs(path)
+    # Rows that a condition leaves out are not fetched either.
+    predicate = parse_predicate("id != 1", predicate_schema(ours_schema(path)))
+    expected = [b"0.bin", b"2.bin", b"3.bin"]
+    assert read_blobs(path, predicate=predicate)["b"].to_pylist() == expected
+    lance.dataset(path).delete("id = 1")
+    assert read_blobs(path)["b"].to_pylist() == expected
+
+
 def test_external_blobs_may_have_names_that_urls_escape(tmp_path):
     outside = tmp_path / "a folder"
     outside.mkdir()

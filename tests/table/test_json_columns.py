@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
+from pyspark_lance.codec.jsonb import encode_jsonb
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.shown_form import shown_schema
@@ -135,3 +136,25 @@ def test_slices_are_converted_without_what_lies_outside():
     for start in range(4):
         part = texts.slice(start)
         assert shown_json(stored_json(part, stored), shown).to_pylist() == part.to_pylist()
+
+
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
+def test_a_document_that_is_no_json_hurts_no_more_once_its_row_is_deleted(tmp_path, version):
+    path = str(tmp_path)
+    stored = encode_jsonb(pa.array(["[1]"] * 6)).to_pylist()
+    kind = pa.field("j", pa.large_binary(), metadata={"ARROW:extension:name": "lance.json"})
+    table = pa.table(
+        [range(6), [b"\xff\xfe\xff\xff", *stored[1:]]],
+        schema=pa.schema([pa.field("id", pa.int64()), kind]),
+    )
+    lance.write_dataset(table, path, data_storage_version=version)
+    with pytest.raises(CorruptFileError):
+        read_shown(path)
+    lance.dataset(path).delete("id = 0")
+    assert read_shown(path)["j"].to_pylist() == ["[1]"] * 5
+    for condition in ("j = '[1]'", "id < 4", "j = '[1]' AND id > 2"):
+        predicate = parse_predicate(condition, predicate_schema(Snapshot.open(path).schema))
+        found = read_shown(path, predicate=predicate)["id"].to_pylist()
+        assert found == {"j = '[1]'": [1, 2, 3, 4, 5], "id < 4": [1, 2, 3]}.get(
+            condition, [3, 4, 5]
+        )

@@ -20,6 +20,7 @@ from pyspark_lance.format.deletion_vector import DeletionFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.predicate import Predicate, columns_of, evaluate
 from pyspark_lance.table.predicate_tree import all_of, can_raise, conjuncts
@@ -148,6 +149,7 @@ class _SliceScan:
         self._reader = FragmentReader(task.files, one.fragment, stable_row_ids=task.stable_row_ids)
         self._by_lineage, self._by_data = _split(task.predicate)
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
+        self._is_made = any(map(_is_made, (*task.fields, *task.filter_fields)))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of matching rows; none of them is empty."""
@@ -168,7 +170,7 @@ class _SliceScan:
                 return
         if keep is not None and keep.all():
             keep = None
-        if keep is not None and np.count_nonzero(keep) < _SPARSE * len(keep):
+        if keep is not None and (self._is_made or np.count_nonzero(keep) < _SPARSE * len(keep)):
             offsets = (np.flatnonzero(keep) + start).astype(np.uint32)
             step = self._rows_per_batch()
             for first in range(0, len(offsets), step):
@@ -187,7 +189,7 @@ class _SliceScan:
         if not len(offsets):
             return
         start, end = int(offsets[0]), int(offsets[-1]) + 1
-        if len(offsets) >= _SPARSE * (end - start):
+        if not self._is_made and len(offsets) >= _SPARSE * (end - start):
             keep = np.zeros(end - start, dtype=np.bool_)
             keep[offsets - np.uint32(start)] = True
             yield from self._dense(start, end, None if keep.all() else keep)
@@ -281,7 +283,7 @@ class _SliceScan:
             return
         offsets = offsets if everything else offsets[matches]
         fields, names = self._task.fields, self._task.system_columns
-        if len(offsets) < _SPARSE * length:
+        if self._is_made or len(offsets) < _SPARSE * length:
             yield self._reader.take(fields, names, offsets)
             return
         batch = self._reader.window(fields, names, first, first + length)
@@ -332,6 +334,16 @@ def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[
         (start + first, min(start + last, end))
         for first, last in zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True)
     ]
+
+
+def _is_made(field: Field) -> bool:
+    """Whether values are fetched or decoded one by one.
+
+    That is not for rows that nobody wants: it costs, and what a deleted row refers to may be gone.
+    """
+    return is_json_text(field) or (
+        not is_blob_descriptor(field) and (field.is_blob or any(map(_is_made, field.children)))
+    )
 
 
 def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | None]:
