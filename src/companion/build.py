@@ -1,8 +1,9 @@
-"""Builds the JVM companion: python src/companion/build.py [--target FILE] [--compare PYSPARK ...].
+"""Builds the JVM companion: python src/companion/build.py [--check] [--compare PYSPARK ...].
 
-Needs a JDK of at least 17 and an installed pyspark, whose jars are what the sources compile
-against; nothing is downloaded. The jar is the same, byte for byte, wherever it is built with the
-same JDK.
+The jar is kept beside the sources, so that installing needs no JDK; after a change of Java, build
+and keep it anew. Building needs a JDK of at least 17 and an installed pyspark, whose jars are what
+the sources compile against; nothing is downloaded. The jar is the same, byte for byte, wherever it
+is built with a JDK of the same release, and it says of which sources it was made.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import zipfile
 from pathlib import Path
@@ -24,6 +24,9 @@ SOURCES = Path(__file__).parent / "org"
 STUBS = Path(__file__).parent / "stubs"
 JAR_NAME = "pyspark-lance-companion.jar"
 TARGET = SOURCES.parents[1] / "pyspark_lance" / "jars" / JAR_NAME
+# Of the jar that is kept: another JDK may compile the same sources to other bytes.
+JDK = 17
+_MANIFEST = "META-INF/MANIFEST.MF"
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -43,15 +46,11 @@ def find_javac() -> str:
 
 
 def find_spark_jars() -> Path:
-    """The folder of Spark's jars: of the importable pyspark, of SPARK_HOME, or of this Python.
-
-    An isolated build cannot import the pyspark of the environment that it builds for.
-    """
+    """The folder of Spark's jars: of the importable pyspark, or of SPARK_HOME."""
     spec = importlib.util.find_spec("pyspark")
     folders = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
     if "SPARK_HOME" in os.environ:
         folders.append(Path(os.environ["SPARK_HOME"]))
-    folders.append(Path(sysconfig.get_paths()["purelib"]) / "pyspark")
     for folder in folders:
         if any((folder / "jars").glob("spark-sql_*.jar")):
             return folder / "jars"
@@ -95,18 +94,52 @@ def has_changelog(jars: Path) -> bool:
 def _write_jar(classes: Path, jar: Path) -> None:
     entries = {str(one.relative_to(classes)): one.read_bytes() for one in classes.rglob("*.class")}
     entries[_SERVICE] = b"org.pysparklance.LanceSource\n"
-    with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
-        manifest = b"Manifest-Version: 1.0\nAutomatic-Module-Name: org.pysparklance\n\n"
-        for name, content in [("META-INF/MANIFEST.MF", manifest), *sorted(entries.items())]:
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
+    # Not compressed: what zlib makes of the same bytes differs from one of its kinds to the next.
+    with zipfile.ZipFile(jar, "w", zipfile.ZIP_STORED) as archive:
+        manifest = (
+            "Manifest-Version: 1.0\nAutomatic-Module-Name: org.pysparklance\n"
+            f"Sources-Digest: {sources_digest()}\n\n"
+        )
+        for name, content in [(_MANIFEST, manifest.encode()), *sorted(entries.items())]:
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+
+
+def sources_digest() -> str:
+    """A digest of the Java sources, with their names and whatever ends their lines."""
+    digest = hashlib.sha256()
+    for one in sorted(SOURCES.rglob("*.java")):
+        text = one.read_text(encoding="utf-8")
+        digest.update(f"{one.relative_to(SOURCES).as_posix()}\n{text}\n".encode())
+    return digest.hexdigest()[:40]  # a line of a manifest has at most 72 characters
 
 
 def is_up_to_date(target: Path = TARGET) -> bool:
-    """Whether ``target`` is there and newer than all sources."""
+    """Whether ``target`` is there and was made of these sources."""
     if not target.exists():
         return False
-    built = target.stat().st_mtime
-    return all(one.stat().st_mtime <= built for one in SOURCES.rglob("*.java"))
+    with zipfile.ZipFile(target) as jar:
+        lines = jar.read(_MANIFEST).decode().splitlines()
+    return f"Sources-Digest: {sources_digest()}" in lines
+
+
+def check(target: Path = TARGET) -> bool:
+    """Whether ``target`` is what these sources give; where there is the JDK for it, to the byte."""
+    if not is_up_to_date(target):
+        return False
+    try:
+        jars = find_spark_jars() if jdk_release() == JDK else None
+    except CannotBuildError:
+        jars = None
+    if jars is None:
+        return True
+    with tempfile.TemporaryDirectory() as scratch:
+        return build(Path(scratch) / JAR_NAME, jars).read_bytes() == target.read_bytes()
+
+
+def jdk_release() -> int:
+    """The release of the JDK that ``build`` would use."""
+    done = subprocess.run([find_javac(), "-version"], capture_output=True, text=True, check=True)
+    return int((done.stdout + done.stderr).split()[1].split(".")[0])
 
 
 def digests(pysparks: list[Path]) -> dict[str, str]:
@@ -119,7 +152,7 @@ def digests(pysparks: list[Path]) -> dict[str, str]:
     return found
 
 
-def main() -> int:
+def main(given: list[str] | None = None) -> int:
     """Builds the jar, or compares what several versions of pyspark make of it."""
     parser = argparse.ArgumentParser(description="Build the JVM companion.")
     parser.add_argument("--target", type=Path, default=TARGET, help="where the jar goes")
@@ -127,8 +160,15 @@ def main() -> int:
         "--compare", type=Path, nargs="+", metavar="PYSPARK",
         help="pyspark folders; fails unless the jar is the same for all of them",
     )  # fmt: skip
-    arguments = parser.parse_args()
+    parser.add_argument(
+        "--check", action="store_true", help="build nothing; fail if the kept jar is an old one"
+    )
+    arguments = parser.parse_args(given)
     try:
+        if arguments.check:
+            if not check(arguments.target):
+                raise CannotBuildError(f"{arguments.target} is not of these sources: poe companion")
+            return 0
         if arguments.compare:
             found = digests(arguments.compare)
             for folder, digest in found.items():
@@ -136,7 +176,7 @@ def main() -> int:
             return 0 if len(set(found.values())) == 1 else 1
         sys.stdout.write(f"{build(arguments.target)}\n")
     except CannotBuildError as error:
-        sys.stderr.write(f"the JVM companion was not built: {error}\n")
+        sys.stderr.write(f"the JVM companion: {error}\n")
         return 1
     return 0
 

@@ -28,13 +28,13 @@ def companion_jar() -> str:
     """Path of the jar that came with this package, for ``spark.jars``.
 
     Raises:
-        UnsupportedFeatureError: The package was built on a machine without a JDK.
+        UnsupportedFeatureError: The package is not installed as files (imported from a zip).
     """
     jar = Path(__file__).parent.parent / "jars" / JAR_NAME
     if not jar.exists():
         raise UnsupportedFeatureError(
-            "this installation of pyspark-lance has no JVM companion; all else works without it",
-            hint="install the wheel, or with a JDK: python src/companion/build.py",
+            f"there is no file {jar}; all else works without the JVM companion",
+            hint="pip install pyspark-lance on the driver: a package in a zip shows no files",
         )
     return str(jar)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -24,6 +25,35 @@ def test_the_jar_names_its_source_and_is_the_same_each_time(jar, companion_build
     except companion_build.CannotBuildError as error:
         pytest.skip(str(error))
     assert again.read_bytes() == companion_build.build(tmp_path / "twice.jar").read_bytes()
+
+
+def test_the_kept_jar_is_of_these_sources_and_other_sources_are_noticed(
+    companion_build, tmp_path, monkeypatch
+):
+    assert companion_build.check()
+    sources = tmp_path / "org"
+    shutil.copytree(companion_build.SOURCES, sources)
+    monkeypatch.setattr(companion_build, "SOURCES", sources)
+    assert companion_build.is_up_to_date()
+    with (sources / "pysparklance" / "LanceScan.java").open("a") as source:
+        source.write("// changed\n")
+    assert not companion_build.check()
+    assert companion_build.main(["--check"]) == 1
+    assert not companion_build.check(tmp_path / "missing.jar")
+
+
+def test_a_jar_of_these_sources_with_other_classes_is_noticed(companion_build, tmp_path):
+    try:
+        if companion_build.jdk_release() != companion_build.JDK:
+            pytest.skip("another JDK may compile to other classes")
+    except companion_build.CannotBuildError as error:
+        pytest.skip(str(error))
+    changed = tmp_path / JAR_NAME
+    shutil.copyfile(companion_build.TARGET, changed)
+    with zipfile.ZipFile(changed, "a") as archive:
+        archive.writestr("org/pysparklance/More.class", b"")
+    assert companion_build.is_up_to_date(changed)
+    assert not companion_build.check(changed)
 
 
 def test_the_jar_is_the_same_where_spark_lacks_the_types_of_changes(
