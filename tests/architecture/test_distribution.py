@@ -1,0 +1,73 @@
+"""What an installation holds, and what it asks for: no JDK, no compiler, no long search."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from pyspark_lance.spark.companion import JAR_NAME, companion_jar
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
+JAR = f"pyspark_lance/jars/{JAR_NAME}"
+
+
+def build(kind: str, tree: Path, folder: Path) -> Path:
+    """Builds a distribution as pip does, where there is neither a JDK nor a network."""
+    environment = {**os.environ, "PATH": str(folder), "JAVA_HOME": "", "SPARK_HOME": ""}
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    subprocess.run(command, cwd=tree, env=environment, check=True, capture_output=True)
+    (made,) = folder.glob({"wheel": "*.whl", "sdist": "*.tar.gz"}[kind])
+    return made
+
+
+def files_of_the_package() -> set[str]:
+    command = ["git", "-C", str(SOURCE), "ls-files", "pyspark_lance"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a clone of the repository")
+    return set(done.stdout.split())
+
+
+def content_of_the_wheel(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        return {name: archive.read(name) for name in names}
+
+
+def test_a_wheel_made_without_a_jdk_holds_the_whole_package_and_its_jar(tmp_path):
+    content = content_of_the_wheel(build("wheel", ROOT, tmp_path))
+    assert set(content) >= files_of_the_package() | {"pyspark_lance/py.typed"}
+    assert content[JAR] == Path(companion_jar()).read_bytes()
+
+
+def test_an_sdist_gives_the_same_wheel_and_can_build_the_jar_anew(tmp_path):
+    with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tree,) = (one for one in tmp_path.iterdir() if one.is_dir())
+    for name in ("LICENSE", "README.md", "protos/generate.py", "src/companion/build.py"):
+        assert (tree / name).exists(), name
+    assert list(tree.glob("src/companion/org/pysparklance/*.java"))
+    (tmp_path / "direct").mkdir()
+    direct = content_of_the_wheel(build("wheel", ROOT, tmp_path / "direct"))
+    assert content_of_the_wheel(build("wheel", tree, tmp_path)) == direct
+
+
+def test_every_requirement_has_a_lower_bound():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"]]
+    for extra in project["optional-dependencies"].values():
+        asked += extra
+    unbound = [
+        one for one in map(Requirement, asked)
+        if not {">=", "=="} & {part.operator for part in one.specifier}
+    ]  # fmt: skip
+    assert unbound == []
