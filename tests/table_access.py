@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 
 import lance
 import numpy as np
@@ -12,6 +13,8 @@ from pyspark import cloudpickle
 from random_tables import random_table
 
 from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
+from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.change_feed import ChangeRequest, Deduplication, plan_changes
 from pyspark_lance.table.change_task import CHANGE_FIELDS, run_changes
 from pyspark_lance.table.change_window import Bound, resolve_window
@@ -50,7 +53,7 @@ def read_ours(path: str, at: VersionSpec = LATEST, **request: object) -> pa.Tabl
 def read_changes(path: str, start: int, end: int, mode: str, **request: object) -> pa.Table:
     """The change feed of the versions ``start`` to ``end``, by way of pickled tasks."""
     snapshot = Snapshot.open(path, at=VersionSpec(version=end))
-    shown = shown_schema(snapshot.schema).fields
+    shown = request.pop("shown", None) or shown_schema(snapshot.schema).fields
     request.setdefault("columns", shown)
     window = resolve_window(path, {}, Bound(version=start), Bound(version=end))
     tasks = plan_changes(
@@ -59,6 +62,26 @@ def read_changes(path: str, start: int, end: int, mode: str, **request: object) 
     batches = [batch for task in tasks for batch in run_changes(sent(task))]
     schema = pa.schema([*(field.to_arrow() for field in request["columns"]), *CHANGE_FIELDS])
     return pa.Table.from_batches(batches, schema)
+
+
+def remove_versions(path: str, versions: Iterable[int]) -> None:
+    """Takes manifests away, as a cleanup would."""
+    gone = set(versions)
+    store = open_store(path, {})
+    for location in list_versions(store):
+        if location.version in gone:
+            store.delete(location.path)
+
+
+def forget_transactions(path: str, *, keep_files: bool) -> None:
+    """Makes manifests as old releases did, without a copy of the transaction."""
+    store = open_store(path, {})
+    for location in list_versions(store):
+        file = read_manifest(store, location)
+        store.put(location.path, encode_manifest(file.manifest, file.indices, None))
+    if not keep_files:
+        for info in list(store.list("_transactions")):
+            store.delete(info.path)
 
 
 def read_theirs(path: str, version: int | None = None) -> pa.Table:

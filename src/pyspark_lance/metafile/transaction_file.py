@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.metafile.paths import TRANSACTIONS, transaction_path
 from pyspark_lance.store.object_store import ObjectStore
 
@@ -39,3 +40,18 @@ def read_transaction(store: ObjectStore, name: str) -> Transaction:
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise CorruptFileError(f"{name!r} is not the name of a transaction file", where=store.uri)
     return Transaction.from_bytes(store.get(path), f"{store.uri}/{path}")
+
+
+def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
+    """The transaction that made a version: the inline copy, else its file; None if both are gone.
+
+    Raises:
+        CorruptFileError: The bytes contradict the format.
+    """
+    found, name = file.transaction(), file.manifest.transaction_file
+    if found is not None or not name:
+        return found
+    try:
+        return read_transaction(store, name)
+    except FileNotFoundError:
+        return None

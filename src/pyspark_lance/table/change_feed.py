@@ -7,7 +7,7 @@ by manifests and row lineage, and only rows that changed are read.  Plans need n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
@@ -143,18 +143,28 @@ def plan_changes(
     Raises:
         CorruptFileError: Lineage contradicts a manifest.
     """
-    planner = _Planner(shown, request)
-    wanted = {part.id for field in shown for part in field.walk()}
-    steps = planner.following(_steps(uri, options, request.window, wanted))
-    if request.mode is Deduplication.NET_CHANGES:
-        changes = net_changes(list(steps))
-    else:
-        changes = every_change(steps)
-    for change in changes:
-        if isinstance(change, PlacedChange):
-            planner.add_placed(change)
+    history, steps = ColumnHistory(), {}
+    planner = _Planner(shown, request, history)
+    is_net = request.mode is Deduplication.NET_CHANGES
+
+    def take(number: int, step: Step) -> None:
+        if is_net:
+            steps[number] = step
         else:
-            planner.add_kept(change)
+            planner.add(number, every_change([step]))
+
+    waiting: list[tuple[int, _Versions]] = []
+    for number, versions in enumerate(_versions(uri, options, request.window)):
+        history.follow(versions.before, versions.after)
+        if versions.have_other_columns:
+            waiting.append((number, versions))
+        else:
+            take(number, versions.step())
+    for number, versions in waiting:
+        # What a change of columns shows is known when the columns at the end are.
+        take(number, versions.step(history, request.window.end))
+    if is_net:
+        planner.add(0, net_changes([steps[number] for number in sorted(steps)]))
     return planner.tasks()
 
 
@@ -163,22 +173,43 @@ def count_changes(
 ) -> tuple[ChangeCounts, ...]:
     """Counts for each version of ``window`` that changed rows; opens no data file."""
     found = []
-    for step in _steps(uri, options, window):
-        changes = step.changes
+    for versions in _versions(uri, options, window):
+        changes = versions.step().changes
         counts = ChangeCounts(
-            version=step.commit.version,
+            version=versions.commit.version,
             num_inserted_rows=sum(rows.num_rows for rows in changes.inserted),
             num_updated_rows=int(np.count_nonzero(changes.kept.stamped)),
             num_deleted_rows=sum(rows.num_rows for rows in changes.deleted),
         )
-        if counts != ChangeCounts(step.commit.version, 0, 0, 0):
+        if counts != ChangeCounts(counts.version, 0, 0, 0):
             found.append(counts)
     return tuple(found)
 
 
-def _steps(
-    uri: str, options: Mapping[str, str], window: ChangeWindow, wanted: Set[int] = frozenset()
-) -> Iterator[Step]:
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    """Two neighbours among the versions that are there."""
+
+    commit: Commit
+    before: Snapshot | None
+    after: Snapshot
+
+    @property
+    def have_other_columns(self) -> bool:
+        """Whether the newer one has not the columns of the older one."""
+        return self.before is not None and self.before.schema.fields != self.after.schema.fields
+
+    def step(self, history: ColumnHistory | None = None, end: int = 0) -> Step:
+        """What changed; with other columns, as those of the version ``end`` show it."""
+        shown = None
+        if history is not None and self.before is not None:
+            of_both = (self.before.version, self.after.version)
+            before, after = (history.shown_ids(version, end) for version in of_both)
+            shown = before, after
+        return Step(self.commit, version_changes(self.before, self.after, shown))
+
+
+def _versions(uri: str, options: Mapping[str, str], window: ChangeWindow) -> Iterator[_Versions]:
     """The steps of the window, one for each version that is there."""
     if window.is_empty:
         return
@@ -199,14 +230,16 @@ def _steps(
             since=window.start - 1 if before is None else before.version,
             timestamp_us=after.manifest.timestamp_ns // 1000,
         )
-        yield Step(commit, version_changes(before, after, wanted))
+        yield _Versions(commit, before, after)
         before = after
 
 
 class _Planner:
     """Turns changes into tasks of about equal cost."""
 
-    def __init__(self, shown: Sequence[Field], request: ChangeRequest) -> None:
+    def __init__(
+        self, shown: Sequence[Field], request: ChangeRequest, history: ColumnHistory
+    ) -> None:
         self._request = request
         named = columns_of(request.predicate) if request.predicate is not None else frozenset()
         wanted = {field.id: field for field in request.columns}
@@ -218,16 +251,20 @@ class _Planner:
         # Whether a row has changed is seen by all of its columns.
         self._compared = tuple(shown)
         self._units: list[tuple[float, WholeChanges | UpdateChanges]] = []
-        self._history = ColumnHistory()
+        self._step_of: list[int] = []
+        self._history = history
         self._files: dict[int, TableFiles] = {}
 
-    def following(self, steps: Iterator[Step]) -> Iterator[Step]:
-        """The steps; columns are followed through them, which must come to their end."""
-        for step in steps:
-            self._history.follow(step.changes.before, step.changes.after)
-            yield step
+    def add(self, step: int, changes: Iterable[PlacedChange | KeptChange]) -> None:
+        """What happened in a step, the steps in any order."""
+        for change in changes:
+            if isinstance(change, PlacedChange):
+                self._add_placed(change)
+            else:
+                self._add_kept(change)
+        self._step_of += [step] * (len(self._units) - len(self._step_of))
 
-    def add_placed(self, change: PlacedChange) -> None:
+    def _add_placed(self, change: PlacedChange) -> None:
         """Inserted or deleted rows."""
         rows = change.rows
         if not rows.num_rows:
@@ -238,7 +275,7 @@ class _Planner:
             (slice_cost(one, 1.0), WholeChanges(change.kind, change.commit, side, (one,)))
         )
 
-    def add_kept(self, change: KeptChange) -> None:
+    def _add_kept(self, change: KeptChange) -> None:
         """Rows that may have been updated."""
         rows = change.rows.chosen(np.argsort(change.rows.after, kind="stable"))
         certain = np.zeros(len(rows), dtype=np.bool_)
@@ -269,10 +306,12 @@ class _Planner:
 
     def tasks(self) -> tuple[ChangeTask, ...]:
         """All changes, cut and packed."""
-        target = task_bytes(sum(cost for cost, _ in self._units), self._request.parallelism)
+        in_order = np.argsort(np.array(self._step_of, dtype=np.int64), kind="stable").tolist()
+        units = [self._units[index] for index in in_order]
+        target = task_bytes(sum(cost for cost, _ in units), self._request.parallelism)
         groups: list[list[WholeChanges | UpdateChanges]] = []
         filled = 0.0
-        for cost, change in self._units:
+        for cost, change in units:
             pieces = _cut(change, max(1, round(cost / target)))
             for piece in pieces:
                 part = cost / len(pieces)

@@ -18,7 +18,7 @@ from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import group_by_fragment
-from pyspark_lance.table.column_history import ColumnSource
+from pyspark_lance.table.column_source import ColumnSource
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.packed_rows import join_batches
 from pyspark_lance.table.predicate import Predicate, evaluate

@@ -21,6 +21,7 @@ from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.operation import Rewrite
 from pyspark_lance.format.row_address import group_by_fragment, row_addresses
+from pyspark_lance.metafile.transaction_file import transaction_of
 from pyspark_lance.table.fragment_pruning import (
     UNKNOWN_BOUNDS,
     counted_fragments,
@@ -97,7 +98,9 @@ class VersionChanges:
 
 
 def version_changes(
-    before: Snapshot | None, after: Snapshot, wanted: Set[int] = frozenset()
+    before: Snapshot | None,
+    after: Snapshot,
+    shown: tuple[Set[int], Set[int]] | None = None,
 ) -> VersionChanges:
     """Compares two versions of one table that keeps row ids.
 
@@ -106,7 +109,7 @@ def version_changes(
     Args:
         before: The older version; None for none.
         after: The newer version.
-        wanted: Field ids besides those of ``after`` whose values count.
+        shown: Field ids of each whose values count; None for those that both have.
 
     Raises:
         CorruptFileError: Lineage or a deletion file contradicts the manifest.
@@ -115,8 +118,7 @@ def version_changes(
     new = {fragment.id: fragment for fragment in counted_fragments(after)}
     vanished, appeared, kept = [], [], [_NOTHING_KEPT]
     stayed = set()
-    fields_after = _field_ids(after)
-    fields_before = _field_ids(before) & (fields_after | wanted)
+    fields_before, fields_after = shown or ((_field_ids(before) & _field_ids(after),) * 2)
     # Where a file holds them, the same rows show other values: null, or not null any more.
     shown_once = fields_before ^ fields_after
     for fragment_id, fragment in old.items():
@@ -290,7 +292,7 @@ def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
     """Whether the newer version is a compaction of the older one."""
     if after.version != before.version + 1:
         return False
-    transaction = after.file.transaction()
+    transaction = transaction_of(after.store, after.file)
     return transaction is not None and isinstance(transaction.operation, Rewrite)
 
 
