@@ -36,7 +36,7 @@ def check_invariants(path: str) -> Snapshot:
     manifest = read_manifest(snapshot.store, snapshot.file.location).manifest  # never a cached one
     assert manifest == snapshot.manifest
     _check_schema(manifest)
-    _check_fragments(snapshot)
+    check_fragments(snapshot)
     _check_flags(manifest)
     transaction = snapshot.file.transaction()
     assert transaction is not None  # I15
@@ -79,7 +79,8 @@ def _check_step(before: Manifest, now: Manifest, operation: Operation) -> None:
         assert rows.get(fragment.id, fragment.physical_rows) == fragment.physical_rows
 
 
-def _check_fragments(snapshot: Snapshot) -> None:
+def check_fragments(snapshot: Snapshot) -> None:
+    """Those of fragments and rows, in a version of whoever."""
     manifest = snapshot.manifest
     ids = [one.id for one in manifest.fragments]
     assert ids == sorted(set(ids))
