@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 
+import process_boundary
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -18,6 +19,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("ci")
+
+process_boundary.put_up()
 
 
 # "true": the default session has the JVM companion too, so that every test runs with it.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable
 
 import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 from random_tables import random_table
 
 from pyspark_lance.format.shown_form import shown_schema
@@ -34,16 +32,11 @@ from pyspark_lance.table.write import (
 LINEAGE = list(SYSTEM_COLUMNS)
 
 
-def sent(thing: object) -> object:
-    """What an executor gets of ``thing``: pickled and back, as Spark does with tasks."""
-    return pickle.loads(cloudpickle.dumps(thing))
-
-
 def read_ours(path: str, at: VersionSpec = LATEST, **request: object) -> pa.Table:
     snapshot = Snapshot.open(path, at=at)
     request.setdefault("system_columns", SYSTEM_COLUMNS)
     tasks = plan_scan(snapshot, ScanRequest(**request))
-    batches = [batch for task in tasks for batch in run(sent(task))]
+    batches = [batch for task in tasks for batch in run(task)]
     if batches:
         return pa.Table.from_batches(batches)
     fields = [*snapshot.schema.to_arrow(), *(pa.field(n, pa.uint64()) for n in SYSTEM_COLUMNS)]
@@ -51,7 +44,7 @@ def read_ours(path: str, at: VersionSpec = LATEST, **request: object) -> pa.Tabl
 
 
 def read_changes(path: str, start: int, end: int, mode: str, **request: object) -> pa.Table:
-    """The change feed of the versions ``start`` to ``end``, by way of pickled tasks."""
+    """The change feed of the versions ``start`` to ``end``."""
     snapshot = Snapshot.open(path, at=VersionSpec(version=end))
     shown = request.pop("shown", None) or shown_schema(snapshot.schema).fields
     request.setdefault("columns", shown)
@@ -59,7 +52,7 @@ def read_changes(path: str, start: int, end: int, mode: str, **request: object) 
     tasks = plan_changes(
         path, {}, shown, ChangeRequest(window=window, mode=Deduplication(mode), **request)
     )
-    batches = [batch for task in tasks for batch in run_changes(sent(task))]
+    batches = [batch for task in tasks for batch in run_changes(task)]
     schema = pa.schema([*(field.to_arrow() for field in request["columns"]), *CHANGE_FIELDS])
     return pa.Table.from_batches(batches, schema)
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyroaring import BitMap, FrozenBitMap
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.proto import table_pb2
 
 _NO_RUN_COOKIE = (12346).to_bytes(4, "little")
@@ -170,7 +171,7 @@ class DeletionFile:
         base_id: Base path the file lives under; None for the table root.
 
     Raises:
-        InvalidInputError: ``file_type`` is a number, which compares by value but not by identity.
+        InvalidInputError: ``file_type`` is a plain number.
     """
 
     file_type: DeletionFileType
@@ -180,10 +181,8 @@ class DeletionFile:
     base_id: int | None = None
 
     def __post_init__(self) -> None:
-        if type(self.file_type) is not DeletionFileType:
-            raise InvalidInputError(
-                f"deletion file type {self.file_type!r} is not a DeletionFileType"
-            )
+        """Refuses a plain number."""
+        check_enum(self.file_type, DeletionFileType)
 
     @property
     def suffix(self) -> str:

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.data_file import DataFile, check_data_file
 from pyspark_lance.format.deletion_vector import DeletionFile
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.proto import table_pb2
 
 MAX_FRAGMENT_ID: Final = 2**32 - 1
@@ -271,4 +272,5 @@ def _write_source(
         external.path, external.offset, external.size = source.path, source.offset, source.size
         external.SetInParent()
     else:
+        check_enum(source, Spilled)
         marker.SetInParent()

@@ -13,6 +13,7 @@ from pyspark.sql import functions as sf
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.spark.change_job import pinned_scan
 from pyspark_lance.spark.column_update import RepeatedRowError
 from pyspark_lance.spark.expressions import (
@@ -85,6 +86,10 @@ class Merge:
     clauses: tuple[SparkClause, ...]
     alias: str
     rewrite: RewriteMode = RewriteMode.AUTO
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.rewrite, RewriteMode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.spark.option_table import INTERNAL_PREFIX, canonical_options
 from pyspark_lance.table.change_mode import Deduplication
 from pyspark_lance.table.change_window import Bound
@@ -26,6 +27,10 @@ class ChangeOptions:
     starting: Bound
     ending: Bound
     mode: Deduplication
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.mode, Deduplication)
 
 
 @dataclass(frozen=True, slots=True)

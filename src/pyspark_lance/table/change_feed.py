@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError, VersionNotFoundError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.change_mode import Deduplication
@@ -81,6 +82,10 @@ class ChangeRequest:
     batch_rows: int = DEFAULT_BATCH_ROWS
     batch_bytes: int = DEFAULT_BATCH_BYTES
     parallelism: int = os.cpu_count() or 1
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.mode, Deduplication)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids, row_addresses
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.change_task import ChangeType, Commit
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ID
@@ -47,6 +48,10 @@ class PlacedChange:
     commit: Commit
     snapshot: Snapshot
     rows: PlacedRows
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.kind, ChangeType)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import group_by_fragment
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.column_source import ColumnSource
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.packed_rows import join_batches
@@ -120,6 +121,10 @@ class WholeChanges:
     commit: Commit
     side: Side
     slices: tuple[ScanSlice, ...]
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.kind, ChangeType)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pyspark_lance.commit.commit_loop import Environment
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.commit_changes import RowChanges, commit_changes, remove_files
 from pyspark_lance.table.delete import matching_rows, run_changes
 from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
@@ -64,6 +65,10 @@ class MergeClause(Generic[_C, _V]):
     action: RowAction
     condition: _C | None = None
     values: Mapping[str, _V] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.action, RowAction)
 
 
 def check_clauses(clauses: Sequence[MergeClause[_C, _V]]) -> None:

@@ -21,6 +21,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.conform import conform_batch
 from pyspark_lance.table.deletions import TouchedRows, add_touched, touched_rows
@@ -51,6 +52,10 @@ class Clause:
 
     action: RowAction
     columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.action, RowAction)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.codec.row_selection import take_rows
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.key_match import KeyTable
 from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
 from pyspark_lance.table.packed_rows import RowBuffer, join_batches
@@ -41,6 +42,11 @@ class PlainMerge:
     matched: RowAction | None
     updates: Mapping[str, int]
     inserts: Mapping[str, int] | None
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        if self.matched is not None:
+            check_enum(self.matched, RowAction)
 
     @property
     def clauses(self) -> tuple[Clause, ...]:

@@ -1,0 +1,99 @@
+"""The border between driver and executors, for tests that run both in one process.
+
+Spark pickles what crosses it.  ``put_up`` makes everything that this package would do on an
+executor get pickled copies, and the caller get pickled copies of what it answers; each copy must be
+what it is a copy of, types and all.  So a test that plans, runs and commits here sees what a test
+with a JVM would see.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import pickle
+import sys
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+from pyspark import cloudpickle
+
+PACKAGE = "pyspark_lance"
+
+ON_EXECUTORS = {
+    "table.scan_task.run": ["task"],
+    "table.change_task.run_changes": ["task"],
+    "table.write.write_rows": ["plan"],
+    "table.write_fragments.write_fragments": ["request"],
+    "table.moved_rows.write_changes": ["plan", "clauses"],
+    "table.sort_changes.sort_changes": ["plan", "clauses", "parts"],
+    "table.deletions.write_deletions": ["plan"],
+    "table.plain_merge.plain_changes": ["merge"],
+    "table.column_files.write_column_files": ["request"],
+    "table.rewrite_columns.rewrite_columns": ["request"],
+}
+"""What runs on executors, and which of its arguments come from the driver; the others are rows."""
+
+
+def sent(thing: object) -> object:
+    """What arrives of ``thing``."""
+    arrived = pickle.loads(cloudpickle.dumps(thing))
+    assert_same(thing, arrived)
+    return arrived
+
+
+def assert_same(one: object, other: object, path: str = "it") -> None:
+    """Whether a copy is what it is a copy of, type by type: 1 is neither True nor an enum of 1."""
+    assert type(one) is type(other), f"{path} was {one!r} and became {other!r}"
+    if dataclasses.is_dataclass(one):
+        for field in dataclasses.fields(one):
+            name = field.name
+            assert_same(getattr(one, name), getattr(other, name), f"{path}.{name}")
+    elif isinstance(one, Mapping):
+        assert one.keys() == other.keys(), path
+        for key, value in one.items():
+            assert_same(value, other[key], f"{path}[{key!r}]")
+    elif isinstance(one, tuple | list):
+        assert len(one) == len(other), path
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            assert_same(left, right, f"{path}[{index}]")
+    elif isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype, path
+        assert np.array_equal(one, other), path
+    else:
+        assert one == other or repr(one) == repr(other), path
+
+
+def put_up() -> None:
+    """Puts the border up, for the rest of this process."""
+    for name, given in ON_EXECUTORS.items():
+        module, _, function = name.rpartition(".")
+        original = getattr(importlib.import_module(f"{PACKAGE}.{module}"), function)
+        crossing = _across(original, given)
+        # Modules that imported it by name have it under that name, too.
+        for known in [m for n, m in sys.modules.items() if n.partition(".")[0] == PACKAGE]:
+            for attribute, value in list(vars(known).items()):
+                if value is original:
+                    setattr(known, attribute, crossing)
+
+
+def _across(original, given):
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def crossing(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        for name in given:
+            bound.arguments[name] = sent(bound.arguments[name])
+        answer = original(*bound.args, **bound.kwargs)
+        return map(_answered, answer) if isinstance(answer, Iterator) else _answered(answer)
+
+    return crossing
+
+
+def _answered(answer):
+    """Rows that one stage yields to the next do not pass through the driver."""
+    parts = answer if isinstance(answer, tuple) else [answer]
+    return answer if any(isinstance(one, pa.RecordBatch) for one in parts) else sent(answer)

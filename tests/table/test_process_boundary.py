@@ -1,0 +1,167 @@
+"""What crosses between driver and executors arrives as what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import inspect
+import pkgutil
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from process_boundary import PACKAGE, sent
+from table_access import write_table
+
+import pyspark_lance
+from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
+from pyspark_lance.format.encoded_u64_array import EncodedU64Array
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment
+from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.table.scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan_task import ScanSlice, ScanTask, run
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.table_files import TableFiles
+
+NUMBERS = st.integers(0, 2**63)
+BASES = st.none() | st.integers(0, 9)
+SEQUENCES = (
+    st.none()
+    | st.just(SPILLED)
+    | st.binary(min_size=1, max_size=9)
+    | st.builds(ExternalFile, st.text(), NUMBERS, NUMBERS)
+)
+FILES = st.builds(
+    DataFile,
+    st.text(),
+    st.lists(st.integers(-5, 9), max_size=4).map(tuple),
+    st.lists(st.integers(-1, 9), max_size=4).map(tuple),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    NUMBERS,
+    BASES,
+)
+FRAGMENTS = st.builds(
+    Fragment,
+    NUMBERS,
+    st.lists(FILES, max_size=3).map(tuple),
+    NUMBERS,
+    st.none()
+    | st.builds(DeletionFile, st.sampled_from(DeletionFileType), NUMBERS, NUMBERS, NUMBERS, BASES),
+    SEQUENCES,
+    SEQUENCES,
+    SEQUENCES,
+)
+SLICES = st.builds(
+    ScanSlice,
+    FRAGMENTS,
+    NUMBERS,
+    NUMBERS,
+    st.none() | st.lists(st.integers(0, 2**32 - 1)).map(lambda one: np.array(one, np.uint32)),
+)
+FIELDS = st.lists(st.builds(Field, st.integers(0, 99), st.text(), st.just("int32"))).map(tuple)
+TASKS = st.builds(
+    ScanTask,
+    st.builds(
+        TableFiles,
+        st.text(),
+        st.dictionaries(st.text(), st.text()),
+        st.lists(st.builds(BasePath, NUMBERS, st.text(), st.none(), st.booleans())).map(tuple),
+    ),
+    FIELDS,
+    FIELDS,
+    st.just(("_rowid",)),
+    st.none(),
+    st.booleans(),
+    NUMBERS,
+    NUMBERS,
+    st.lists(SLICES, max_size=3).map(tuple),
+)
+OFFSETS = st.sampled_from(["<u2", "<u4"]).flatmap(
+    lambda width: st.lists(st.integers(0, 2**16 - 1)).map(lambda one: np.array(one, width))
+)
+# What decides itself how it is pickled.
+PACKED = {ScanTask: TASKS, EncodedU64Array: st.builds(EncodedU64Array, NUMBERS, OFFSETS)}
+
+
+def classes_of_the_package():
+    for module in pkgutil.walk_packages(pyspark_lance.__path__, f"{PACKAGE}."):
+        for one in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(one) and one.__module__ == module.name:
+                yield one
+
+
+def test_every_class_that_packs_itself_is_looked_at_here():
+    own = {
+        one
+        for one in classes_of_the_package()
+        if {"__reduce__", "__reduce_ex__"} & vars(one).keys() and not issubclass(one, LanceError)
+    }
+    assert own == PACKED.keys()
+
+
+@pytest.mark.parametrize("kind", PACKED, ids=lambda one: one.__name__)
+def test_what_packs_itself_arrives_as_it_was(kind):
+    @given(PACKED[kind])
+    def check(thing):
+        sent(thing)
+
+    check()
+
+
+@dataclasses.dataclass(frozen=True)
+class Careless:
+    """Says what it holds by a number."""
+
+    kind: DeletionFileType
+
+    def __reduce__(self):
+        return Careless, (int(self.kind),)
+
+
+def test_a_copy_that_equals_but_is_of_another_type_is_noticed():
+    assert DeletionFileType.BITMAP == 1
+    with pytest.raises(AssertionError, match="kind was"):
+        sent([Careless(DeletionFileType.BITMAP)])
+
+
+def test_tests_run_tasks_that_were_sent(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": range(3)}))
+    (task,) = plan_scan(Snapshot.open(path), ScanRequest())
+    careless = dataclasses.replace(task, batch_rows=Careless(DeletionFileType.BITMAP))
+    with pytest.raises(AssertionError, match="batch_rows"):
+        next(run(careless))
+
+
+def enum_fields():
+    """Fields of dataclasses whose values equal plain numbers or texts."""
+    for one in classes_of_the_package():
+        if dataclasses.is_dataclass(one):
+            known = vars(importlib.import_module(one.__module__))
+            for field in dataclasses.fields(one):
+                for word in re.findall(r"\w+", str(field.type)):
+                    kind = known.get(word)
+                    if inspect.isclass(kind) and issubclass(kind, enum.IntEnum | enum.StrEnum):
+                        yield one, field.name, kind
+
+
+@pytest.mark.parametrize(("one", "name", "kind"), enum_fields())
+def test_plain_numbers_and_texts_are_refused_in_the_place_of_what_they_equal(one, name, kind):
+    for member in kind:
+        assert member == member.value
+        others = {field.name: None for field in dataclasses.fields(one)}
+        with pytest.raises(InvalidInputError, match=f"is not a {kind.__name__}"):
+            one(**others | {name: member.value})
+
+
+def test_a_sequence_that_is_of_no_known_kind_is_not_written():
+    with pytest.raises(InvalidInputError, match="is not a Spilled"):
+        Fragment(0, (), 1, row_ids=bytearray(b"ids")).to_proto()
