@@ -116,12 +116,6 @@ def test_overlays_are_refused_by_name():
         (table_pb2.DataFragment(physical_rows=2**33), "2\\*\\*32"),
         (
             table_pb2.DataFragment(
-                physical_rows=2, deletion_file=table_pb2.DeletionFile(num_deleted_rows=3)
-            ),
-            "3 deleted rows",
-        ),
-        (
-            table_pb2.DataFragment(
                 physical_rows=2, deletion_file=table_pb2.DeletionFile(file_type=9)
             ),
             "type",

@@ -154,15 +154,28 @@ def test_fragments_are_found_by_id():
             FULL.fragment(missing)
 
 
-def test_fragments_are_put_in_order_and_duplicates_refused():
+def test_fragments_are_put_in_order_and_duplicates_are_only_read():
     def manifest(*ids):
         return table_pb2.Manifest(
             fragments=[table_pb2.DataFragment(id=number, physical_rows=1) for number in ids]
         )
 
     assert [fragment.id for fragment in read_message(manifest(3, 1, 2)).fragments] == [1, 2, 3]
-    with pytest.raises(CorruptFileError, match="two fragments have the id 3"):
-        read_message(manifest(3, 1, 3))
+    doubled = read_message(manifest(3, 1, 3))
+    assert [fragment.id for fragment in doubled.fragments] == [1, 3, 3]
+    with pytest.raises(UnsupportedFeatureError, match="two fragments have the id 3"):
+        doubled.check_fragment_ids()
+
+
+def test_more_deleted_rows_than_rows_are_refused_if_the_writer_counted():
+    file = table_pb2.DeletionFile(num_deleted_rows=3)
+    message = table_pb2.Manifest(
+        fragments=[table_pb2.DataFragment(physical_rows=2, deletion_file=file)]
+    )
+    assert read_message(message).fragments[0].num_deleted_rows == 3
+    message.writer_version.library = "lance"
+    with pytest.raises(CorruptFileError, match="3 deleted rows of 2"):
+        read_message(message)
 
 
 @pytest.mark.parametrize(

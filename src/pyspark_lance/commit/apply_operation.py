@@ -111,7 +111,7 @@ def restore(draft: Draft, operation: Restore, restored: TableState | None) -> No
     draft.indices = restored.indices
     draft.max_fragment_id = max(highest, default=None)
     draft.next_row_id = max(old.next_row_id, now.next_row_id)
-    draft.data_storage_version = old.data_storage_version
+    draft.data_storage_version = old.file_version
     # Work that was committed stays committed: a stream does not run its batches again.
     draft.config = kept_application_versions(old.config, now.config)
     draft.table_metadata = old.table_metadata

@@ -128,6 +128,7 @@ def commit(  # noqa: PLR0913  # all but two have a default
     affected_rows: AffectedRows | None = None,
     unique_keys: bool = False,
     data_storage_version: str | None = None,
+    counted: Callable[[ManifestFile], ManifestFile] = lambda file: file,
     retries: int = DEFAULT_RETRIES,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     environment: Environment | None = None,
@@ -143,6 +144,7 @@ def commit(  # noqa: PLR0913  # all but two have a default
         unique_keys: For an Update that inserts rows whose keys were found to be new: any other
             commit that may have brought rows or keys is a conflict.
         data_storage_version: For an Overwrite that changes the file version of a table.
+        counted: Fills in the row counts that a manifest of an old release lacks.
         retries: Attempts after the first that lose a race.
         timeout_s: No attempt is started later than this.
         environment: Clock, sleep, chance and commit handler.
@@ -161,7 +163,7 @@ def commit(  # noqa: PLR0913  # all but two have a default
     """
     environment = environment or Environment()
     work = _Commit(store, transaction, create, affected_rows, data_storage_version, environment)
-    work.unique_keys = unique_keys
+    work.unique_keys, work.counted = unique_keys, counted
     started = environment.monotonic()
     attempts = max(retries, 0) + 1
     unit, failure = 0.0, None
@@ -218,6 +220,7 @@ class _Commit:
         self._data_storage_version = data_storage_version
         self._environment = environment
         self.unique_keys = False
+        self.counted: Callable[[ManifestFile], ManifestFile] = lambda file: file
         self._application = application_version(transaction.properties)
         self._newer = NewerVersions(store, transaction.read_version)
         self._written_transaction: tuple[str, bytes] | None = None
@@ -243,7 +246,7 @@ class _Commit:
         if location is None:
             raise TableNotFoundError(f"there is no table at {self._store.uri}")
         try:
-            latest = read_manifest(self._store, location)
+            latest = self.counted(read_manifest(self._store, location))
         except FileNotFoundError:
             return None  # removed since it was listed, so there are newer ones
         if self._planned.read_version > latest.manifest.version:
@@ -368,7 +371,8 @@ class _Commit:
                 f"the deletions of fragment {fragment.id} are stored in another table", "", _REDO
             )
         try:
-            return read_deletion_file(self._store, fragment.id, file, fragment.physical_rows)
+            stable, rows = fragment.row_ids is not None, fragment.physical_rows
+            return read_deletion_file(self._store, fragment.id, file, rows, may_exceed=stable)
         except FileNotFoundError as error:
             raise CorruptFileError(
                 f"the deletion file of fragment {fragment.id} is missing",
@@ -421,7 +425,7 @@ class _Commit:
         if not isinstance(transaction.operation, Restore):
             return None
         location = find_version(self._store, transaction.operation.version)
-        file = read_manifest(self._store, location)
+        file = self.counted(read_manifest(self._store, location))
         return TableState(file.manifest, file.indices)
 
     def _write_transaction(self, transaction: Transaction) -> None:

@@ -55,7 +55,7 @@ class Draft:
             indices=state.indices,
             max_fragment_id=manifest.max_fragment_id,
             next_row_id=manifest.next_row_id,
-            data_storage_version=manifest.data_storage_version,
+            data_storage_version=manifest.file_version,
             config=manifest.config,
             table_metadata=manifest.table_metadata,
             base_paths=manifest.base_paths,

@@ -29,13 +29,22 @@ from pyspark_lance.format.operation import (
 _SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig, Restore)
 
 
-def check_writable(manifest: Manifest, indices: Indices) -> None:
+def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool = False) -> None:
     """Refuses tables with a part that we would lose or break.
 
+    Args:
+        manifest: The version to go on from.
+        indices: Its index entries.
+        replaces_all: Whether none of its fragments stays.
+
     Raises:
-        UnsupportedFeatureError: A feature flag, an unknown field, a write-ahead log.
+        UnsupportedFeatureError: A feature flag, an unknown field, a write-ahead log, data
+            files of several versions, fragments that share an id.
     """
     check_writable_flags(manifest.reader_flags, manifest.writer_flags)
+    if not replaces_all:
+        manifest.check_file_versions()
+        manifest.check_fragment_ids()
     if manifest.has_unknown_fields:
         raise UnsupportedFeatureError(
             "the manifest has fields of a newer format, which a new version would lose",

@@ -71,7 +71,8 @@ def next_manifest(
         draft = _empty_table(create or CreateOptions())
         fill_new_table(draft, operation)
     else:
-        check_writable(current.manifest, current.indices)
+        replaces_all = isinstance(operation, Restore | Overwrite)
+        check_writable(current.manifest, current.indices, replaces_all=replaces_all)
         draft = Draft.of(current)
         if isinstance(operation, Restore):
             restore(draft, operation, restored)

@@ -167,7 +167,7 @@ class DeletionFile:
         file_type: Decides the parser and the file name's extension.
         read_version: Version the deleting operation read; part of the file name.
         id: Random number; part of the file name.
-        num_deleted_rows: Cardinality of the set.
+        num_deleted_rows: Cardinality of the set; 0 if very old software did not record it.
         base_id: Base path the file lives under; None for the table root.
 
     Raises:

@@ -207,7 +207,6 @@ def _read_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragmen
         if (
             fragment.id > MAX_FRAGMENT_ID
             or fragment.physical_rows > _MAX_PHYSICAL_ROWS
-            or fragment.deletion_file is not None
             or message.overlays
         ):
             _check_fragment(fragment, has_overlays=bool(message.overlays))
@@ -227,12 +226,6 @@ def _check_fragment(fragment: Fragment, *, has_overlays: bool) -> None:
     if fragment.physical_rows > _MAX_PHYSICAL_ROWS:
         raise CorruptFileError(
             f"fragment {fragment.id} states {fragment.physical_rows} rows, more than 2**32"
-        )
-    # 0 physical rows: not recorded, so there is nothing to compare with.
-    if fragment.physical_rows and fragment.num_deleted_rows > fragment.physical_rows:
-        raise CorruptFileError(
-            f"fragment {fragment.id} states {fragment.num_deleted_rows} deleted rows "
-            f"of {fragment.physical_rows}"
         )
 
 

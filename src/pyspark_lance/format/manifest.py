@@ -18,7 +18,13 @@ from pyspark_lance.errors import (
     LanceError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.format.feature_flags import STABLE_ROW_IDS, check_consistent, check_readable
+from pyspark_lance.format.feature_flags import (
+    MIXED_FILE_VERSIONS,
+    STABLE_ROW_IDS,
+    V2_FORMAT,
+    check_consistent,
+    check_readable,
+)
 from pyspark_lance.format.fragment import Fragment, fragments_from_protos
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.wire import drop_unknown_fields, parse_message
@@ -193,6 +199,58 @@ class Manifest:
         return any(field.dictionary and field.dictionary[1] for field in self.schema.walk())
 
     @property
+    def file_version(self) -> str:
+        """Version of the data files, also of those to come.
+
+        Lance 0.15 and 0.16 recorded 0.1 for newer files too, and those before recorded nothing; so
+        that the files decide, as long as they are of one version.
+        """
+        found = self.file_versions()
+        if len(found) == 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
+            return found.pop()
+        return self.data_storage_version or (
+            "2.0" if self.reader_flags & V2_FORMAT or self.writer_flags & V2_FORMAT else "0.1"
+        )
+
+    def file_versions(self) -> set[str]:
+        """Versions of the data files that there are."""
+        files = {
+            (file.major_version, file.minor_version): file
+            for fragment in self.fragments
+            for file in fragment.files
+        }
+        return {file.file_version for file in files.values()}
+
+    def check_file_versions(self) -> None:
+        """Refuses data files of several versions that nothing says may be mixed.
+
+        Raises:
+            UnsupportedFeatureError: There are some.
+        """
+        found = self.file_versions()
+        if len(found) > 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
+            raise UnsupportedFeatureError(
+                f"the table has data files of versions {', '.join(sorted(found))}, a mistake of "
+                "Lance before 0.17",
+                f"version {self.version}",
+                "it can be read; go back to a version before, or overwrite the table",
+            )
+
+    def check_fragment_ids(self) -> None:
+        """Refuses a manifest in which an id does not say which fragment is meant.
+
+        Raises:
+            UnsupportedFeatureError: Two fragments have the same id.
+        """
+        for before, after in pairwise(self.fragments):
+            if before.id == after.id:
+                raise UnsupportedFeatureError(
+                    f"two fragments have the id {after.id}, a mistake of Lance before 0.17",
+                    f"version {self.version}",
+                    "it can be read; go back to a version before, or overwrite the table",
+                )
+
+    @property
     def uses_stable_row_ids(self) -> bool:
         """Whether rows keep their id when they move."""
         return bool(self.reader_flags & STABLE_ROW_IDS)
@@ -271,14 +329,13 @@ def _from_message(message: table_pb2.Manifest) -> Manifest:
 
 
 def _in_order(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
-    """The fragments by ascending id, as most manifests have them already."""
-    if all(before.id < after.id for before, after in pairwise(fragments)):
+    """The fragments by ascending id, as most manifests have them already.
+
+    Releases of Lance before 0.17 may have given one id to several; such a table is only read.
+    """
+    if all(before.id <= after.id for before, after in pairwise(fragments)):
         return fragments
-    ordered = tuple(sorted(fragments, key=lambda fragment: fragment.id))
-    for before, after in pairwise(ordered):
-        if before.id == after.id:
-            raise CorruptFileError(f"two fragments have the id {after.id}")
-    return ordered
+    return tuple(sorted(fragments, key=lambda fragment: fragment.id))
 
 
 def _max_fragment_id(message: table_pb2.Manifest, fragments: tuple[Fragment, ...]) -> int | None:
@@ -289,9 +346,16 @@ def _max_fragment_id(message: table_pb2.Manifest, fragments: tuple[Fragment, ...
 
 
 def _check_rows(manifest: Manifest) -> None:
-    """Refuses fragments whose row ids would have to be guessed."""
+    """Refuses fragments whose rows would have to be guessed."""
     stable = manifest.uses_stable_row_ids
+    # Counts without a writer, or of zero, are not known: the files are asked.
+    is_counted = manifest.writer_version is not None
     for fragment in manifest.fragments:
+        if is_counted and 0 < fragment.physical_rows < fragment.num_deleted_rows:
+            raise CorruptFileError(
+                f"fragment {fragment.id} states {fragment.num_deleted_rows} deleted rows "
+                f"of {fragment.physical_rows}"
+            )
         if stable and fragment.row_ids is None:
             raise CorruptFileError(
                 f"fragment {fragment.id} has no row ids in a table with stable row ids"

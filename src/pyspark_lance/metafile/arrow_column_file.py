@@ -76,13 +76,16 @@ class _Table:
         return self.position + offset if offset else None
 
 
-def read_uint32_column(content: Buffer, name: str, num_values: int) -> NDArray[np.uint32]:
+def read_uint32_column(
+    content: Buffer, name: str, num_values: int | None, *, at_most: int
+) -> NDArray[np.uint32]:
     """The values of the only column, in stored order.
 
     Args:
         content: The whole file.
         name: What the column must be called.
-        num_values: Values there must be.
+        num_values: Values there must be; None if nobody knows.
+        at_most: More values than that are never expanded.
 
     Raises:
         CorruptFileError: The file is damaged, or is anything but one batch of ``num_values``
@@ -93,7 +96,7 @@ def read_uint32_column(content: Buffer, name: str, num_values: int) -> NDArray[n
         footer = _footer(data)
         _check_column(footer, name)
         message, body = _only_batch(data, footer)
-        return _values(message, body, num_values)
+        return _values(message, body, num_values, at_most)
     except (struct.error, pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFileError(f"not a readable Arrow IPC file: {error}") from error
 
@@ -151,7 +154,9 @@ def _only_batch(data: memoryview, footer: _Table) -> tuple[_Table, memoryview]:
     return batch, _cut(data, body_start, body_start + body_length)
 
 
-def _values(batch: _Table, body: memoryview, num_values: int) -> NDArray[np.uint32]:
+def _values(
+    batch: _Table, body: memoryview, num_values: int | None, at_most: int
+) -> NDArray[np.uint32]:
     nodes, node = batch.vector(1)
     buffers, buffer = batch.vector(2)
     if nodes != 1 or buffers != 2:
@@ -160,8 +165,9 @@ def _values(batch: _Table, body: memoryview, num_values: int) -> NDArray[np.uint
     null_count = _number(batch.data, "<q", node + 8)
     if _number(batch.data, "<q", node) != length or null_count != 0:
         raise CorruptFileError(f"{null_count} nulls in a batch of {length} rows, none expected")
-    if length != num_values:
-        raise CorruptFileError(f"{length} values in the Arrow file, {num_values} expected")
+    if length != num_values and (num_values is not None or not 0 <= length <= at_most):
+        expected = f"at most {at_most}" if num_values is None else num_values
+        raise CorruptFileError(f"{length} values in the Arrow file, {expected} expected")
     # The first buffer is the validity, which says nothing where there are no nulls.
     start = _number(batch.data, "<q", buffer + 16)
     stored = _cut(body, start, start + _number(batch.data, "<q", buffer + 24))

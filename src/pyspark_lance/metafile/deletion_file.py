@@ -21,18 +21,28 @@ BITMAP_THRESHOLD: Final = 5000
 """From so many offsets on, the set is written as a bitmap."""
 
 _COLUMN: Final = "row_id"
+# Where their number is not known: releases write so many in another way.
+_MOST_OF_AN_ARRAY: Final = 1 << 20
 
 
 def read_deletion_file(
-    store: ObjectStore, fragment_id: int, file: DeletionFile, physical_rows: int
+    store: ObjectStore,
+    fragment_id: int,
+    file: DeletionFile,
+    physical_rows: int,
+    *,
+    may_exceed: bool = False,
 ) -> DeletionVector:
     """The deleted offsets of a fragment.
 
     Args:
         store: Root that holds the file.
         fragment_id: Part of the file name.
-        file: What the manifest says of the file; its type decides the parser.
+        file: What the manifest says of the file; its type decides the parser. Releases of Lance
+            before 0.8 left the number of rows out, which is 0 then.
         physical_rows: Rows of the fragment, deleted ones included.
+        may_exceed: Pass over offsets behind the last row, as long as Lance does so: in tables with
+            stable row ids, releases 0.22 to 0.29 put row ids among the offsets.
 
     Raises:
         FileNotFoundError: It is not there.
@@ -40,25 +50,47 @@ def read_deletion_file(
     """
     path = deletion_path(fragment_id, file)
     content = store.get(path)
+    at_most = max(physical_rows, _MOST_OF_AN_ARRAY) if may_exceed else physical_rows
     try:
         if file.file_type is DeletionFileType.BITMAP:
             vector = DeletionVector.from_bitmap_bytes(bytes(content))
         else:
-            offsets = read_uint32_column(content, _COLUMN, file.num_deleted_rows)
+            count = None if may_exceed else file.num_deleted_rows or None
+            offsets = read_uint32_column(content, _COLUMN, count, at_most=at_most)
             vector = DeletionVector.of(offsets)
             if len(vector) != len(offsets):
                 raise CorruptFileError(f"{len(offsets)} offsets, {len(vector)} different ones")
-        if len(vector) != file.num_deleted_rows:
-            raise CorruptFileError(
-                f"{len(vector)} offsets, the manifest says {file.num_deleted_rows}"
-            )
+        whole = len(vector)
         if vector.max_offset is not None and vector.max_offset >= physical_rows:
-            raise CorruptFileError(
-                f"row {vector.max_offset} is deleted in a fragment of {physical_rows} rows"
-            )
+            if not may_exceed or whole > at_most:
+                raise CorruptFileError(
+                    f"row {vector.max_offset} is deleted in a fragment of {physical_rows} rows, "
+                    f"with {whole} offsets"
+                )
+            vector = _inside(vector, physical_rows)
+        if file.num_deleted_rows not in (0, whole, len(vector)):
+            raise CorruptFileError(f"{whole} offsets, the manifest says {file.num_deleted_rows}")
     except CorruptFileError as error:
         raise CorruptFileError(error.what, f"{store.uri}/{path}", error.hint) from error
     return vector
+
+
+def _inside(vector: DeletionVector, physical_rows: int) -> DeletionVector:
+    """The offsets of rows that there are.
+
+    Lance goes from one run of live rows to the next as long as it has not come to the last row,
+    and fails if such a run ends behind the last row.
+    """
+    offsets = vector.to_array().astype(np.int64)
+    run_starts = np.concatenate(([0], offsets[:-1] + 1))
+    run_ends = offsets[run_starts < offsets]
+    behind = int(np.searchsorted(run_ends, physical_rows, side="right"))
+    came_to = int(run_ends[behind - 1]) + 1 if behind else 0
+    if behind < len(run_ends) and came_to < physical_rows:
+        raise CorruptFileError(
+            f"row {vector.max_offset} is deleted in a fragment of {physical_rows} rows"
+        )
+    return DeletionVector.of(offsets[offsets < physical_rows].astype(np.uint32))
 
 
 def write_deletion_file(

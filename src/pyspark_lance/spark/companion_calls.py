@@ -50,7 +50,7 @@ from pyspark_lance.table.predicate_types import (
     type_name,
 )
 from pyspark_lance.table.scan import column_width, predicate_schema
-from pyspark_lance.table.scan_facts import counted_rows, lineage_bounds, rows_left
+from pyspark_lance.table.scan_facts import lineage_bounds, rows_left
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.table.table_folder import drop_table, list_tables, rename_table
@@ -91,7 +91,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
     read, snapshot = _open(options)
     if _SCHEMA in options:  # the user's own, which a count would never come to read
         scan_request_of(read, StructType.fromJson(json.loads(options[_SCHEMA])), snapshot)
-    rows = counted_rows(snapshot)
+    rows = snapshot.num_rows()
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
     types = {field.name: _types(field) for field in snapshot.schema.fields}
     types |= dict.fromkeys(lineage, "bigint")

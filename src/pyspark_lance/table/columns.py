@@ -35,6 +35,7 @@ from pyspark_lance.table.column_files import (
 )
 from pyspark_lance.table.fragment_pruning import counted_fragments
 from pyspark_lance.table.plan_again import plan_again_on_conflict
+from pyspark_lance.table.row_counts import counting
 from pyspark_lance.table.schema_change import (
     check_null_columns,
     find_field,
@@ -124,7 +125,7 @@ def add_null_columns(
 
     def operation(snapshot: Snapshot) -> Operation:
         schema = _with_new_columns(snapshot, columns).schema
-        check_null_columns(snapshot.schema, schema, _file_version(snapshot))
+        check_null_columns(snapshot.schema, schema, snapshot.manifest.file_version)
         return _merge(snapshot, schema, snapshot.manifest.fragments)
 
     return _change(uri, options, operation, settings)
@@ -305,7 +306,7 @@ def _with_new_columns(snapshot: Snapshot, columns: pa.Schema) -> Target:
         raise InvalidInputError("there is no column to add")
     schema = with_columns(snapshot.schema, columns, next_field_id(snapshot.manifest))
     added = schema.fields[len(snapshot.schema.fields) :]
-    version = _file_version(snapshot)
+    version = snapshot.manifest.file_version
     if version != "0.1":
         check_columns(LanceSchema(added), version)
     return Target(schema, added)
@@ -366,7 +367,11 @@ def _commit(snapshot: Snapshot, operation: Operation, settings: ColumnSettings) 
         properties=dict(settings.properties),
     )
     result = commit(
-        snapshot.store, transaction, retries=settings.retries, timeout_s=settings.timeout_s
+        snapshot.store,
+        transaction,
+        counted=counting(snapshot.uri, snapshot.options),
+        retries=settings.retries,
+        timeout_s=settings.timeout_s,
     )
     return None if result.already_committed else result.version
 
@@ -488,7 +493,7 @@ class _ColumnWork:
             options=dict(self._options),
             read_version=snapshot.version,
             columns=columns,
-            file_version=_file_version(snapshot),
+            file_version=snapshot.manifest.file_version,
             fragments={
                 one.id: FragmentRows(one.physical_rows, one.num_rows) for one in missing.values()
             },
@@ -525,11 +530,3 @@ def _needs_file(fragment: Fragment, target: Target) -> bool:
 def _is_alive(file: DataFile, present: set[int]) -> bool:
     """Whether a column of the schema, or hidden lineage, is in the file."""
     return any(one in present or one < TOMBSTONE for one in file.fields)
-
-
-def _file_version(snapshot: Snapshot) -> str:
-    own = snapshot.manifest.data_storage_version
-    if own:
-        return own
-    files = [file for fragment in snapshot.manifest.fragments for file in fragment.files]
-    return files[0].file_version if files else "2.0"

@@ -19,6 +19,7 @@ from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.deletions import AffectedRows, FragmentLoss
 from pyspark_lance.table.moved_rows import WrittenChanges
 from pyspark_lance.table.row_change import ChangePlan, ChangeResult
+from pyspark_lance.table.row_counts import counting
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.write_fragments import remove_data_files
 
@@ -103,6 +104,7 @@ def commit_changes(changes: RowChanges, environment: Environment | None = None) 
             transaction,
             affected_rows=AffectedRows(plan, lost),
             unique_keys=changes.unique_keys and changes.num_inserted_rows > 0,
+            counted=counting(plan.uri, plan.options),
             retries=plan.settings.retries,
             timeout_s=plan.settings.timeout_s,
             environment=environment,

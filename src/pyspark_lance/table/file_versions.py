@@ -46,15 +46,6 @@ def new_file_version(schema: LanceSchema, asked: str | None) -> str:
     return asked
 
 
-def own_file_version(existing: Snapshot) -> str:
-    """The version of a table's data files; by the files themselves if it is not recorded."""
-    if existing.manifest.data_storage_version:
-        return existing.manifest.data_storage_version
-    files = (file for fragment in existing.manifest.fragments for file in fragment.files)
-    first = next(files, None)
-    return "2.0" if first is None else first.file_version
-
-
 def existing_file_version(
     existing: Snapshot, columns: LanceSchema, asked: str | None, *, replaces_all: bool
 ) -> str:
@@ -70,7 +61,7 @@ def existing_file_version(
         InvalidInputError: An append asks for another version than the table's.
         UnsupportedFeatureError: The version cannot hold a column; it is named.
     """
-    own = own_file_version(existing)
+    own = existing.manifest.file_version
     if asked is not None and asked != own and not replaces_all:
         raise InvalidInputError(
             f"file_format_version is {asked}, but the table's files are {own}",

@@ -8,12 +8,10 @@ is opened, and a deletion file only to tell which of two places of a row id is t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import group_by_fragment
 from pyspark_lance.format.row_id_index import RowIdIndex
@@ -64,17 +62,8 @@ def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanS
 
 
 def counted_fragments(snapshot: Snapshot) -> list[Fragment]:
-    """The fragments that have rows; those of very old tables are asked how many."""
-    counted = []
-    for fragment in snapshot.manifest.fragments:
-        if fragment.physical_rows:
-            counted.append(fragment)
-        elif fragment.files:
-            store, path = snapshot.files.locate(fragment.files[0])
-            rows = DataFileReader.open(store, path).num_rows
-            if rows:
-                counted.append(replace(fragment, physical_rows=rows))
-    return counted
+    """The fragments that have rows."""
+    return [fragment for fragment in snapshot.manifest.fragments if fragment.physical_rows]
 
 
 def _candidate_addresses(

@@ -39,10 +39,12 @@ from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.column_files import rows_by_fragment, stand_in
 from pyspark_lance.table.conform import conform_batch
+from pyspark_lance.table.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.fragment_pruning import counted_fragments
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.row_change import ChangePlan, ChangeResult
-from pyspark_lance.table.snapshot import Snapshot, load_deletion_vector
+from pyspark_lance.table.row_counts import counting
+from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.table_files import TableFiles
 
 _BATCH_ROWS = 1 << 16
@@ -61,6 +63,7 @@ class RewriteColumnsRequest:
         read_version: The version whose rows get other values.
         columns: The top-level columns with other values, whole.
         file_version: Version of the data files.
+        stable_row_ids: Whether the table has stable row ids.
         fragments: The fragments of the version that are touched, by id.
     """
 
@@ -68,6 +71,7 @@ class RewriteColumnsRequest:
     read_version: int
     columns: LanceSchema
     file_version: str
+    stable_row_ids: bool
     fragments: Mapping[int, Fragment]
 
     def __post_init__(self) -> None:
@@ -115,7 +119,8 @@ def plan_rewrite(
         files=snapshot.files,
         read_version=snapshot.version,
         columns=LanceSchema(snapshot.schema.select(tuple(names)).fields),
-        file_version=snapshot.manifest.data_storage_version or "2.0",
+        file_version=snapshot.manifest.file_version,
+        stable_row_ids=snapshot.uses_stable_row_ids,
         fragments={
             fragment.id: _without_lineage(fragment)
             for fragment in counted_fragments(snapshot)
@@ -173,7 +178,7 @@ def _rewrite_fragment(
     schema = request.columns.to_arrow()
     reader = FragmentReader(request.files, fragment, stable_row_ids=False)
     new_values = _NewValues(fragment, pieces)
-    vector = load_deletion_vector(request.files, fragment)
+    vector = load_deletion_vector(request.files, fragment, stable_row_ids=request.stable_row_ids)
     deleted = np.empty(0, np.int64) if vector is None else vector.to_array().astype(np.int64)
     # A deleted row may hold what the column forbids by now.
     filler = stand_in(new_values.a_row, fields, request.file_version)
@@ -360,6 +365,7 @@ def commit_rewrite(
         result = commit(
             store,
             transaction,
+            counted=counting(plan.uri, plan.options),
             retries=plan.settings.retries,
             timeout_s=plan.settings.timeout_s,
             environment=environment,

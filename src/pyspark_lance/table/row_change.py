@@ -150,7 +150,7 @@ def plan_change(
         options=dict(options),
         read_version=snapshot.version,
         schema=snapshot.schema,
-        file_version=snapshot.manifest.data_storage_version or "2.0",
+        file_version=snapshot.manifest.file_version,
         stable_row_ids=snapshot.uses_stable_row_ids,
         settings=settings,
         transaction_uuid=str(uuid.uuid4()),

@@ -19,14 +19,6 @@ from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID
 
 
-def counted_rows(snapshot: Snapshot) -> int | None:
-    """Live rows; None when the manifest does not say (tables of very old writers)."""
-    fragments = snapshot.manifest.fragments
-    if any(not fragment.physical_rows for fragment in fragments):
-        return None
-    return sum(fragment.num_rows for fragment in fragments)
-
-
 def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> tuple[int, int]:
     """Fragments that a scan reads, and rows that it returns at most."""
     slices = choose_slices(snapshot, predicate)
@@ -67,8 +59,6 @@ def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int]
     Returns:
         Whether the metadata can tell, and the bounds; None for a table without rows.
     """
-    if counted_rows(snapshot) is None:
-        return False, None
     low, high = [], []
     for fragment in snapshot.manifest.fragments:
         if fragment.num_rows == 0:

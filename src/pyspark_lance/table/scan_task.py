@@ -21,10 +21,10 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
+from pyspark_lance.table.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.predicate import Predicate, columns_of, evaluate
 from pyspark_lance.table.predicate_tree import all_of, can_raise, conjuncts
-from pyspark_lance.table.snapshot import load_deletion_vector
 from pyspark_lance.table.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.table.table_files import TableFiles
 
@@ -180,7 +180,9 @@ class _SliceScan:
 
     def _chosen(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
         """The rows at ``offsets`` that are live and match."""
-        vector = load_deletion_vector(self._task.files, self._slice.fragment)
+        vector = load_deletion_vector(
+            self._task.files, self._slice.fragment, stable_row_ids=self._task.stable_row_ids
+        )
         if vector is not None:
             offsets = offsets[~vector.contains_each(offsets)]
         if self._by_lineage is not None and len(offsets):
@@ -206,7 +208,9 @@ class _SliceScan:
         return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
 
     def _live_rows(self, start: int, end: int) -> NDArray[np.bool_] | None:
-        vector = load_deletion_vector(self._task.files, self._slice.fragment)
+        vector = load_deletion_vector(
+            self._task.files, self._slice.fragment, stable_row_ids=self._task.stable_row_ids
+        )
         return None if vector is None else vector.keep_mask(start, end)
 
     def _lineage_rows(

@@ -12,16 +12,16 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.metafile.deletion_file import read_deletion_file
 from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.row_counts import with_row_counts
 from pyspark_lance.table.table_files import TableFiles
 from pyspark_lance.table.time_travel import (
     LATEST,
@@ -44,7 +44,8 @@ class Snapshot:
         uri: Root of the table, or of the branch.
         options: Storage options; secret, never shown.
         store: The store at ``uri``.
-        file: The manifest file, with the index entries.
+        file: The manifest file, with the index entries and with the row counts that old releases
+            left out.
         files: Where the data and deletion files of this version live.
         memo: Values computed from the manifest, kept as long as the snapshot is.
     """
@@ -94,7 +95,7 @@ class Snapshot:
                 return found
         file = read_manifest(store, location)
         files = TableFiles(uri, dict(options), file.manifest.base_paths)
-        snapshot = cls(uri, dict(options), store, file, files)
+        snapshot = cls(uri, dict(options), store, with_row_counts(file, files), files)
         with _cache_lock:
             _cache[key] = snapshot
             while len(_cache) > _CACHE_SIZE:
@@ -128,7 +129,7 @@ class Snapshot:
 
     def deletion_vector(self, fragment: Fragment) -> DeletionVector | None:
         """The deleted offsets of ``fragment``; None when nothing was deleted."""
-        return load_deletion_vector(self.files, fragment)
+        return load_deletion_vector(self.files, fragment, stable_row_ids=self.uses_stable_row_ids)
 
     def num_rows(self) -> int:
         """Live rows, from the manifest alone."""
@@ -143,23 +144,3 @@ def root_of(uri: str, options: Mapping[str, str], at: VersionSpec) -> tuple[str,
     """
     branch, at = resolve_branch(open_store(uri, options), at)
     return branch_root(uri, branch), at
-
-
-def load_deletion_vector(files: TableFiles, fragment: Fragment) -> DeletionVector | None:
-    """The deleted offsets of ``fragment``; None when nothing was deleted.
-
-    Raises:
-        CorruptFileError: The file is missing, or disagrees with the manifest.
-    """
-    deletion_file = fragment.deletion_file
-    if deletion_file is None:
-        return None
-    store = files.store_of(deletion_file.base_id)
-    try:
-        return read_deletion_file(store, fragment.id, deletion_file, fragment.physical_rows)
-    except FileNotFoundError as error:
-        raise CorruptFileError(
-            f"the deletion file of fragment {fragment.id} is missing",
-            where=store.uri,
-            hint="it may have been cleaned up; read a newer version",
-        ) from error

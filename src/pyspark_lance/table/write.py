@@ -38,7 +38,6 @@ from pyspark_lance.table.deletions import AffectedRows
 from pyspark_lance.table.file_versions import (
     existing_file_version,
     new_file_version,
-    own_file_version,
     table_dictionaries,
 )
 from pyspark_lance.table.plan_again import plan_again_on_conflict
@@ -51,6 +50,7 @@ from pyspark_lance.table.replace_where import (
     replacement,
 )
 from pyspark_lance.table.row_change import plan_change
+from pyspark_lance.table.row_counts import counting
 from pyspark_lance.table.schema_change import (
     check_null_columns,
     match_columns,
@@ -204,7 +204,7 @@ def plan_write(
                 hint="this is fixed when a table is created; write to a new path",
             )
         if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
-            version = settings.file_version or own_file_version(existing)
+            version = settings.file_version or existing.manifest.file_version
             schema = table_schema(data_schema, version)
             _check_overwrite(existing.schema, schema, settings)
             columns = schema
@@ -414,6 +414,7 @@ def _commit(
         create=create,
         affected_rows=affected_rows,
         data_storage_version=plan.request.file_version if overwrites else None,
+        counted=counting(plan.request.uri, plan.request.options),
         retries=plan.settings.retries,
         timeout_s=plan.settings.timeout_s,
     )
@@ -439,7 +440,7 @@ def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
     if not replaces_all:
         theirs = {one.id: (one.name, one.logical_type) for one in snapshot.schema.walk()}
         ours = {one.id: (one.name, one.logical_type) for one in plan.table_schema.walk()}
-        if theirs != ours or snapshot.manifest.data_storage_version != plan.request.file_version:
+        if theirs != ours or snapshot.manifest.file_version != plan.request.file_version:
             raise SchemaMismatchError(
                 "another writer created the table at the same time, with another schema",
                 where=plan.request.uri,
@@ -471,7 +472,7 @@ def _check_overwrite(old: LanceSchema, new: LanceSchema, settings: WriteSettings
 def _merged(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
     """The table's schema with what the data have besides."""
     first_id = next_field_id(existing.manifest)
-    version = own_file_version(existing)
+    version = existing.manifest.file_version
     return merged_schema(existing.schema, data_schema, first_id, file_version=version)
 
 
