@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import lance
 import pyarrow as pa
 import pytest
 from table_access import append, assert_same_rows, read_ours, read_theirs
 
-from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from pyspark_lance.metafile.refs_file import list_branches
+from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.time_travel import VersionSpec
 
@@ -100,3 +109,22 @@ def test_a_table_made_anew_under_the_same_path_is_not_the_old_one(path):
     shutil.rmtree(path)
     append(path, 500, rows=2)
     assert ids(path, version=1) == [500, 501]
+
+
+def test_references_do_not_leave_the_table(tmp_path):
+    table, other = str(tmp_path / "table"), str(tmp_path / "other")
+    lance.write_dataset(pa.table({"id": [1]}), table).tags.create("release", 1)
+    lance.write_dataset(pa.table({"id": [2]}), other)
+    tag = tmp_path / "table/_refs/tags/release.json"
+    for branch in ("../../other", "..", "/" + other, "a/../../../other", "x\0", "", "a//b", "."):
+        content = json.loads(tag.read_text()) | {"branch": branch}
+        tag.write_text(json.dumps(content))
+        with pytest.raises(CorruptFileError, match="not the name of a branch"):
+            Snapshot.open(table, at=VersionSpec(tag="release"))
+        with pytest.raises(InvalidInputError, match="not the name of a branch"):
+            Snapshot.open(table, at=VersionSpec(branch=branch))
+    branches = tmp_path / "table/_refs/branches"
+    branches.mkdir()
+    (branches / "..%2F..%2Fother.json").write_text('{"parentVersion": 1}')
+    with pytest.raises(CorruptFileError, match="not the name of a branch"):
+        list_branches(open_store(table))

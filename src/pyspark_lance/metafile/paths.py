@@ -127,3 +127,8 @@ def parse_reference_name(file_name: str) -> str | None:
     if not file_name.endswith(_JSON_SUFFIX) or "/" in file_name:
         return None
     return unquote(file_name.removesuffix(_JSON_SUFFIX)) or None
+
+
+def is_branch_name(name: str) -> bool:
+    """Whether the folder of a branch with this name is below ``tree/``."""
+    return "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))

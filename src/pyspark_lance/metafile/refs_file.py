@@ -17,6 +17,7 @@ from pyspark_lance.metafile.paths import (
     BRANCHES,
     TAGS,
     branch_path,
+    is_branch_name,
     parse_reference_name,
     tag_path,
 )
@@ -154,7 +155,7 @@ def _parse_tag(name: str, content: _Json) -> Tag:
     return Tag(
         name=name,
         version=content.version("version"),
-        branch=content.optional("branch", str),
+        branch=content.branch("branch"),
         created_at=content.optional("createdAt", str),
         updated_at=content.optional("updatedAt", str),
         metadata=content.optional("metadata", dict) or {},
@@ -162,13 +163,15 @@ def _parse_tag(name: str, content: _Json) -> Tag:
 
 
 def _parse_branch(name: str, content: _Json) -> Branch:
+    if not is_branch_name(name):
+        raise CorruptFileError(f"{name!r} is not the name of a branch", content.where)
     identifier = content.optional("identifier", dict) or {}
     mapping = identifier.get("version_mapping", [])
     if not isinstance(mapping, list) or not all(_is_fork(pair) for pair in mapping):
         raise CorruptFileError("version_mapping is not a list of version and id", content.where)
     return Branch(
         name=name,
-        parent_branch=content.optional("parentBranch", str),
+        parent_branch=content.branch("parentBranch"),
         parent_version=content.version("parentVersion"),
         created_at=content.optional("createAt", int),
         version_mapping=tuple((version, fork_id) for version, fork_id in mapping),
@@ -210,6 +213,13 @@ class _Json:
         if not _is_version(value):
             raise CorruptFileError(f"{key!r} is {value!r}, not a version number", self.where)
         return value
+
+    def branch(self, key: str) -> str | None:
+        """The name of a branch, which is a folder; None for main."""
+        name: str | None = self.optional(key, str)
+        if name is not None and not is_branch_name(name):
+            raise CorruptFileError(f"{key!r} is {name!r}, not the name of a branch", self.where)
+        return name
 
     def optional(self, key: str, kind: type) -> Any:
         """A value of ``kind``; None if it is absent or null."""

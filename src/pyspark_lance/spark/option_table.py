@@ -96,15 +96,17 @@ OPTIONS = (
     ),
     Option(
         "mergeSchema", "write", "false",
-        "`true` adds columns (and fields of structs) that the table lacks",
+        "`true` adds columns (and fields of structs) that the table lacks; `false` for the other "
+        "refuses an overwrite that changes the schema",
     ),
-    Option(
-        "overwriteSchema", "write", "",
-        "`false` refuses an overwrite that changes the schema",
-    ),
+    Option("overwriteSchema", "write", "", ""),
     Option(
         "replaceWhere", "write", "",
         "SQL condition: an overwrite replaces only the rows that match, in one version",
+    ),
+    Option(
+        "storage.allowed_base_paths", "both", "",
+        "comma list of URIs outside of the table's own bucket or host where a clone's files may be",
     ),
     Option("userMetadata", "write", "", "kept in the properties of the transaction"),
     Option(

@@ -88,6 +88,7 @@ def parse_storage_options(
     chosen_by: dict[str, str] = {}
     texts = dict(_normalised(options))
     allow_unsafe_put = _boolean("allow_unsafe_put", texts.pop("allow_unsafe_put", "false"))
+    texts.pop("allowed_base_paths", None)  # of the table, not of the file system
     for name, text in texts.items():
         target, parse = table.get(name, (name, _anything))
         if name not in table:

@@ -17,6 +17,7 @@ from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.store.other_roots import open_other_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class TableFiles:
 
     Attributes:
         uri: Root of the table.
-        options: Storage options, used for every base; secret, never shown.
+        options: Storage options; secret, never shown.
         base_paths: The manifest's base paths.
     """
 
@@ -49,8 +50,12 @@ class TableFiles:
 
     def store_of(self, base_id: int | None) -> ObjectStore:
         """The store of a root: this table's for None, else that of the base path."""
-        uri = self.uri if base_id is None else self.base(base_id).path
-        return open_store(uri, self.options)
+        if base_id is None:
+            return open_store(self.uri, self.options)
+        return self._open(self.base(base_id).path)
+
+    def _open(self, uri: str) -> ObjectStore:
+        return open_other_root(self.uri, uri, self.options)
 
     def locate(self, file: DataFile) -> tuple[ObjectStore, str]:
         """The store that holds a data file, and the file's path in it."""
@@ -67,8 +72,8 @@ class TableFiles:
                 name = unquote(name)
                 # Those of local folders are undone by the store.
                 folder = folder if scheme.lower() == "file" else unquote(folder)
-            return open_store(folder or "/", self.options), name
-        return open_store(self.base(base_id).path, self.options), uri
+            return self._open(folder or "/"), name
+        return self._open(self.base(base_id).path), uri
 
     def absolute(self, uri: str, base_id: int) -> str:
         """The URI of an external blob."""

@@ -17,6 +17,7 @@ from pyspark_lance.metafile.manifest_file import (
     list_versions,
     read_manifest,
 )
+from pyspark_lance.metafile.paths import is_branch_name
 from pyspark_lance.metafile.refs_file import read_branch, read_tag
 from pyspark_lance.store.object_store import ObjectStore
 
@@ -46,6 +47,8 @@ class VersionSpec:
             raise InvalidInputError(
                 f"{given[0]} and {given[1]} both choose a version", hint="give only one of them"
             )
+        if self.branch is not None and not is_branch_name(self.branch):
+            raise InvalidInputError(f"{self.branch!r} is not the name of a branch")
         if self.version is not None and self.version < 1:
             raise InvalidInputError(f"version {self.version} is not a positive number")
 

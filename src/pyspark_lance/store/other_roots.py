@@ -1,0 +1,86 @@
+"""Roots that a table's metadata name: base paths of clones, folders of external blobs.
+
+Who writes a manifest could name any host there, and have the secrets of the reader sent to it. So
+only what is as near as the table itself is opened: the same kind of store and the same authority.
+Others have to be named by the storage option ``allowed_base_paths``, and get no options unless they
+are of the same kind and reached through the same host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.open_store import open_store, split_uri
+from pyspark_lance.store.storage_options import PREFIX
+
+ALLOWED: Final = "allowed_base_paths"
+
+_SAME_KIND: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
+# What stands first in the path is no host: requests go where the options say.
+_WITHOUT_HOST: Final = ("s3", "gs", "memory")
+
+
+def open_other_root(table_uri: str, uri: str, options: Mapping[str, str]) -> ObjectStore:
+    """The store of a root that the metadata of a table name; see ``options_for``."""
+    return open_store(uri, options_for(table_uri, uri, options))
+
+
+def options_for(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping[str, str]:
+    """The storage options that a root may be opened with.
+
+    Args:
+        table_uri: Root of the table.
+        uri: The other root.
+        options: Storage options of the table.
+
+    Raises:
+        CorruptFileError: It is not the name of a place.
+        UnsupportedFeatureError: It is somewhere else, and no option allows it.
+    """
+    if "\0" in uri or not uri.strip():
+        raise CorruptFileError(f"{uri!r} is not the root of files", where=table_uri)
+    kind, authority = _place(uri)
+    own_kind, own_authority = _place(table_uri)
+    # fsspec takes what comes after "::" for another URI.
+    is_near = (kind, authority) == (own_kind, own_authority) and _chain(uri) == _chain(table_uri)
+    if not is_near and not any(_is_below(uri, root) for root in _allowed(options)):
+        raise UnsupportedFeatureError(
+            f"the table's files are partly in {uri!r}, another place than the table's own",
+            where=table_uri,
+            hint=f"if it is to be trusted, name it in {PREFIX}{ALLOWED}",
+        )
+    is_same_host = kind == own_kind and (kind in _WITHOUT_HOST or authority == own_authority)
+    is_plain = _chain(uri) == _chain(table_uri)
+    return options if is_same_host and is_plain else {}
+
+
+def _place(uri: str) -> tuple[str, str]:
+    """Kind of store, and bucket or host; '' for folders of this machine."""
+    scheme, local_path = split_uri(uri)
+    if local_path:
+        return "file", ""
+    authority = uri.partition("://")[2].partition("/")[0]
+    return _SAME_KIND.get(scheme, scheme), authority if scheme != "memory" else ""
+
+
+def _chain(uri: str) -> list[str]:
+    """What comes before and after every ``::`` but the last path."""
+    parts = uri.split("::")
+    return [*parts[:-1], parts[-1].partition("://")[0].lower()] if len(parts) > 1 else []
+
+
+def _allowed(options: Mapping[str, str]) -> Iterable[str]:
+    for name, text in options.items():
+        if name.strip().lower().removeprefix(PREFIX) == ALLOWED:
+            yield from filter(None, (root.strip() for root in text.split(",")))
+
+
+def _is_below(uri: str, root: str) -> bool:
+    if _place(uri) != _place(root) or _chain(uri) != _chain(root):
+        return False
+    path, folder = (one.partition("://")[2] or split_uri(one)[1] for one in (uri, root))
+    inside = ".." not in path.split("/")
+    return inside and f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")

@@ -1,0 +1,78 @@
+"""What metadata may name: places as near as the table, others by an option, and no host but one
+of the same kind gets the table's options."""
+
+import pytest
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.store.other_roots import ALLOWED, options_for
+
+OPTIONS = {"storage.headers": '{"Authorization": "Bearer abcdef"}'}
+
+
+@pytest.mark.parametrize(
+    ("table", "other"),
+    [
+        ("/tables/a", "/tables/b"),
+        ("/tables/a", "file:///elsewhere/b"),
+        ("file:///tables/a", "/tables/b"),
+        ("s3://bucket/a", "s3://bucket/b/c"),
+        ("s3a://bucket/a", "s3://bucket/b"),
+        ("gs://bucket/a", "gs://bucket/b"),
+        ("abfss://box@account.dfs.core.windows.net/a", "az://box@account.dfs.core.windows.net/b"),
+        ("https://host/a", "https://host/b"),
+        ("memory://a", "memory://b"),
+        ("simplecache::s3://bucket/a", "simplecache::s3://bucket/b"),
+    ],
+)
+def test_places_as_near_as_the_table_are_opened_with_its_options(table, other):
+    assert options_for(table, other, OPTIONS) == OPTIONS
+
+
+FAR = [
+    ("/tables/a", "http://evil/x"),
+    ("/tables/a", "s3://bucket/x"),
+    ("/tables/a", "github://owner:repo@main/x"),
+    ("s3://bucket/a", "/etc"),
+    ("s3://bucket/a", "file:///etc"),
+    ("s3://bucket/a", "s3://other/b"),
+    ("s3://bucket/a", "simplecache::s3://bucket/b"),
+    ("s3://bucket/a", "s3://bucket/b::http://evil/x"),
+    ("s3://bucket/a", "gs://bucket/b"),
+    ("https://host/a", "http://host/b"),
+    ("https://host/a", "https://host:8443/b"),
+    ("https://host/a", "https://host@evil/b"),
+    ("https://host/a", "https://host.evil/b"),
+    ("abfss://box@account.dfs.core.windows.net/a", "abfss://box@other.dfs.core.windows.net/a"),
+    ("memory://a", "/etc"),
+]
+
+
+@pytest.mark.parametrize(("table", "other"), FAR)
+def test_other_places_are_refused_by_name(table, other):
+    with pytest.raises(UnsupportedFeatureError, match="another place") as refused:
+        options_for(table, other, OPTIONS)
+    assert ALLOWED in str(refused.value)
+    assert "abcdef" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("table", "other"), FAR)
+def test_other_places_that_are_named_are_opened_and_other_hosts_get_no_options(table, other):
+    options = {**OPTIONS, f"storage.{ALLOWED}": f"s3://nothing/here, {other}"}
+    same_cloud = table.startswith("s3://bucket") and other == "s3://other/b"
+    assert options_for(table, other, options) == (options if same_cloud else {})
+
+
+@pytest.mark.parametrize(
+    "other", ["s3://other/base2/x", "s3://other/", "s3://other/base/../secret", "s3://othe"]
+)
+def test_a_named_place_opens_nothing_beside_it(other):
+    options = {ALLOWED: "s3://other/base/"}
+    assert options_for("s3://bucket/a", "s3://other/base/t", options) == options
+    with pytest.raises(UnsupportedFeatureError):
+        options_for("s3://bucket/a", other, options)
+
+
+@pytest.mark.parametrize("other", ["/tables/\0x", "", " "])
+def test_what_is_no_place_is_refused(other):
+    with pytest.raises(CorruptFileError, match="not the root"):
+        options_for("/tables/a", other, {})
