@@ -162,6 +162,15 @@ def test_a_merge_that_promised_unique_keys_redoes_its_work_after_insertions():
     assert judge(SAMPLES["append"], filtered).verdict is OK
 
 
+def test_rows_are_not_appended_to_a_column_that_has_another_field_by_now():
+    file = SAMPLES["append"].fragments[0].files[0]
+    kept = LanceSchema(tuple(Field(one, f"c{one}", "int64") for one in file.fields))
+    replaced = LanceSchema((*kept.fields[:-1], Field(99, kept.fields[-1].name, "int64")))
+    assert judge(SAMPLES["append"], Merge(schema=kept, preserves_nullability=True)).verdict is OK
+    merge = Merge(schema=replaced, preserves_nullability=True)
+    assert judge(SAMPLES["append"], merge).verdict is RETRY
+
+
 def test_an_index_of_unknown_coverage_may_cover_anything():
     unknown = CreateIndex((index("x", [0], None),))
     assert judge(unknown, SAMPLES["rewrite f0"]).verdict is RETRY

@@ -79,13 +79,7 @@ def test_all_interleavings_end_as_an_order_or_as_a_conflict(first):
 # What does not hold yet ----------------------------------------------------------------------
 
 NEW_TABLES = ("make_anew", "make_anew_like", "their_new_table")
-WIDENING = ("widen", "their_widening")
-STRICTER = (*WIDENING, "not_null")
 INSERTING = ("merge", "merge_where", "merge_insert_only", "merge_sync", "their_merge")
-WRITING = (
-    "append", "append_once", "append_with_column", "create_with_rows", "replace_some",
-    "replace_nothing", "replace_by_none",
-)  # fmt: skip
 
 
 def is_open(case):
@@ -94,7 +88,6 @@ def is_open(case):
     return (
         "swept" in case.point
         or second in NEW_TABLES
-        or (case.first in WRITING and second in STRICTER)
         or (case.first == second == "replace_nothing")
         or (case.first in (*INSERTING, "delete_all") and second in (*INSERTING, "delete_all"))
         or (not case.setup.exists and second == "their_append")
@@ -129,16 +122,11 @@ HOLES = {
         Case(Setup(), "merge", ("merge",), "before the put"),
         Case(Setup(), "merge_insert_only", ("their_merge",), "planned"),
     ],
-    "rows appended beside a change of the type of a column are null there": [
-        Case(Setup(), "append", ("widen",), "before the put"),
-        Case(Setup(), "append", ("their_widening",), "files written"),
-    ],
     "a version that is cleaned up while it is read is an error of the caller": [
         Case(Setup(), "delete", ("append",), "planned, swept"),
         Case(Setup(), "sql_update", ("append",), "files written, swept"),
     ],
     "a race of two writers is an error of the data": [
-        Case(Setup(), "replace_some", ("not_null",), "planned"),
         Case(NOTHING, "append", ("their_append",), "before the put"),
     ],
     "a row that another merge inserted is deleted in neither order": [

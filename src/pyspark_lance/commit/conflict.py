@@ -1,9 +1,10 @@
 """May ours follow theirs?  One table of rules over pairs of operations; pure, no I/O.
 
 ``ours`` is the operation about to be committed, ``theirs`` one that was committed after the
-version ours was planned on.  The table is Lance's (an unknown pair is a refusal), with three
+version ours was planned on.  The table is Lance's (an unknown pair is a refusal), with four
 additions, each marked by "Stricter than Lance" below: they stop an index from claiming rows whose
-values it never saw, and a replaced map from losing keys that nobody saw.
+values it never saw, a replaced map from losing keys that nobody saw, and appended values from
+being lost in a column that has another field by now.
 
 The rules look at operations only.  REBASE says that both change rows of one fragment and may
 still both succeed when their rows differ; whoever knows the rows finds out (``rebase.py``),
@@ -208,6 +209,18 @@ def retry_unless_theirs_preserves_nullability(
     return _FINE if theirs.preserves_nullability else retry(ours, theirs)
 
 
+def append_meets_merge(ours: Append, theirs: Merge) -> Judgement:
+    """Stricter than Lance: a column got another field, as when its type changes.
+
+    What ours has under the old field would be null; a column that is only dropped is not missed.
+    """
+    written = {field for one in ours.fragments for file in one.files for field in file.fields}
+    present = {field.id for field in theirs.schema.walk()}
+    if any(field >= 0 for field in written - present):
+        return _retry("a concurrent Merge replaced a column that was written")
+    return retry_unless_theirs_preserves_nullability(ours, theirs)
+
+
 def retry_unless_ours_preserves_nullability(ours: Project, theirs: Operation) -> Judgement:
     """New rows may hold nulls that our schema forbids."""
     return _FINE if ours.preserves_nullability else retry(ours, theirs)
@@ -370,7 +383,8 @@ _ROWS: dict[type, _Row] = {
     Append: (
         (fine, (Append, Delete, Update, CreateIndex, Rewrite, UpdateConfig, DataReplacement)),
         (fine, (ReserveFragments, UpdateBases)),
-        (retry_unless_theirs_preserves_nullability, (Merge, Project)),
+        (append_meets_merge, (Merge,)),
+        (retry_unless_theirs_preserves_nullability, (Project,)),
         (give_up, (Overwrite, Restore)),
     ),
     Delete: (

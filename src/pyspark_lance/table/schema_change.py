@@ -13,6 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pyspark_lance.errors import (
+    CommitConflictError,
     InvalidInputError,
     SchemaMismatchError,
     UnsupportedFeatureError,
@@ -318,7 +319,7 @@ def same_columns(written: LanceSchema, now: LanceSchema) -> Mapping[int, int]:
     """For each field that was written, the id that the same column has now.
 
     Raises:
-        SchemaMismatchError: A column is not there any more, or is of another type.
+        CommitConflictError: A column is not there any more, or is of another type.
     """
     mapping: dict[int, int] = {}
 
@@ -340,8 +341,8 @@ def same_columns(written: LanceSchema, now: LanceSchema) -> Mapping[int, int]:
     return mapping
 
 
-def _changed(column: str) -> SchemaMismatchError:
-    return SchemaMismatchError(
+def _changed(column: str) -> CommitConflictError:
+    return CommitConflictError(
         f"another commit changed the column {column!r} while data were written for it",
         hint="run the write again",
     )
