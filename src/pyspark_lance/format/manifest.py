@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import attrgetter, le
 from typing import Any, Final
 
 from pyspark_lance.errors import (
@@ -26,6 +27,7 @@ from pyspark_lance.format.feature_flags import (
     check_readable,
 )
 from pyspark_lance.format.fragment import Fragment, fragments_from_protos
+from pyspark_lance.format.fragment_bytes import CutManifest, FragmentBytes, cut_manifest
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.wire import drop_unknown_fields, parse_message
 from pyspark_lance.proto import table_pb2
@@ -147,9 +149,38 @@ class Manifest:
         """
         message = parse_message(table_pb2.Manifest, data, where)
         try:
-            return _from_message(message)
+            return _from_message(message)[0]
         except (CorruptFileError, UnsupportedFeatureError) as error:
             raise _with_where(error, where) from error
+
+    @classmethod
+    def beside(
+        cls, data: Any, known: FragmentBytes | None, where: str = ""
+    ) -> tuple[Manifest, FragmentBytes | None]:
+        """Like ``from_bytes``, but fragments that a neighbour has too are not parsed again.
+
+        Args:
+            data: Bytes-like.
+            known: The fragments of a neighbouring version; None for none.
+            where: File and byte range, for errors.
+
+        Returns:
+            The manifest, and what the next one can share with it; None if that is nothing.
+        """
+        data = bytes(data)
+        cut = cut_manifest(data, known)
+        try:
+            found = None if cut is None else _from_cut(cut)
+        except LanceError:
+            # Read alone, it says what is wrong.
+            found = None
+        if cut is None or found is None:
+            return cls.from_bytes(data, where), None
+        manifest, stored = found
+        # What nobody understands is looked for in each manifest anew.
+        if manifest.has_unknown_fields:
+            return manifest, None
+        return manifest, FragmentBytes(data, cut.borders, stored)
 
     def to_bytes(self) -> bytes:
         """The serialized message."""
@@ -278,8 +309,21 @@ class Manifest:
         raise InvalidInputError(f"version {self.version} has no fragment {fragment_id}")
 
 
-def _from_message(message: table_pb2.Manifest) -> Manifest:
-    """The manifest, checked as far as one manifest alone allows."""
+def _from_cut(cut: CutManifest) -> tuple[Manifest, tuple[Fragment, ...]] | None:
+    """As ``_from_message``; None if some fragments stand apart from the others."""
+    message = parse_message(table_pb2.Manifest, cut.rest())
+    return None if message.fragments else _from_message(message, cut)
+
+
+def _from_message(
+    message: table_pb2.Manifest, cut: CutManifest | None = None
+) -> tuple[Manifest, tuple[Fragment, ...]]:
+    """The manifest, checked as far as one manifest alone allows; and its fragments as stored.
+
+    Args:
+        message: All of it, or without the fragments.
+        cut: Has the fragments if ``message`` does not have them.
+    """
     max_allocated = _optional(message, "max_allocated_field_id")
     # Flags first: behind a flag that is not understood, nothing means what it seems to.
     check_consistent(message.reader_feature_flags, message.writer_feature_flags, max_allocated)
@@ -299,7 +343,11 @@ def _from_message(message: table_pb2.Manifest) -> Manifest:
     section = _optional(message, "transaction_section")
     if section is None:
         section = _optional(message, "transaction_section_21")
-    fragments = _in_order(fragments_from_protos(message.fragments))
+    if cut is None:
+        stored, has_unknown = fragments_from_protos(message.fragments), False
+    else:
+        stored, has_unknown = cut.fragments()
+    fragments = _in_order(stored)
     manifest = Manifest(
         version=message.version,
         schema=schema,
@@ -322,10 +370,10 @@ def _from_message(message: table_pb2.Manifest) -> Manifest:
         max_allocated_field_id=max_allocated,
         version_aux_data=message.version_aux_data,
         # Last: it changes the message.
-        has_unknown_fields=drop_unknown_fields(message),
+        has_unknown_fields=drop_unknown_fields(message) or has_unknown,
     )
     _check_rows(manifest)
-    return manifest
+    return manifest, stored
 
 
 def _in_order(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
@@ -333,7 +381,8 @@ def _in_order(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
 
     Releases of Lance before 0.17 may have given one id to several; such a table is only read.
     """
-    if all(before.id <= after.id for before, after in pairwise(fragments)):
+    ids = list(map(attrgetter("id"), fragments))
+    if all(map(le, ids, islice(ids, 1, None))):
         return fragments
     return tuple(sorted(fragments, key=lambda fragment: fragment.id))
 
@@ -350,7 +399,8 @@ def _check_rows(manifest: Manifest) -> None:
     stable = manifest.uses_stable_row_ids
     # Counts without a writer, or of zero, are not known: the files are asked.
     is_counted = manifest.writer_version is not None
-    for fragment in manifest.fragments:
+    doubtful = [f for f in manifest.fragments if f.deletion_file is not None or f.row_ids is None]
+    for fragment in doubtful:
         if is_counted and 0 < fragment.physical_rows < fragment.num_deleted_rows:
             raise CorruptFileError(
                 f"fragment {fragment.id} states {fragment.num_deleted_rows} deleted rows "

@@ -40,22 +40,25 @@ class WireField:
     end: int
 
 
-def wire_fields(data: bytes) -> Iterator[WireField]:
+def wire_fields(data: bytes, position: int = 0) -> Iterator[WireField]:
     """The top-level fields of a serialized message, in the order they are stored.
+
+    Args:
+        data: The message.
+        position: Where the first of them begins.
 
     Raises:
         CorruptFileError: The bytes are no protobuf message.
     """
-    position = 0
     while position < len(data):
         start = position
-        tag, position = _varint(data, position)
+        tag, position = read_varint(data, position)
         number, wire_type = tag >> 3, tag & 7
         if wire_type == VARINT:
             value_start = position
-            _, position = _varint(data, position)
+            _, position = read_varint(data, position)
         elif wire_type == LENGTH_DELIMITED:
-            length, value_start = _varint(data, position)
+            length, value_start = read_varint(data, position)
             position = value_start + length
         elif wire_type in (FIXED64, FIXED32):
             value_start = position
@@ -108,8 +111,12 @@ def drop_unknown_fields(message: Message) -> bool:
     return message.ByteSize() != size
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at ``position``, and the position after it."""
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The number at ``position``, and the position after it.
+
+    Raises:
+        CorruptFileError: There is no number.
+    """
     value = shift = 0
     for index in range(position, min(position + 10, len(data))):
         byte = data[index]

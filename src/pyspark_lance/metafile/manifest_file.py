@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +23,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from pyspark_lance.format.fragment_bytes import FragmentBytes
 from pyspark_lance.format.index_metadata import (
     IndexMetadata,
     indices_from_section,
@@ -34,9 +37,13 @@ from pyspark_lance.metafile.paths import (
     manifest_path,
     parse_manifest_name,
 )
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore
 
 _TAIL_BYTES: Final = 64 * 1024
+# Of manifests that are read one after the other, so many are fetched ahead, and so many bytes.
+_MOST_FETCHES: Final = 16
+_MOST_FETCHED_BYTES: Final = 8 << 20
 _LENGTH: Final = struct.Struct("<I")
 # Position of the manifest's length, major and minor version, magic.
 _FOOTER: Final = struct.Struct("<qHH4s")
@@ -75,6 +82,10 @@ class ManifestFile:
     manifest: Manifest
     indices: tuple[IndexMetadata, ...] = ()
     _bytes: _FileBytes | None = field(default=None, repr=False, compare=False)
+
+    def let_go(self) -> ManifestFile:
+        """The same without bytes of the file, for whoever keeps many; it has no transaction."""
+        return dataclasses.replace(self, _bytes=None)
 
     @property
     def transaction_bytes(self) -> bytes | None:
@@ -167,8 +178,62 @@ def read_manifest(
     """
     file = _FileBytes.open(store, location.path)
     position, end = file.manifest_range()
-    where = f"{file.name} bytes {position}..{end}"
-    manifest = Manifest.from_bytes(file.read(position, end), where)
+    manifest = Manifest.from_bytes(file.read(position, end), file.where(position, end))
+    return _checked(location, file, manifest, with_indices=with_indices)
+
+
+def read_neighbours(
+    store: ObjectStore, locations: Sequence[ManifestLocation]
+) -> Iterator[ManifestFile]:
+    """Reads and checks the manifests of versions that follow each other, without index entries.
+
+    Of each only what the one before does not have is parsed; the others are fetched meanwhile.
+
+    Raises:
+        FileNotFoundError: One is gone.
+        UnsupportedFeatureError: The table takes more than is implemented to read.
+        CorruptFileError: The bytes contradict the format.
+    """
+    known: FragmentBytes | None = None
+    for location, file in zip(locations, _fetched(store, locations), strict=True):
+        position, end = file.manifest_range()
+        manifest, known = Manifest.beside(
+            file.read(position, end), known, file.where(position, end)
+        )
+        yield _checked(location, file, manifest, with_indices=False)
+
+
+def _fetched(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Iterator[_FileBytes]:
+    """The files one after the other; some are asked for ahead of time."""
+
+    def whole(location: ManifestLocation) -> _FileBytes:
+        return _FileBytes.open(store, location.path, location.size or _TAIL_BYTES)
+
+    if isinstance(store, LocalStore) or len(locations) < 3:
+        yield from map(whole, locations)
+        return
+    largest = max(location.size or _TAIL_BYTES for location in locations)
+    ahead = max(1, min(_MOST_FETCHES, _MOST_FETCHED_BYTES // largest))
+    with ThreadPoolExecutor(max_workers=ahead) as executor:
+        waiting: deque[Future[_FileBytes]] = deque()
+        try:
+            for location in locations:
+                waiting.append(executor.submit(whole, location))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _checked(
+    location: ManifestLocation, file: _FileBytes, manifest: Manifest, *, with_indices: bool
+) -> ManifestFile:
+    """The manifest with what else is in its file."""
+    position, end = file.manifest_range()
+    where = file.where(position, end)
     if manifest.version != location.version:
         raise CorruptFileError(
             f"the manifest says it is version {manifest.version}, its name says {location.version}",
@@ -235,15 +300,19 @@ class _FileBytes:
     tail: Buffer
 
     @classmethod
-    def open(cls, store: ObjectStore, path: str) -> _FileBytes:
+    def open(cls, store: ObjectStore, path: str, length: int = _TAIL_BYTES) -> _FileBytes:
         """Reads the tail; the sections are often inside it."""
-        tail, size = store.get_tail(path, _TAIL_BYTES)
+        tail, size = store.get_tail(path, length)
         return cls(store, path, size, bytes(tail))
 
     @property
     def name(self) -> str:
         """The file, for errors."""
         return f"{self.store.uri}/{self.path}"
+
+    def where(self, start: int, end: int) -> str:
+        """How messages name a place of this file."""
+        return f"{self.name} bytes {start}..{end}"
 
     def read(self, start: int, end: int) -> Buffer:
         """The bytes of [start, end), which the caller has checked to be inside the file."""

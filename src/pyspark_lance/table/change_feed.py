@@ -18,7 +18,7 @@ from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError, Ver
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.metafile.manifest_file import list_versions
+from pyspark_lance.metafile.manifest_file import list_versions, read_neighbours
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.change_mode import Deduplication
 from pyspark_lance.table.change_steps import (
@@ -154,7 +154,7 @@ def plan_changes(
 
     def take(number: int, step: Step) -> None:
         if is_net:
-            steps[number] = step
+            steps[number] = step.kept_long()
         else:
             planner.add(number, every_change([step]))
 
@@ -227,7 +227,8 @@ def _versions(uri: str, options: Mapping[str, str], window: ChangeWindow) -> Ite
             raise VersionNotFoundError(
                 f"version {needed} was removed while its changes were planned", where=store.uri
             )
-    snapshots = (Snapshot.load(uri, options, store, location) for location in locations)
+    files = read_neighbours(store, locations)
+    snapshots = (Snapshot.of_file(uri, options, store, file) for file in files)
     before = next(snapshots) if window.start > 1 else None
     for after in snapshots:
         commit = Commit(

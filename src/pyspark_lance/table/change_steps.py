@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,15 @@ class Step:
 
     commit: Commit
     changes: VersionChanges
+
+    def kept_long(self) -> Step:
+        """The same without bytes of manifests."""
+        before, after = (
+            one and replace(one, file=one.file.let_go())
+            for one in (self.changes.before, self.changes.after)
+        )
+        assert after is not None
+        return Step(self.commit, replace(self.changes, before=before, after=after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +237,9 @@ def _placed(snapshot: Snapshot, addresses: NDArray[np.uint64]) -> list[PlacedRow
 
 
 def fragments_at(
-    fragments: Iterable[Fragment], addresses: NDArray[np.uint64]
+    fragments: Sequence[Fragment], addresses: NDArray[np.uint64]
 ) -> tuple[Fragment, ...]:
-    """Those of ``fragments`` that hold rows at these addresses."""
-    wanted = set(np.unique(fragment_ids(addresses)).tolist())
-    return tuple(fragment for fragment in fragments if fragment.id in wanted)
+    """Those of ``fragments``, by ascending id, that hold rows at these addresses."""
+    wanted = np.unique(fragment_ids(addresses)).tolist()
+    found = (fragments[bisect_left(fragments, one, key=attrgetter("id"))] for one in wanted)
+    return tuple(found)

@@ -7,7 +7,7 @@ is opened, and a deletion file only to tell which of two places of a row id is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +61,12 @@ def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanS
     ]
 
 
-def counted_fragments(snapshot: Snapshot) -> list[Fragment]:
-    """The fragments that have rows."""
-    return [fragment for fragment in snapshot.manifest.fragments if fragment.physical_rows]
+def counted_fragments(
+    snapshot: Snapshot, fragments: Iterable[Fragment] | None = None
+) -> list[Fragment]:
+    """The fragments that have rows, of some or all."""
+    chosen = snapshot.manifest.fragments if fragments is None else fragments
+    return [fragment for fragment in chosen if fragment.physical_rows]
 
 
 def _candidate_addresses(

@@ -38,7 +38,13 @@ def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
         CorruptFileError: A file that has to be asked is missing or damaged.
     """
     manifest = file.manifest
-    unknown = [fragment for fragment in manifest.fragments if _is_unknown(manifest, fragment)]
+    # Most fragments are not worth a call.
+    doubtful = manifest.fragments
+    if manifest.writer_version is not None:
+        doubtful = tuple(
+            [f for f in doubtful if f.deletion_file is not None or not f.physical_rows]
+        )
+    unknown = [fragment for fragment in doubtful if _is_unknown(manifest, fragment)]
     if not unknown:
         return file
     trusted = manifest.writer_version is not None

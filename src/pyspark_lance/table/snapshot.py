@@ -93,14 +93,20 @@ class Snapshot:
             if found is not None:
                 _cache.move_to_end(key)
                 return found
-        file = read_manifest(store, location)
-        files = TableFiles(uri, dict(options), file.manifest.base_paths)
-        snapshot = cls(uri, dict(options), store, with_row_counts(file, files), files)
+        snapshot = cls.of_file(uri, options, store, read_manifest(store, location))
         with _cache_lock:
             _cache[key] = snapshot
             while len(_cache) > _CACHE_SIZE:
                 _cache.popitem(last=False)
         return snapshot
+
+    @classmethod
+    def of_file(
+        cls, uri: str, options: Mapping[str, str], store: ObjectStore, file: ManifestFile
+    ) -> Snapshot:
+        """The snapshot of a manifest that was read."""
+        files = TableFiles(uri, dict(options), file.manifest.base_paths)
+        return cls(uri, dict(options), store, with_row_counts(file, files), files)
 
     @property
     def manifest(self) -> Manifest:

@@ -114,13 +114,12 @@ def version_changes(
     Raises:
         CorruptFileError: Lineage or a deletion file contradicts the manifest.
     """
-    old = {} if before is None else {f.id: f for f in counted_fragments(before)}
-    new = {fragment.id: fragment for fragment in counted_fragments(after)}
     vanished, appeared, kept = [], [], [_NOTHING_KEPT]
     stayed = set()
     fields_before, fields_after = shown or ((_field_ids(before) & _field_ids(after),) * 2)
     # Where a file holds them, the same rows show other values: null, or not null any more.
     shown_once = fields_before ^ fields_after
+    old, new = _fragments_by_id(before, after, only_differing=not shown_once)
     for fragment_id, fragment in old.items():
         successor = new.get(fragment_id)
         if successor is None or not _same_places(fragment, successor):
@@ -143,6 +142,53 @@ def version_changes(
             vanished, appeared, moved = _matched(before, vanished, after, appeared)
             kept.append(moved if show_more else moved.chosen(moved.stamped))
     return VersionChanges(before, after, tuple(vanished), tuple(appeared), joined_kept(kept))
+
+
+def _fragments_by_id(
+    before: Snapshot | None, after: Snapshot, *, only_differing: bool
+) -> tuple[Mapping[int, Fragment], Mapping[int, Fragment]]:
+    """The fragments of both, with those that are the same unless ``only_differing``."""
+    old: Sequence[Fragment] = () if before is None else before.manifest.fragments
+    new: Sequence[Fragment] = after.manifest.fragments
+    if only_differing:
+        old, new = _differing(old, new)
+    there = () if before is None else counted_fragments(before, old)
+    here = counted_fragments(after, new)
+    return {one.id: one for one in there}, {one.id: one for one in here}
+
+
+def _differing(
+    old: Sequence[Fragment], new: Sequence[Fragment]
+) -> tuple[list[Fragment], list[Fragment]]:
+    """The fragments of each side that are not the same on the other; both by ascending id."""
+    only_old: list[Fragment] = []
+    only_new: list[Fragment] = []
+    here = there = 0
+    while here < len(old) and there < len(new):
+        same = _common_length(old, here, new, there)
+        here, there = here + same, there + same
+        if here == len(old) or there == len(new):
+            break
+        one, other = old[here], new[there]
+        if one.id <= other.id:
+            only_old.append(one)
+            here += 1
+        if other.id <= one.id:
+            only_new.append(other)
+            there += 1
+    return [*only_old, *old[here:]], [*only_new, *new[there:]]
+
+
+def _common_length(old: Sequence[Fragment], here: int, new: Sequence[Fragment], there: int) -> int:
+    """How many fragments are the same from two positions on; fast where they are one object."""
+    length, step, is_growing = 0, 16, True
+    while step:
+        one = old[here + length : here + length + step]
+        is_same = len(one) == step and one == new[there + length : there + length + step]
+        length += step if is_same else 0
+        is_growing &= is_same
+        step = 2 * step if is_growing else step // 2
+    return length
 
 
 def joined_kept(parts: Sequence[KeptRows]) -> KeptRows:

@@ -1,0 +1,338 @@
+"""What the driver pays for a change feed: python benchmarks/change_feed.py.
+
+The tables are manifests, row lineage and deletion files, which is all that a plan looks at; no row
+is read.  Each line is measured in a process of its own; memory is how much its resident set grows
+from after the imports to the highest point, the pickled tasks included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import multiprocessing
+import pickle
+import shutil
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from timing import print_table
+
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.metafile.deletion_file import write_deletion_file
+from pyspark_lance.metafile.paths import NamingScheme, manifest_path
+from pyspark_lance.proto import table_pb2
+from pyspark_lance.table.change_feed import ChangeRequest, count_changes, plan_changes
+from pyspark_lance.table.change_mode import Deduplication
+from pyspark_lance.table.change_window import ChangeWindow
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
+from pyspark_lance.table.write_fragments import write_fragments
+
+MILLION = 1_000_000
+
+
+class History:
+    """A table whose versions are made fragment by fragment."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        data = pa.table({"id": np.arange(10), "x": np.zeros(10)})
+        plan = plan_write(path, {}, data.schema, WriteSettings(), existing=open_existing(path, {}))
+        commit_write(plan, write_fragments(plan.request, data.to_batches()))
+        snapshot = Snapshot.open(path)
+        self._store, self._manifest = snapshot.store, snapshot.manifest
+        self._file = dataclasses.replace(snapshot.manifest.fragments[0].files[0], size_bytes=0)
+        self.fragments: dict[int, Fragment] = {}
+        self._encoded: dict[int, tuple[Fragment, bytes]] = {}
+        self.version, self._next_id = 0, 0
+
+    def new(self, rows: int, row_ids: RowIdSequence, created: bytes | None = None) -> None:
+        """Adds a fragment whose rows were changed by the next version."""
+        version = RowDatasetVersionSequence.constant(rows, self.version + 1).to_bytes()
+        files = (self._made_file(rows),)
+        self.fragments[self._next_id] = Fragment(
+            self._next_id, files, rows, None, row_ids.to_bytes(), created or version, version
+        )
+        self._next_id += 1
+
+    def _made_file(self, rows: int):
+        return dataclasses.replace(
+            self._file, path=f"{self.version}-{self._next_id}.lance", size_bytes=16 * rows + 100
+        )
+
+    def inserted(self, rows: int) -> None:
+        """Adds a fragment of new rows."""
+        first = self._manifest.next_row_id
+        self._manifest = dataclasses.replace(self._manifest, next_row_id=first + rows)
+        self.new(rows, RowIdSequence.consecutive(first, rows))
+
+    def deleted(self, fragment_id: int, offsets: np.ndarray) -> np.ndarray:
+        """Deletes rows of a fragment; returns their row ids."""
+        fragment = self.fragments[fragment_id]
+        vector = DeletionVector.of(offsets)
+        if fragment.deletion_file is not None:
+            vector = vector.union(Snapshot.open(self.path).deletion_vector(fragment))
+        file = write_deletion_file(
+            self._store, fragment_id, self.version, vector, id=self.version * 10**6 + fragment_id
+        )
+        self.fragments[fragment_id] = dataclasses.replace(fragment, deletion_file=file)
+        return RowIdSequence.from_bytes(fragment.row_ids).take(offsets)
+
+    def restamped(self, fragment_id: int, offsets: np.ndarray | None = None) -> None:
+        """Replaces a column's file; all rows or some got new values."""
+        old = self.fragments[fragment_id]
+        updated = RowDatasetVersionSequence.from_bytes(old.last_updated_at)
+        if offsets is None:
+            updated = RowDatasetVersionSequence.constant(old.physical_rows, self.version + 1)
+        else:
+            updated = updated.replaced_at(offsets, self.version + 1)
+        self.fragments[fragment_id] = dataclasses.replace(
+            old, files=(self._made_file(old.physical_rows),), last_updated_at=updated.to_bytes()
+        )
+
+    def commit(self) -> None:
+        """Writes the next version; fragments that stayed are not encoded again."""
+        self.version += 1
+        rest = dataclasses.replace(
+            self._manifest,
+            version=self.version,
+            fragments=(),
+            schema=LanceSchema(fields=(), metadata={}),
+            timestamp_ns=1_700_000_000 * 10**9 + self.version,
+            transaction_section=None,
+            max_fragment_id=self._next_id - 1,
+        )
+        head = table_pb2.Manifest(fields=self._manifest.schema.to_protos()).SerializeToString()
+        fragments = [self._bytes_of(self.fragments[number]) for number in sorted(self.fragments)]
+        message = b"".join([head, *fragments, rest.to_bytes()])
+        content = (
+            struct.pack("<I", len(message)) + message + struct.pack("<qHH4s", 0, 0, 2, b"LANC")
+        )
+        self._store.put(manifest_path(self.version, NamingScheme.V2), content)
+
+    def _bytes_of(self, fragment: Fragment) -> bytes:
+        found = self._encoded.get(fragment.id)
+        if found is None or found[0] is not fragment:
+            message = table_pb2.Manifest(fragments=[fragment.to_proto()])
+            found = self._encoded[fragment.id] = (fragment, message.SerializeToString())
+        return found[1]
+
+
+# Histories ---------------------------------------------------------------------------------
+
+
+def commits(history: History, fragments: int, versions: int) -> None:
+    """Many small commits over many fragments: rows are added, deleted and updated by turns."""
+    for _ in range(fragments):
+        history.inserted(100)
+    history.commit()
+    for turn in range(versions):
+        chosen = turn * 7919 % fragments
+        if turn % 3 == 0:
+            history.inserted(1)
+        else:
+            row_ids = history.deleted(chosen, np.array([turn % 50], dtype=np.uint32))
+            if turn % 3 == 2:
+                history.new(1, RowIdSequence.from_array(row_ids))
+        history.commit()
+
+
+def rows(history: History, fragments: int) -> None:
+    """A first version with fragments of a million rows."""
+    for _ in range(fragments):
+        history.inserted(MILLION)
+    history.commit()
+
+
+RANGE = np.arange(250_000, 750_000, dtype=np.uint32)
+
+
+def scattered() -> np.ndarray:
+    return np.flatnonzero(np.random.default_rng(1).random(MILLION) < 0.1).astype(np.uint32)
+
+
+def moved(history: History, chosen: np.ndarray) -> None:
+    """An update that writes rows into new fragments, a million rows each."""
+    parts = [history.deleted(number, chosen) for number in sorted(history.fragments)]
+    row_ids = np.concatenate(parts)
+    for start in range(0, len(row_ids), MILLION):
+        ids = row_ids[start : start + MILLION]
+        cuts = np.flatnonzero(np.diff(ids) != 1) + 1
+        pieces = np.split(ids, cuts) if len(cuts) < 100 else [ids]
+        sequence = RowIdSequence.concat(RowIdSequence.from_array(piece) for piece in pieces)
+        history.new(len(ids), sequence, RowDatasetVersionSequence.constant(len(ids), 1).to_bytes())
+    history.commit()
+
+
+def moved_ranges(history: History) -> None:
+    rows(history, 20)
+    moved(history, RANGE)
+
+
+def moved_ranges_twice(history: History) -> None:
+    moved_ranges(history)
+    for number in [number for number in history.fragments if number < 20]:
+        del history.fragments[number]
+    moved(history, np.arange(MILLION, dtype=np.uint32))
+
+
+def deleted_ranges(history: History) -> None:
+    rows(history, 20)
+    for number in list(history.fragments):
+        history.deleted(number, RANGE)
+    history.commit()
+
+
+def restamped_fragments(history: History) -> None:
+    rows(history, 10)
+    for number in list(history.fragments):
+        history.restamped(number)
+    history.commit()
+
+
+def restamped_ranges(history: History) -> None:
+    rows(history, 20)
+    for number in list(history.fragments):
+        history.restamped(number, RANGE)
+    history.commit()
+
+
+def overwritten(history: History) -> None:
+    rows(history, 10)
+    history.fragments.clear()
+    rows(history, 10)
+
+
+def moved_scattered(history: History) -> None:
+    rows(history, 40)
+    moved(history, scattered())
+
+
+def deleted_scattered(history: History) -> None:
+    rows(history, 40)
+    for number in list(history.fragments):
+        history.deleted(number, scattered())
+    history.commit()
+
+
+def restamped_scattered(history: History) -> None:
+    rows(history, 40)
+    for number in list(history.fragments):
+        history.restamped(number, scattered())
+    history.commit()
+
+
+# Measures ----------------------------------------------------------------------------------
+
+
+def planned(path: str, mode: Deduplication) -> tuple[int, str]:
+    """Plans and pickles; bytes of the pickles, and a note."""
+    snapshot = Snapshot.open(path)
+    window = ChangeWindow(2, snapshot.version)
+    request = ChangeRequest(window, mode, snapshot.schema.fields, parallelism=8)
+    tasks = plan_changes(path, {}, snapshot.schema.fields, request)
+    pickles = [pickle.dumps(task) for task in tasks]
+    return sum(map(len, pickles)), f"{len(tasks)} tasks"
+
+
+def counted(path: str) -> tuple[int, str]:
+    found = count_changes(path, {}, ChangeWindow(2, Snapshot.open(path).version))
+    sums = [sum(getattr(one, name) for one in found) for name in (
+        "num_inserted_rows", "num_updated_rows", "num_deleted_rows")]  # fmt: skip
+    return 0, "{:,} inserted, {:,} updated, {:,} deleted".format(*sums)
+
+
+MEASURES: dict[str, Callable[[str], tuple[int, str]]] = {
+    "changes": lambda path: planned(path, Deduplication.NONE),
+    "netChanges": lambda path: planned(path, Deduplication.NET_CHANGES),
+    "changeCounts": counted,
+}
+
+
+def status(name: str) -> float:
+    """A figure of this process, MB."""
+    return int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0]) / 1e3
+
+
+def measured(measure: Callable[[str], tuple[int, str]], path: str, pipe) -> None:
+    """Runs in a child of its own."""
+    Path("/proc/self/clear_refs").write_text("5")  # the highest point begins here
+    before = status("VmRSS")
+    start = time.perf_counter()
+    pickled, note = measure(path)
+    seconds = time.perf_counter() - start
+    pipe.send((seconds, status("VmHWM") - before, pickled / 1e6, note))
+
+
+def alone(measure: Callable[[str], tuple[int, str]], path: str) -> tuple[str, ...]:
+    """Seconds, MB grown, MB pickled and a note of a child."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=measured, args=(measure, path, sender))
+    child.start()
+    sender.close()
+    seconds, grown, pickled, note = receiver.recv()
+    child.join()
+    return f"{seconds:.2f}", f"{grown:.0f}", f"{pickled:.2f}", note
+
+
+def lines(make: Callable[[History], None], what: str, only: Sequence[str]) -> list[tuple[str, ...]]:
+    """The measures of one history."""
+    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
+    try:
+        make_alone = multiprocessing.get_context("fork").Process(
+            target=lambda: make(History(f"{folder}/t"))
+        )
+        make_alone.start()
+        make_alone.join()
+        return [(what, name, *alone(MEASURES[name], f"{folder}/t")) for name in only]
+    finally:
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=list(MEASURES))
+    parser.add_argument("--tables", nargs="*", default=["versions", "rows"])
+    asked = parser.parse_args()
+    header = ("history", "measure", "s", "grown MB", "pickled MB", "what")
+    if "versions" in asked.tables:
+        sizes = ((10_000, 1_000), (2_000, 5_000))
+        found = [
+            line
+            for fragments, versions in sizes
+            for line in lines(
+                lambda history: commits(history, fragments, versions),  # noqa: B023
+                f"{versions:,} one-row commits, {fragments:,} fragments",
+                asked.only,
+            )
+        ]
+        print_table("Small commits over many fragments", header, found)
+    if "rows" in asked.tables:
+        histories: dict[str, Callable[[History], None]] = {
+            "10 million rows moved in ranges": moved_ranges,
+            "10 million rows moved in ranges, twice": moved_ranges_twice,
+            "10 million rows deleted in ranges": deleted_ranges,
+            "10 fragments of a million rows rewritten in place": restamped_fragments,
+            "10 million rows rewritten in place, in ranges": restamped_ranges,
+            "10 million rows overwritten by others": overwritten,
+            "4 million scattered rows moved": moved_scattered,
+            "4 million scattered rows deleted": deleted_scattered,
+            "4 million scattered rows rewritten in place": restamped_scattered,
+        }
+        found = [line for what, make in histories.items() for line in lines(make, what, asked.only)]
+        print_table("Changes of many rows", header, found)
+
+
+if __name__ == "__main__":
+    main()
