@@ -7,11 +7,13 @@ file (path, size), so that a table made anew under the same path is never mistak
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
@@ -32,6 +34,7 @@ from pyspark_lance.table.time_travel import (
 )
 
 _CACHE_SIZE = 8
+_ATTEMPTS = 10
 _cache: OrderedDict[tuple[object, ...], Snapshot] = OrderedDict()
 _cache_lock = threading.Lock()
 
@@ -75,7 +78,14 @@ class Snapshot:
         options = dict(options or {})
         uri, at = root_of(uri, options, at)
         store = open_store(uri, options)
-        return cls.load(uri, options, store, resolve_version(store, at))
+        for _ in range(_ATTEMPTS):
+            location = resolve_version(store, at)
+            # Removed between the two looks: there are newer ones, or it is not found any more.
+            with contextlib.suppress(FileNotFoundError):
+                return cls.load(uri, options, store, location)
+        raise VersionNotFoundError(
+            f"versions were removed faster than they could be read, {_ATTEMPTS} times", where=uri
+        )
 
     @classmethod
     def load(
