@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.levels import Unraveler
+from pyspark_lance.codec.room import BatchTooLargeError, require_room, require_room_for_items
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, Selection
 from pyspark_lance.codec.values import (
     ArrowBuffersValue,
@@ -48,7 +49,7 @@ def assemble_rows(decoded: DecodedRows, data_type: pa.DataType) -> tuple[pa.Arra
     valid = everything.item_validity()
     slots = decoded.slots
     # Looking items up and decoding strings cost much more than choosing what is wanted first.
-    chosen = None if isinstance(slots, slice) else _chosen_values(values, slots)
+    chosen = _chosen_values(values, slots)
     if chosen is not None:
         array = assemble_leaf(chosen, data_type, None if valid is None else valid[slots])
     else:
@@ -71,11 +72,11 @@ def _select(array: pa.Array, slots: Selection) -> pa.Array:
     return array.slice(slots.start, slots.stop - slots.start)
 
 
-def _chosen_values(values: Values, slots: NDArray[np.int64]) -> Values | None:
+def _chosen_values(values: Values, slots: Selection) -> Values | None:
     """The values at ``slots``, of the kinds that are not yet in their final form; else None."""
     if isinstance(values, DictionaryValues):
         return _select_indices(values, slots)
-    if isinstance(values, EncodedStrings):
+    if isinstance(values, EncodedStrings) and not isinstance(slots, slice):
         stored = values.stored
         kind = pa.large_binary() if stored.offsets.dtype == np.int64 else pa.binary()
         array = pc.take(_assemble_plain(stored, kind, None), pa.array(slots), boundscheck=False)
@@ -86,14 +87,15 @@ def _chosen_values(values: Values, slots: NDArray[np.int64]) -> Values | None:
     return None
 
 
-def _select_indices(values: DictionaryValues, slots: NDArray[np.int64]) -> DictionaryValues:
-    indices = values.indices
+def _select_indices(values: DictionaryValues, slots: Selection) -> DictionaryValues:
+    chosen = _index_words(values.indices)[slots]
+    indices = FixedWidthValues(len(chosen), values.indices.bits_per_value, chosen.view(np.uint8))
+    return DictionaryValues(len(chosen), indices, values.items)
+
+
+def _index_words(indices: FixedWidthValues) -> NDArray[np.unsignedinteger]:
     size = indices.bits_per_value // 8
-    words = indices.buffer[: indices.num_values * size].view(f"<u{size}")
-    chosen = words[slots].view(np.uint8)
-    return DictionaryValues(
-        len(slots), FixedWidthValues(len(slots), indices.bits_per_value, chosen), values.items
-    )
+    return indices.buffer[: indices.num_values * size].view(f"<u{size}")
 
 
 def _select_levels(
@@ -199,10 +201,6 @@ def _offsets_for(
     return offsets.astype(np.int64, copy=False)
 
 
-class BatchTooLargeError(Exception):
-    """More than 2 GiB of strings in one array; the reader asks for fewer rows."""
-
-
 def _assemble_packed_struct(
     values: StructValues, data_type: pa.DataType, validity: pa.Buffer | None
 ) -> pa.Array:
@@ -238,6 +236,7 @@ def _assemble_dictionary(
     too_many = values.items.num_values > 1 << (bits - 1)
     unsigned = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[bits]
     indices = _index_array(values, unsigned if too_many else signed, valid)
+    require_room_for_items(items, _index_words(values.indices))
     try:
         return pc.take(items, indices, boundscheck=False)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
@@ -256,6 +255,7 @@ def _repeat_value(
     value: ArrowBuffersValue, data_type: pa.DataType, valid: NDArray[np.bool_] | None
 ) -> pa.Array:
     single = _single_value(value, data_type)
+    require_room(single.nbytes * value.num_values)
     places = np.zeros(value.num_values, np.int8)
     try:
         indices = pa.array(places, mask=None if valid is None else ~valid)

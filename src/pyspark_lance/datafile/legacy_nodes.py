@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_assembly import BatchTooLargeError
+from pyspark_lance.codec.room import BatchTooLargeError, require_room, take_room
 from pyspark_lance.codec.v2_0.variable_width import Ends, is_variable_type, variable_array
 from pyspark_lance.datafile.legacy_metadata import LegacyFile, PageTable
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
@@ -149,6 +149,7 @@ class _PlainNode(_Leaf):
     def read(self, parts: Sequence[Part]) -> pa.Array:
         """The values; a view of the file for a single aligned part."""
         count = sum(part.end - part.start for part in parts)
+        require_room(count * self._bits // 8)
         if not self._bits:
             return _plain_array(self._type, count, pa.py_buffer(b""))
         pieces = self._file.fetch_checked(self.known_ranges(parts))
@@ -348,12 +349,13 @@ def read_strings(
     borders = _joined_borders(offsets)
     if int(borders[-1]) > _INT32_MAX and not _is_large(data_type):
         raise BatchTooLargeError
+    require_room(int(borders[-1]))
     data = pa.py_buffer(_joined(file.fetch(places)))
     validity = None
     if nullable:
         filled = borders[1:] != borders[:-1]
         validity = None if filled.all() else filled
-    return variable_array(data_type, Ends(borders, validity), data)
+    return take_room(variable_array(data_type, Ends(borders, validity), data))
 
 
 _NO_BYTES: Final = np.zeros(0, np.uint8)

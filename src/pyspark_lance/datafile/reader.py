@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_assembly import BatchTooLargeError, concat_arrays
+from pyspark_lance.codec.array_assembly import concat_arrays
+from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.room import BatchTooLargeError, room_for
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.row_selection import take_values
 from pyspark_lance.datafile.field_reader import FieldReader
@@ -41,6 +43,10 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 16 * 1024 * 1024
 MAX_WINDOW_ROWS = 1 << 22
 _NARROW_WINDOW = 1.5
+# A window that turns out to be so many times as large as it should be is read in halves.
+_MOST_WINDOWS = 4
+# And so many times what a batch should have is handed out in parts.
+_MOST_BATCHES = 2
 # Arrays of fewer rows on average are joined: batches are cut where any column's arrays end.
 _MIN_ARRAY_ROWS = 1 << 14
 _Columns: TypeAlias = list[list[pa.Array]]
@@ -130,8 +136,8 @@ class DataFileReader:
             column_of: Field id -> column, from the manifest.
             ranges: Ascending, disjoint ranges of rows; None for all.
             batch_rows: At most so many rows per batch.
-            batch_bytes: Roughly so many decoded bytes are in a batch; not more than twice as many
-                are held at a time.
+            batch_bytes: Roughly so many decoded bytes are in a batch, unless one row has more;
+                not more than some times as many are held at a time.
 
         Raises:
             CorruptFileError: The bytes contradict the format.
@@ -147,28 +153,41 @@ class DataFileReader:
         window_bytes = int(batch_bytes * (_NARROW_WINDOW if is_narrow else 1))
         windows = _Windows(wanted, row_bytes, window_bytes)
         for rows, columns in self._read_windows(readers, windows):
-            yield from _make_batches(schema, columns, rows.num_rows, batch_rows)
+            yield from _make_batches(schema, columns, rows.num_rows, (batch_rows, batch_bytes))
 
     def read(
-        self, fields: Sequence[Field], column_of: Mapping[int, int], start: int, end: int
+        self,
+        fields: Sequence[Field],
+        column_of: Mapping[int, int],
+        start: int,
+        end: int,
+        *,
+        max_bytes: int | None = None,
     ) -> pa.RecordBatch:
         """The rows ``start`` to ``end`` as one batch.
 
         Raises:
+            BatchTooLargeError: Several rows that take more than ``max_bytes``.
             CorruptFileError: The bytes contradict the format.
             UnsupportedFeatureError: An encoding or a type that is not implemented, or more than
                 2 GiB of strings in a column.
             InvalidInputError: The range is not inside of the file.
         """
         rows = self._check_ranges([(start, end)])
-        return self._read_one(fields, column_of, rows)
+        return self._read_one(fields, column_of, rows, max_bytes)
 
     def take(
-        self, fields: Sequence[Field], column_of: Mapping[int, int], offsets: NDArray[np.integer]
+        self,
+        fields: Sequence[Field],
+        column_of: Mapping[int, int],
+        offsets: NDArray[np.integer],
+        *,
+        max_bytes: int | None = None,
     ) -> pa.RecordBatch:
         """The rows at ``offsets``, in that order; offsets may repeat.
 
         Raises:
+            BatchTooLargeError: Several rows that take more than ``max_bytes``.
             CorruptFileError: The bytes contradict the format.
             UnsupportedFeatureError: An encoding or a type that is not implemented.
             InvalidInputError: An offset is not inside of the file.
@@ -181,9 +200,9 @@ class DataFileReader:
             )
         ascending = bool((positions[1:] > positions[:-1]).all())
         if ascending:
-            return self._read_one(fields, column_of, RowRanges.of_offsets(positions))
+            return self._read_one(fields, column_of, RowRanges.of_offsets(positions), max_bytes)
         unique, places = np.unique(positions, return_inverse=True)
-        batch = self._read_one(fields, column_of, RowRanges.of_offsets(unique))
+        batch = self._read_one(fields, column_of, RowRanges.of_offsets(unique), max_bytes)
         indices = pa.array(places)
         columns = [take_values(column, indices) for column in batch.columns]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -246,7 +265,11 @@ class DataFileReader:
         return reader
 
     def _read_one(
-        self, fields: Sequence[Field], column_of: Mapping[int, int], rows: RowRanges
+        self,
+        fields: Sequence[Field],
+        column_of: Mapping[int, int],
+        rows: RowRanges,
+        max_bytes: int | None,
     ) -> pa.RecordBatch:
         """All rows in one batch."""
         readers = self._field_readers(fields, column_of)
@@ -256,10 +279,14 @@ class DataFileReader:
             return pa.RecordBatch.from_arrays(nothing, schema=schema) if fields else _empty_batch(0)
         if not fields:
             return _empty_batch(rows.num_rows)
-        self._prefetch(readers, rows)
+        limit = max_bytes if rows.num_rows > 1 else None
         try:
-            columns = [concat_arrays(_read_arrays(reader, rows)) for reader in readers]
+            with room_for(limit):
+                self._prefetch(readers, rows)
+                columns = [concat_arrays(_read_arrays(reader, rows)) for reader in readers]
         except BatchTooLargeError as error:
+            if limit is not None:
+                raise
             raise UnsupportedFeatureError(
                 f"{rows.num_rows} rows hold more than 2 GiB of strings in one column",
                 where=self._file.path,
@@ -278,10 +305,10 @@ class DataFileReader:
                 yield from self._decode_window(readers, rows, windows)
             return
         with ThreadPoolExecutor(max_workers=1) as executor:
-            current = self._start_fetch(executor, readers, windows.next_rows())
+            current = self._start_fetch(executor, readers, windows)
             try:
                 while current is not None:
-                    following = self._start_fetch(executor, readers, windows.next_rows())
+                    following = self._start_fetch(executor, readers, windows)
                     rows, ranges, future = current
                     self._file.keep(ranges, future.result())
                     yield from self._decode_window(readers, rows, windows)
@@ -293,11 +320,18 @@ class DataFileReader:
         self,
         executor: ThreadPoolExecutor,
         readers: Sequence[FieldReader],
-        rows: RowRanges | None,
+        windows: _Windows,
     ) -> tuple[RowRanges, list[ByteRange], Future[list[Buffer]]] | None:
+        rows = windows.next_rows()
         if rows is None:
             return None
-        ranges = self._window_ranges(readers, rows)
+        while True:
+            try:
+                with room_for(windows.room_of(rows)):
+                    ranges = self._window_ranges(readers, rows)
+                break
+            except BatchTooLargeError:
+                rows = windows.half_of(rows)
         return rows, ranges, executor.submit(self._file.store.get_ranges, self._file.path, ranges)
 
     def _prefetch(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:
@@ -319,7 +353,8 @@ class DataFileReader:
     ) -> Iterator[tuple[RowRanges, _Columns]]:
         """One window, or its halves if it holds more strings than an array can."""
         try:
-            columns = [_read_arrays(reader, rows) for reader in readers]
+            with room_for(windows.room_of(rows)):
+                columns = [_read_arrays(reader, rows) for reader in readers]
         except BatchTooLargeError as error:
             if rows.num_rows == 1:
                 raise UnsupportedFeatureError(
@@ -329,7 +364,7 @@ class DataFileReader:
             for half in _halves(rows):
                 yield from self._decode_window(readers, half, windows)
             return
-        windows.observe(rows.num_rows, sum(a.nbytes for column in columns for a in column))
+        windows.observe(rows.num_rows, sum(data_bytes(a) for column in columns for a in column))
         yield rows, columns
 
 
@@ -350,7 +385,18 @@ class _Windows:
         if self._done >= self._total:
             return None
         count = int(self._window_bytes / max(self._row_bytes, 0.01))
-        count = min(max(count, 1), MAX_WINDOW_ROWS)
+        return self._hand_out(min(max(count, 1), MAX_WINDOW_ROWS))
+
+    def half_of(self, rows: RowRanges) -> RowRanges:
+        """The first half of the window that was handed out last; the other half comes next."""
+        self._done -= rows.num_rows
+        return self._hand_out(rows.num_rows // 2)
+
+    def room_of(self, rows: RowRanges) -> int | None:
+        """The bytes that decoding a window may take; a single row takes what it needs."""
+        return _MOST_WINDOWS * self._window_bytes if rows.num_rows > 1 else None
+
+    def _hand_out(self, count: int) -> RowRanges:
         begin, end = self._done, min(self._done + count, self._total)
         self._done = end
         counts = self._rows.ends - self._rows.starts
@@ -380,9 +426,17 @@ def _halves(rows: RowRanges) -> tuple[RowRanges, RowRanges]:
 
 
 def _make_batches(
-    schema: pa.Schema, columns: _Columns, num_rows: int, batch_rows: int
+    schema: pa.Schema, columns: _Columns, num_rows: int, limits: tuple[int, int]
 ) -> Iterator[pa.RecordBatch]:
-    """Slices of a window; cut where an array of any column ends, so that nothing is copied."""
+    """Slices of a window; cut where an array of any column ends, so that nothing is copied.
+
+    Args:
+        schema: The columns.
+        columns: Their arrays.
+        num_rows: Rows of each column.
+        limits: Rows and, roughly, bytes of a batch.
+    """
+    batch_rows, batch_bytes = limits
     if not columns:
         for start in range(0, num_rows, batch_rows):
             yield _empty_batch(min(batch_rows, num_rows - start))
@@ -391,7 +445,18 @@ def _make_batches(
         pa.chunked_array(arrays, type=field.type)
         for arrays, field in zip(columns, schema, strict=True)
     ]
-    yield from pa.Table.from_arrays(chunked, schema=schema).to_batches(max_chunksize=batch_rows)
+    for batch in pa.Table.from_arrays(chunked, schema=schema).to_batches(max_chunksize=batch_rows):
+        yield from _parts_of(batch, _MOST_BATCHES * batch_bytes)
+
+
+def _parts_of(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The batch, or parts of it that have no more bytes or one row."""
+    if batch.num_rows < 2 or sum(map(data_bytes, batch.columns)) <= most_bytes:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _parts_of(batch.slice(0, half), most_bytes)
+    yield from _parts_of(batch.slice(half), most_bytes)
 
 
 def _empty_batch(num_rows: int) -> pa.RecordBatch:

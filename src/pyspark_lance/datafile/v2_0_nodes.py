@@ -16,8 +16,9 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_assembly import BatchTooLargeError, concat_arrays
+from pyspark_lance.codec.array_assembly import concat_arrays
 from pyspark_lance.codec.arrow_values import is_variable_width
+from pyspark_lance.codec.room import BatchTooLargeError, require_room, take_room
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder, bit_width_of
 from pyspark_lance.codec.v2_0.array_encoding import make_decoder, make_list_decoder
@@ -145,12 +146,13 @@ class LeafReader:
 
     def read(self, start: int, end: int) -> pa.Array:
         """The values, page by page."""
+        require_room((end - start) * bit_width_of(self._data_type) // _BITS_PER_BYTE)
         arrays = []
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
                 wider = self._aligned(part)
                 array = self._pages.ahead(wider).decode(wider.start, wider.end)
-                arrays.append(_cut_front(array, part.start - wider.start))
+                arrays.append(take_room(_cut_front(array, part.start - wider.start)))
         return _concat(arrays, self._data_type)
 
     def read_rows(self, rows: RowRanges) -> pa.Array:

@@ -23,6 +23,7 @@ from pyspark_lance.codec.array_assembly import (
 )
 from pyspark_lance.codec.encoding_tree import encoding_kind
 from pyspark_lance.codec.levels import Unraveler
+from pyspark_lance.codec.room import take_room
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.page_layout import parse_page_layout
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
@@ -129,7 +130,7 @@ def _decode(
 ) -> _Piece:
     pieces = [next(buffers) for _ in read.ranges]
     array, unraveler = leaf.decode(read, pieces)
-    return _Piece(array, (unraveler,))
+    return _Piece(take_room(array), (unraveler,))
 
 
 class _LeafNode:

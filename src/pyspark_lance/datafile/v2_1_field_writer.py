@@ -12,17 +12,16 @@ from typing import Final
 
 import pyarrow as pa
 
+from pyspark_lance.codec.array_bytes import data_bytes, has_dictionaries
 from pyspark_lance.codec.choose_encoding import PageEncoder
 from pyspark_lance.codec.leaf_column import (
     LeafColumn,
     LeafValues,
     concat_leaf_values,
-    is_listlike,
     leaf_columns,
-    storage_type,
     with_values,
 )
-from pyspark_lance.codec.shred import list_items, list_offsets, shred
+from pyspark_lance.codec.shred import shred
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.datafile.v2_1_blob_writer import V21BlobWriter
@@ -63,7 +62,7 @@ class V21FieldWriter:
         self._column_of = {
             field_id: first_column + index for index, field_id in enumerate(leaf_ids)
         }
-        self._has_dictionaries = _has_dictionaries(self._field.type)
+        self._has_dictionaries = has_dictionaries(self._field.type)
         self._arrays: list[pa.Array] = []
         self._array_bytes = 0
 
@@ -105,7 +104,7 @@ class V21FieldWriter:
 
     def _pieces(self, array: pa.Array) -> Iterator[tuple[pa.Array, int]]:
         """Slices of the array, in order, small enough for a page or of one row; their bytes."""
-        num_bytes = _data_bytes(array) if self._has_dictionaries else int(array.nbytes)
+        num_bytes = data_bytes(array) if self._has_dictionaries else int(array.nbytes)
         if len(array) <= 1 or num_bytes <= MAX_PAGE_BYTES:
             if len(array):
                 yield array, num_bytes
@@ -138,7 +137,7 @@ class _ColumnWriter:
         self.buffered_bytes = 0
 
     def add(self, rows: LeafValues) -> None:
-        num_bytes = _data_bytes(rows.values) + sum(
+        num_bytes = data_bytes(rows.values) + sum(
             levels.nbytes
             for levels in (rows.repetition, rows.definition, rows.visible)
             if levels is not None
@@ -187,29 +186,3 @@ def _column_fields(field: Field) -> Iterator[Field]:
     else:
         for child in field.children:
             yield from _column_fields(child)
-
-
-def _has_dictionaries(kind: pa.DataType) -> bool:
-    kind = storage_type(kind)
-    if pa.types.is_dictionary(kind):
-        return True
-    return any(_has_dictionaries(kind.field(index).type) for index in range(kind.num_fields))
-
-
-def _data_bytes(array: pa.Array) -> int:
-    """Bytes of the rows of an array; dictionaries do not count, slices share them."""
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    kind = array.type
-    if not _has_dictionaries(kind):
-        return int(array.nbytes)
-    if pa.types.is_dictionary(kind):
-        return int(array.indices.nbytes)
-    if pa.types.is_struct(kind):
-        return sum(_data_bytes(array.field(index)) for index in range(kind.num_fields))
-    if is_listlike(kind):
-        offsets = list_offsets(array)
-        first, end = int(offsets[0]), int(offsets[-1])
-        return offsets.nbytes + _data_bytes(list_items(array).slice(first, end - first))
-    size = kind.list_size
-    return _data_bytes(array.values.slice(array.offset * size, len(array) * size))

@@ -7,11 +7,13 @@ lineage opens none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.data_file import DataFile
@@ -25,6 +27,9 @@ from pyspark_lance.table.lineage import FragmentLineage
 from pyspark_lance.table.predicate import Predicate
 from pyspark_lance.table.system_columns import SYSTEM_COLUMNS, system_array, system_field
 from pyspark_lance.table.table_files import TableFiles
+
+# Rows may be larger than an average tells; this much more is tolerated.
+_MOST_BATCHES: Final = 2
 
 
 class FragmentReader:
@@ -58,12 +63,35 @@ class FragmentReader:
         """
         return self._shown(self._window(self._stored(fields), system, start, end), fields)
 
+    def windows(
+        self, fields: Sequence[Field], system: Sequence[str], rows: tuple[int, int], most_bytes: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of [start, end) as ``window`` has them, in parts of about ``most_bytes``."""
+        stored = self._stored(fields)
+
+        def read(start: int, end: int) -> pa.RecordBatch:
+            return self._window(stored, system, start, end, _MOST_BATCHES * most_bytes)
+
+        step = self._rows_of(most_bytes, fields)
+        for first, batch in _in_parts(read, rows, step):
+            yield first, self._shown(batch, fields)
+
     def _window(
-        self, fields: Sequence[Field], system: Sequence[str], start: int, end: int
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        start: int,
+        end: int,
+        max_bytes: int | None = None,
     ) -> pa.RecordBatch:
         num_rows = end - start
         pieces = [
-            (part, self._reader(part.file).read(part.fields, part.column_of, start, end))
+            (
+                part,
+                self._reader(part.file).read(
+                    part.fields, part.column_of, start, end, max_bytes=max_bytes
+                ),
+            )
             for part in self._parts_of(fields)
         ]
         lineage = {name: self.lineage.window(name, start, end) for name in system}
@@ -103,12 +131,9 @@ class FragmentReader:
                 yield first, self._shown(add_lineage(batch, first), shown)
                 first += batch.num_rows
             return
-        step = batch_rows
-        if fields:
-            step = max(1, min(batch_rows, batch_bytes // self.average_row_bytes(fields)))
-        for first in range(start, end, step):
-            batch = self._window(fields, system, first, min(first + step, end))
-            yield first, self._shown(batch, shown)
+        for first in range(start, end, batch_rows):
+            piece = first, min(first + batch_rows, end)
+            yield from self.windows(shown, system, piece, batch_bytes)
 
     def _lineage_adder(
         self, system: Sequence[str]
@@ -129,13 +154,44 @@ class FragmentReader:
 
         return add_lineage
 
+    def takes(
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        offsets: NDArray[np.uint32],
+        most_bytes: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows at ``offsets`` as ``take`` has them, in parts of about ``most_bytes``."""
+
+        def read(start: int, end: int) -> pa.RecordBatch:
+            most = _MOST_BATCHES * most_bytes
+            return self.take(fields, system, offsets[start:end], max_bytes=most)
+
+        step = self._rows_of(most_bytes, fields)
+        for _, batch in _in_parts(read, (0, len(offsets)), step):
+            yield batch
+
     def take(
-        self, fields: Sequence[Field], system: Sequence[str], offsets: NDArray[np.uint32]
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        offsets: NDArray[np.uint32],
+        *,
+        max_bytes: int | None = None,
     ) -> pa.RecordBatch:
-        """The rows at ``offsets`` (ascending), in the same form as ``window``."""
+        """The rows at ``offsets`` (ascending), in the same form as ``window``.
+
+        Raises:
+            BatchTooLargeError: Several rows that take more than ``max_bytes``.
+        """
         shown, fields = fields, self._stored(fields)
         pieces = [
-            (part, self._reader(part.file).take(part.fields, part.column_of, offsets))
+            (
+                part,
+                self._reader(part.file).take(
+                    part.fields, part.column_of, offsets, max_bytes=max_bytes
+                ),
+            )
             for part in self._parts_of(fields)
         ]
         lineage = {name: self.lineage.take(name, offsets) for name in system}
@@ -166,6 +222,10 @@ class FragmentReader:
         parts = self._parts_of(self._stored(fields))
         found = (self._reader(p.file).average_row_bytes(p.fields, p.column_of) for p in parts)
         return max(1, sum(found))
+
+    def _rows_of(self, num_bytes: int, fields: Sequence[Field]) -> int | None:
+        """How many rows of ``fields`` take so many bytes, judged by the files; None for any."""
+        return max(1, num_bytes // self.average_row_bytes(fields)) if fields else None
 
     def _stored(self, fields: Sequence[Field]) -> tuple[Field, ...]:
         """The form of ``fields`` in which files are read; the same objects on every call."""
@@ -234,6 +294,27 @@ class FragmentReader:
                 f"{field_id}, which no data file holds"
             )
         return np.asarray(batch.column(0).to_numpy(zero_copy_only=False), dtype=np.uint64)
+
+
+def _in_parts(
+    read: Callable[[int, int], pa.RecordBatch], rows: tuple[int, int], step: int | None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """What ``read`` returns for ``rows``, ``step`` at a time, or fewer where these are too large.
+
+    Args:
+        read: Raises BatchTooLargeError for more than one row.
+        rows: Start and end.
+        step: Most rows of a part; None for all.
+    """
+    start, end = rows
+    for first in range(start, end, step or max(1, end - start)):
+        last = min(first + step, end) if step else end
+        try:
+            batch = read(first, last)
+        except BatchTooLargeError:
+            yield from _in_parts(read, (first, last), (last - first) // 2)
+            continue
+        yield first, batch
 
 
 def _assemble(

@@ -171,10 +171,7 @@ class _SliceScan:
         if keep is not None and keep.all():
             keep = None
         if keep is not None and (self._is_made or np.count_nonzero(keep) < _SPARSE * len(keep)):
-            offsets = (np.flatnonzero(keep) + start).astype(np.uint32)
-            step = self._rows_per_batch()
-            for first in range(0, len(offsets), step):
-                yield from self._sparse(offsets[first : first + step])
+            yield from self._sparse((np.flatnonzero(keep) + start).astype(np.uint32))
             return
         yield from self._dense(start, end, keep)
 
@@ -196,9 +193,7 @@ class _SliceScan:
             keep[offsets - np.uint32(start)] = True
             yield from self._dense(start, end, None if keep.all() else keep)
             return
-        step = self._rows_per_batch()
-        for first in range(0, len(offsets), step):
-            yield from self._sparse(offsets[first : first + step])
+        yield from self._sparse(offsets)
 
     def _lineage_names(self) -> tuple[str, ...]:
         """Lineage columns that the lineage part of the condition reads."""
@@ -229,13 +224,6 @@ class _SliceScan:
         fields, _ = self._filter_columns()
         rows = self._reader.rows_that_can_match(self._by_data, fields, start, end)
         return keep if rows is None else rows if keep is None else rows & keep
-
-    def _rows_per_batch(self) -> int:
-        fields = (*self._task.fields, *self._task.filter_fields)
-        if not fields:
-            return self._task.batch_rows
-        by_bytes = self._task.batch_bytes // self._reader.average_row_bytes(fields)
-        return max(1, min(self._task.batch_rows, by_bytes))
 
     def _dense(
         self, start: int, end: int, keep: NDArray[np.bool_] | None
@@ -287,22 +275,34 @@ class _SliceScan:
             return
         offsets = offsets if everything else offsets[matches]
         fields, names = self._task.fields, self._task.system_columns
+        most_bytes = self._task.batch_bytes
         if self._is_made or len(offsets) < _SPARSE * length:
-            yield self._reader.take(fields, names, offsets)
+            yield from self._reader.takes(fields, names, offsets, most_bytes)
             return
-        batch = self._reader.window(fields, names, first, first + length)
-        if len(offsets) < length:
-            batch = take_rows(batch, offsets - np.uint32(first))
-        yield batch
+        rows = int(offsets[0]), int(offsets[-1]) + 1
+        for start, batch in self._reader.windows(fields, names, rows, most_bytes):
+            end = start + batch.num_rows
+            inside = offsets[offsets.searchsorted(start) : offsets.searchsorted(end)]
+            if len(inside) == batch.num_rows:
+                yield batch
+            elif len(inside):
+                yield take_rows(batch, inside - np.uint32(start))
 
     def _sparse(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
-        """The rows at ``offsets`` that match."""
-        if self._by_data is not None:
-            fields, names = self._filter_columns()
-            tested = self._reader.take(fields, names, offsets)
-            offsets = offsets[as_mask(evaluate(self._by_data, tested))]
-        if len(offsets):
-            yield self._reader.take(self._task.fields, self._task.system_columns, offsets)
+        """The rows at ``offsets`` that match, some at a time."""
+        task = self._task
+        for first in range(0, len(offsets), task.batch_rows):
+            some = offsets[first : first + task.batch_rows]
+            if self._by_data is not None:
+                some = self._matching(self._by_data, some)
+            yield from self._reader.takes(task.fields, task.system_columns, some, task.batch_bytes)
+
+    def _matching(self, predicate: Predicate, offsets: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Those of the rows at ``offsets`` that match."""
+        fields, names = self._filter_columns()
+        parts = self._reader.takes(fields, names, offsets, self._task.batch_bytes)
+        matches = [as_mask(evaluate(predicate, tested)) for tested in parts]
+        return offsets[np.concatenate(matches)]
 
     def _filter_columns(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
         """Data and lineage columns that the data predicate reads."""

@@ -21,6 +21,7 @@ from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.dictionary import combine_dictionary
 from pyspark_lance.codec.encoding_tree import chunk_decoder, decode_block, level_decoder
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
+from pyspark_lance.codec.room import require_room
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.page_decoder import (
     BufferRange,
@@ -217,6 +218,8 @@ class MiniBlockPage:
         firsts = chunks[np.concatenate(([0], breaks))]
         lasts = chunks[np.concatenate((breaks, [len(chunks)])) - 1]
         starts, ends = table.starts[firsts].tolist(), table.starts[lasts + 1].tolist()
+        if len(chunks) > 1:  # fewer rows would not make one chunk smaller
+            require_room(sum(ends) - sum(starts))
         ranges = [
             BufferRange(CHUNK_BUFFER, start, end) for start, end in zip(starts, ends, strict=True)
         ]

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_assembly import BatchTooLargeError
 from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.room import BatchTooLargeError, require_room_for_items
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder
 from pyspark_lance.codec.v2_0.page_buffers import BufferSlice, validity_of
 from pyspark_lance.errors import UnsupportedFeatureError
@@ -88,6 +88,7 @@ class PlainDictionaryDecoder:
             largest < len(self._values),
             f"dictionary index {largest} is behind the {len(self._values) - 1} items",
         )
+        require_room_for_items(self._values, stored)
         try:
             if len(stored) and int(stored.min()) > 0:
                 # Values without nulls are taken faster.

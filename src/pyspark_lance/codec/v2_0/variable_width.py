@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_assembly import BatchTooLargeError
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.compressive.encode_fsst import encode_strings
 from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
 from pyspark_lance.codec.compressive.fsst_symbols import Matcher
 from pyspark_lance.codec.compressive.fsst_training import sample_of, train_symbols
 from pyspark_lance.codec.encoding_requests import EncodingRequest
+from pyspark_lance.codec.room import BatchTooLargeError, require_room
 from pyspark_lance.codec.v2_0.encode_buffer import encode_buffer
 from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder
 from pyspark_lance.codec.v2_0.page_buffers import (
@@ -163,6 +163,7 @@ class BinaryDecoder:
         """Borders from 0 on, and the bytes they point into."""
         ends = self._ends.decode(start, end, self._data.known_size)
         first, last = int(ends.borders[0]), int(ends.borders[-1])
+        require_room(last - first)
         return VariableSlices(ends, self._data.read(first, last))
 
 
