@@ -33,5 +33,8 @@ class FieldWriter(Protocol):
             UnsupportedFeatureError: The format version cannot hold these values.
         """
 
+    def own(self) -> None:
+        """Copies what is buffered, so that nothing refers to the arrays that were written."""
+
     def flush(self) -> None:
         """Writes what is still buffered."""

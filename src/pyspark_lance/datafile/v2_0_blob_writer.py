@@ -63,6 +63,9 @@ class V20BlobWriter:
             if self._held_rows >= blob_records.PAGE_ROWS:
                 self.flush()
 
+    def own(self) -> None:
+        """Records are copies already."""
+
     def flush(self, *, page_needed: bool = False) -> None:
         """Writes a page of the records that wait."""
         held, self._held, self._held_rows = self._held, [], 0

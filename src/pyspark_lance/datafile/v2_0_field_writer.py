@@ -5,7 +5,7 @@ Source: file-format.md sections 2.3, 5.1 and 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, validity_of
 from pyspark_lance.codec.v2_0.variable_width import borders_of, is_large, is_variable_type
 from pyspark_lance.datafile.field_writer import FieldWriter
 from pyspark_lance.datafile.file_metadata import ARRAY_ENCODING_URL
+from pyspark_lance.datafile.held_arrays import HeldArrays
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.datafile.v2_0_blob_writer import V20BlobWriter
 from pyspark_lance.errors import UnsupportedFeatureError
@@ -104,6 +105,10 @@ class _LeafWriter:
         if self._pending.num_bytes >= MIN_PAGE_BYTES:
             self.flush()
 
+    def own(self) -> None:
+        """Copies what is buffered."""
+        self._pending.own()
+
     def flush(self, *, page_needed: bool = False) -> None:
         """Writes the values that wait, as pages."""
         for page in self._pending.take_pages():
@@ -145,6 +150,11 @@ class _StructWriter:
         self._num_rows += len(array)
         for index, child in enumerate(self._children):
             child.write(array.field(index))
+
+    def own(self) -> None:
+        """Copies what is buffered."""
+        for child in self._children:
+            child.own()
 
     def flush(self, *, page_needed: bool = False) -> None:
         """Writes the header page and what waits in the children."""
@@ -189,6 +199,11 @@ class _ListWriter:
         if self._pending.num_bytes >= MIN_PAGE_BYTES:
             self._flush_offsets()
 
+    def own(self) -> None:
+        """Copies what is buffered."""
+        self._pending.own()
+        self._items.own()
+
     def flush(self, *, page_needed: bool = False) -> None:
         """Writes the offsets that wait, and the items."""
         self._flush_offsets()
@@ -211,23 +226,27 @@ class _PendingRows:
     """Rows that wait for a page to fill."""
 
     def __init__(self) -> None:
-        self._arrays: list[pa.Array] = []
+        self._held = HeldArrays()
         self.num_bytes = 0
 
     def add(self, array: pa.Array) -> None:
         """Keeps rows; they are referenced, not copied."""
         if len(array):
-            self._arrays.append(array)
+            self._held.add(array)
             self.num_bytes += array.nbytes
+
+    def own(self) -> None:
+        """Copies the rows."""
+        self._held.own()
 
     def take_pages(self) -> Iterator[pa.Array]:
         """The rows, cut so that none but single rows is larger than a page should be."""
-        arrays, self._arrays, self.num_bytes = self._arrays, [], 0
+        arrays, self.num_bytes = self._held.take(), 0
         for joined in _joined(arrays):
             yield from _cut(joined)
 
 
-def _joined(arrays: list[pa.Array]) -> Iterator[pa.Array]:
+def _joined(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
     """One array if that is possible; dictionaries may be too large for their common index type."""
     if len(arrays) == 1:
         yield arrays[0]

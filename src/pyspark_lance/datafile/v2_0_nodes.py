@@ -391,12 +391,14 @@ class _BlobReader:
                 mask=pa.array(is_null),
             )
         self._check(positions, sizes)
+        require_room(int(sizes.sum()))
         borders = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         stored = np.flatnonzero(sizes)
         ends = positions[stored] + sizes[stored]
         wanted = map(ByteRange, positions[stored].tolist(), ends.tolist())
         data = pa.py_buffer(b"".join(self._file.fetch(list(wanted))))
-        return variable_array(self._type, Ends(borders, ~is_null if is_null.any() else None), data)
+        ends_and_nulls = Ends(borders, ~is_null if is_null.any() else None)
+        return take_room(variable_array(self._type, ends_and_nulls, data))
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
         """Near rows together."""

@@ -74,6 +74,9 @@ class V21BlobWriter:
         if self._held_entries >= blob_records.PAGE_ROWS:
             self.flush()
 
+    def own(self) -> None:
+        """Records are copies already."""
+
     def flush(self) -> None:
         """Writes a page of the records that wait."""
         held, self._held, self._held_entries = self._held, [], 0

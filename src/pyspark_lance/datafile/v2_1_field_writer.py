@@ -23,6 +23,7 @@ from pyspark_lance.codec.leaf_column import (
 )
 from pyspark_lance.codec.shred import shred
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
+from pyspark_lance.datafile.held_arrays import HeldArrays
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.datafile.v2_1_blob_writer import V21BlobWriter
 from pyspark_lance.format.field import Field
@@ -63,7 +64,7 @@ class V21FieldWriter:
             field_id: first_column + index for index, field_id in enumerate(leaf_ids)
         }
         self._has_dictionaries = has_dictionaries(self._field.type)
-        self._arrays: list[pa.Array] = []
+        self._held = HeldArrays()
         self._array_bytes = 0
 
     @property
@@ -90,11 +91,17 @@ class V21FieldWriter:
         for piece, num_bytes in self._pieces(array):
             if num_bytes > MAX_PAGE_BYTES:
                 self._distribute()  # 32-bit offsets may not reach over such a row and others
-            self._arrays.append(piece)
+            self._held.add(piece)
             self._array_bytes += num_bytes
             # Blobs go to the file one by one: there is nothing to collect them for.
             if self._array_bytes >= PAGE_BYTES or self._has_blobs:
                 self._distribute()
+
+    def own(self) -> None:
+        """Copies what is buffered."""
+        self._held.own()
+        for column in self._columns:
+            column.own()
 
     def flush(self) -> None:
         """Writes what is still buffered."""
@@ -115,7 +122,7 @@ class V21FieldWriter:
 
     def _distribute(self) -> None:
         """Takes the collected arrays apart."""
-        arrays, self._arrays, self._array_bytes = self._arrays, [], 0
+        arrays, self._array_bytes = self._held.take(), 0
         if len(arrays) > 1 and not self._has_dictionaries:
             arrays = [pa.concat_arrays(arrays)]
         for array in arrays:
@@ -133,6 +140,7 @@ class _ColumnWriter:
         self._slots_per_row = column.slots_per_row
         self._encoder = PageEncoder.of(column, version)
         self._pieces: list[LeafValues] = []
+        self._values = HeldArrays()
         self._rows_written = 0
         self.buffered_bytes = 0
 
@@ -144,13 +152,19 @@ class _ColumnWriter:
         )
         if self._pieces and self.buffered_bytes + num_bytes > MAX_PAGE_BYTES:
             self.flush()
-        self._pieces.append(rows)
+        # The values are held apart from their levels, which belong to nobody else.
+        self._pieces.append(with_values(rows, pa.nulls(0)))
+        self._values.add(rows.values)
         self.buffered_bytes += num_bytes
         if self.buffered_bytes >= PAGE_BYTES:
             self.flush()
 
+    def own(self) -> None:
+        self._values.own()
+
     def flush(self) -> None:
         pieces, self._pieces, self.buffered_bytes = self._pieces, [], 0
+        pieces = [with_values(*pair) for pair in zip(pieces, self._values.take(), strict=True)]
         for group in _joinable(pieces):
             for page in self._encoder.encode(concat_leaf_values(group)):
                 self._sink.write_page(

@@ -6,6 +6,8 @@ what is held in memory depends on the number of columns alone.
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow as pa
 
 from pyspark_lance.datafile.field_writer import FieldWriter
@@ -19,6 +21,9 @@ from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.object_store import ObjectStore
+
+_MOST_REFERENCED: Final = 64 << 20
+"""Bytes of batches that narrow columns may keep alive while they wait for a page."""
 
 
 class DataFileWriter:
@@ -41,6 +46,7 @@ class DataFileWriter:
         self._version = version
         self._types = [field.to_arrow().type for field in schema.fields]
         self._rows_written = 0
+        self._referenced = 0
         self._finished = False
         self._output = store.open_output(path)
         self._sink = PageSink(self._output)
@@ -78,6 +84,11 @@ class DataFileWriter:
         for writer, array, kind in zip(self._writers, batch.columns, self._types, strict=True):
             writer.write(_of_type(array, kind))
         self._rows_written += batch.num_rows
+        self._referenced += batch.nbytes
+        if self._referenced >= _MOST_REFERENCED:
+            for writer in self._writers:
+                writer.own()
+            self._referenced = 0
 
     def finish(self) -> DataFile:
         """Writes what is buffered and the metadata, and makes the file appear."""

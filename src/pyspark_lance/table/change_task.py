@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
@@ -38,6 +40,8 @@ CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 
+# Rows may be larger than an average tells; this much more is tolerated.
+_MOST_BATCHES: Final = 2
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
@@ -233,10 +237,17 @@ def _updates(task: ChangeTask, change: UpdateChanges) -> Iterator[pa.RecordBatch
     new = _SideReader(task.sides[change.after], change.fragments_after)
     row_bytes = max(new.average_row_bytes(), old.average_row_bytes())
     step = max(1, min(task.batch_rows, task.batch_bytes // row_bytes))
-    for first in range(0, len(change.row_ids), step):
+    first = 0
+    while first < len(change.row_ids):
         chosen = np.arange(first, min(first + step, len(change.row_ids)))
-        before = old.take(change.addresses_before[chosen])
-        after = new.take(change.addresses_after[chosen])
+        most_bytes = _MOST_BATCHES * task.batch_bytes if len(chosen) > 1 else None
+        try:
+            before = old.take(change.addresses_before[chosen], most_bytes)
+            after = new.take(change.addresses_after[chosen], most_bytes)
+        except BatchTooLargeError:
+            step = len(chosen) // 2
+            continue
+        first += len(chosen)
         certain = change.is_certain[chosen]
         if not certain.all():
             keep = certain | differing_rows(before, after)
@@ -277,9 +288,13 @@ class _SideReader:
             return 1
         return next(iter(self._readers.values())).average_row_bytes(self._fields)
 
-    def take(self, addresses: NDArray[np.uint64]) -> pa.RecordBatch:
-        """The wanted columns of the rows, in the order of ``addresses``."""
-        found = self._take(self._fields, ROW_ID, addresses)
+    def take(self, addresses: NDArray[np.uint64], most_bytes: int | None) -> pa.RecordBatch:
+        """The wanted columns of the rows, in the order of ``addresses``.
+
+        Raises:
+            BatchTooLargeError: They take more than ``most_bytes``.
+        """
+        found = self._take(self._fields, ROW_ID, addresses, most_bytes)
         columns = _as_wanted(found.columns, self.sources, len(addresses))
         # Nulls stand for what a version did not have, also where the column allows none.
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -290,12 +305,20 @@ class _SideReader:
         return np.asarray(found.column(LAST_UPDATED_AT))
 
     def _take(
-        self, fields: Sequence[Field], system_column: str, addresses: NDArray[np.uint64]
+        self,
+        fields: Sequence[Field],
+        system_column: str,
+        addresses: NDArray[np.uint64],
+        most_bytes: int | None = None,
     ) -> pa.RecordBatch:
-        parts = [
-            self._readers[fragment_id].take(fields, (system_column,), inside)
-            for fragment_id, inside in group_by_fragment(addresses).items()
-        ]
+        parts = []
+        for fragment_id, inside in group_by_fragment(addresses).items():
+            reader = self._readers[fragment_id]
+            parts.append(reader.take(fields, (system_column,), inside, max_bytes=most_bytes))
+            if most_bytes is not None:
+                most_bytes -= sum(map(data_bytes, parts[-1].columns))
+                if most_bytes < 0:
+                    raise BatchTooLargeError
         found = join_batches(parts)
         order = np.argsort(addresses, kind="stable")
         if (order[1:] < order[:-1]).any():

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.field import Field
@@ -39,6 +41,8 @@ CHANGED_ADDRESS = "__lance_rowaddr"
 
 # Open fragments of which rows are taken; batches come sorted by address, so few are enough.
 _OPEN_FRAGMENTS = 8
+# Bytes of the columns that rows keep, of the rows that are read together.
+_MOST_KEPT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ class _Task:
         self._created: list[NDArray[np.uint64]] = []
         self._num_inserted = 0
         self._num_updated = 0
+        self._most_moved = 1 << 16
 
     def note(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
         """Remembers which rows of a batch are gone; returns the action of each row."""
@@ -137,7 +142,7 @@ class _Task:
                 if self._num_inserted:
                     raise AssertionError("rows that move come before rows that are inserted")
                 self._num_updated += len(moved)
-                yield self._moved(_rows_at(batch, moved))
+                yield from self._moved_parts(_rows_at(batch, moved))
             inserted = np.flatnonzero(actions == RowAction.INSERT)
             if len(inserted):
                 self._num_inserted += len(inserted)
@@ -153,11 +158,21 @@ class _Task:
             fragments, tuple(self._touched.values()), self._num_inserted, self._num_updated
         )
 
-    def _moved(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._rows.stable:
-            self._row_ids.append(_integers(batch, CHANGED_ROW_ID))
-            self._created.append(self._rows.created_at(_integers(batch, CHANGED_ADDRESS)))
-        return self._by_clause(batch, self._updated)
+    def _moved_parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows as they will be, as many at a time as memory allows."""
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, self._most_moved)
+            try:
+                moved = self._by_clause(part, self._updated)
+            except BatchTooLargeError:
+                self._most_moved = part.num_rows // 2
+                continue
+            if self._rows.stable:
+                self._row_ids.append(_integers(part, CHANGED_ROW_ID))
+                self._created.append(self._rows.created_at(_integers(part, CHANGED_ADDRESS)))
+            yield moved
+            start += part.num_rows
 
     def _by_clause(
         self,
@@ -181,7 +196,8 @@ class _Task:
         values = _given(self._fields, batch, columns)
         others = tuple(field for field in self._fields if field.name not in columns)
         if others:
-            kept = self._rows.take(others, (), _integers(batch, CHANGED_ADDRESS))
+            most = _MOST_KEPT_BYTES if batch.num_rows > 1 else None
+            kept = self._rows.take(others, (), _integers(batch, CHANGED_ADDRESS), most)
             values |= {field.name: kept.column(i) for i, field in enumerate(others)}
         return _assembled(self._fields, values)
 
@@ -243,16 +259,29 @@ class _RowSource:
         return _integers(self.take((), (CREATED_AT,), addresses), CREATED_AT)
 
     def take(
-        self, fields: Sequence[Field], system: Sequence[str], addresses: NDArray[np.uint64]
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        addresses: NDArray[np.uint64],
+        max_bytes: int | None = None,
     ) -> pa.RecordBatch:
-        """Columns of the rows at ``addresses``, in that order; repeated addresses are fine."""
+        """Columns of the rows at ``addresses``, in that order; repeated addresses are fine.
+
+        Raises:
+            BatchTooLargeError: The rows take more than ``max_bytes``.
+        """
         wanted, place = np.unique(addresses, return_inverse=True)
         owners = fragment_ids(wanted)
         starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
-        pieces = [
-            self._reader(int(owners[rows[0]])).take(fields, system, offsets(wanted[rows]))
-            for rows in np.split(np.arange(len(wanted)), starts[1:])
-        ]
+        pieces = []
+        for rows in np.split(np.arange(len(wanted)), starts[1:]):
+            reader = self._reader(int(owners[rows[0]]))
+            piece = reader.take(fields, system, offsets(wanted[rows]), max_bytes=max_bytes)
+            if max_bytes is not None:
+                max_bytes -= sum(map(data_bytes, piece.columns))
+                if max_bytes < 0:
+                    raise BatchTooLargeError
+            pieces.append(piece)
         if len(pieces) == 1:
             found = pieces[0]
         else:

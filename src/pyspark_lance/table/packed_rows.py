@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.codec.row_selection import take_rows
 
 
@@ -31,11 +32,18 @@ def unpack_rows(packed: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def join_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all batches, which have one schema, in one; there is at least one."""
+    """The rows of all batches, which have one schema, in one; there is at least one.
+
+    Raises:
+        BatchTooLargeError: A column would have more than 2 GiB of strings.
+    """
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    return table.to_batches()[0] if table.num_rows else batches[0]
+    joined = table.to_batches()
+    if len(joined) > 1:
+        raise BatchTooLargeError(f"{table.num_rows} rows of {table.nbytes} bytes are to be joined")
+    return joined[0] if joined else batches[0]
 
 
 def split_rows(
