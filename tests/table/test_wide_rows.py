@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from process_boundary import sent
 from row_changes import set_to
-from table_access import read_changes, sent, write_table
+from table_access import read_changes, write_table
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.store.open_store import open_store
