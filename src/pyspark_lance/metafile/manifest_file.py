@@ -60,12 +60,14 @@ class ManifestLocation:
         version: What the name says.
         scheme: Naming scheme of the table.
         size: Length in bytes; None if unknown.
+        identity: Another one for another manifest of the same name; '' if unknown.
     """
 
     path: str
     version: int
     scheme: NamingScheme
     size: int | None = None
+    identity: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +152,10 @@ def find_version(store: ObjectStore, version: int) -> ManifestLocation:
         for scheme in schemes:
             path = manifest_path(version, scheme)
             try:
-                size = store.stat(path).size
+                info = store.stat(path)
             except FileNotFoundError:
                 continue
-            return ManifestLocation(path, version, scheme, size)
+            return ManifestLocation(path, version, scheme, info.size, info.identity)
     there = list_versions(store)
     if not there:
         raise TableNotFoundError(
@@ -370,7 +372,7 @@ def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
     for info in store.list(VERSIONS):
         name = parse_manifest_name(info.path.removeprefix(folder))
         if name is not None and not name.is_detached:
-            yield ManifestLocation(info.path, name.version, name.scheme, info.size)
+            yield ManifestLocation(info.path, name.version, name.scheme, info.size, info.identity)
 
 
 def _check_one_scheme(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:

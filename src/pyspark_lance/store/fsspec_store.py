@@ -150,11 +150,11 @@ class FsspecStore:
         full = self._full(path)
         if self._protocol == "s3":
             head = self._read("stat", path, lambda: self._s3(s3_requests.head_object, full))
-            return ObjectInfo(path, head["ContentLength"], _modified_ns(head))
+            return ObjectInfo(path, head["ContentLength"], _modified_ns(head), _tag(head))
         found = self._read("stat", path, lambda: self._uncached().info(full))
         if found["type"] != "file":
             raise missing(self.uri, path)
-        return ObjectInfo(path, int(found["size"]), _modified_ns(found))
+        return ObjectInfo(path, int(found["size"]), _modified_ns(found), _tag(found))
 
     def size(self, path: str) -> int:
         """Length in bytes."""
@@ -210,7 +210,8 @@ class FsspecStore:
             return
         for full, info in sorted(found.items()):
             if info["type"] == "file" and full.startswith(base + folder):
-                yield ObjectInfo(full.removeprefix(base), int(info["size"]), _modified_ns(info))
+                name, size = full.removeprefix(base), int(info["size"])
+                yield ObjectInfo(name, size, _modified_ns(info), _tag(info))
 
     def delete(self, path: str) -> None:
         """Removes the object."""
@@ -372,7 +373,7 @@ class FsspecStore:
             for entry in page.get("Contents", []):
                 if not entry["Key"].endswith("/"):  # consoles make such objects for folders
                     path = entry["Key"].removeprefix(key_base)
-                    yield ObjectInfo(path, entry["Size"], _modified_ns(entry))
+                    yield ObjectInfo(path, entry["Size"], _modified_ns(entry), _tag(entry))
             continuation = page.get("NextContinuationToken")
             if not continuation:
                 return
@@ -459,6 +460,11 @@ def _create_in_memory(fs: Any, full: str, content: bytes) -> bool:
 
 def _is_invalid_range(error: BaseException) -> bool:
     return bool(s3_requests.error_codes(error) & {"InvalidRange", "416"})
+
+
+def _tag(info: Mapping[str, Any]) -> str:
+    """What the file system calls the identity of a content; '' if it has none."""
+    return str(info.get("ETag") or info.get("etag") or "")
 
 
 def _modified_ns(info: Mapping[str, Any]) -> int:

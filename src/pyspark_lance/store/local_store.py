@@ -88,7 +88,7 @@ class LocalStore:
         """Size and time of change."""
         with self._errors("stat", path):
             found = _stat_file(self._full(path))
-            return ObjectInfo(path, found.st_size, found.st_mtime_ns)
+            return _info(path, found)
 
     def size(self, path: str) -> int:
         """Length in bytes."""
@@ -171,7 +171,7 @@ class LocalStore:
                 with contextlib.suppress(*_NOT_THERE):  # removed since the folder was read
                     found = entry.stat()
                     if stat.S_ISREG(found.st_mode):
-                        yield ObjectInfo(folder + entry.name, found.st_size, found.st_mtime_ns)
+                        yield _info(folder + entry.name, found)
 
     @contextlib.contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[None]:
@@ -289,6 +289,11 @@ def _stat_file(full: str) -> os.stat_result:
     if not stat.S_ISREG(found.st_mode):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), full)
     return found
+
+
+def _info(path: str, found: os.stat_result) -> ObjectInfo:
+    tag = f"{found.st_ino}:{found.st_mtime_ns}"
+    return ObjectInfo(path, found.st_size, found.st_mtime_ns, tag)
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
@@ -30,11 +30,19 @@ class ObjectInfo:
         path: Path relative to the store's root.
         size: Length in bytes.
         modified_ns: Time of the last change, nanoseconds since 1970 UTC; 0 if the store keeps none.
+        tag: Another one for every content of the object, where the store has that: the time may
+            be in whole seconds.
     """
 
     path: str
     size: int
     modified_ns: int
+    tag: str = field(default="", compare=False)
+
+    @property
+    def identity(self) -> str:
+        """The same as long as the object stays the same."""
+        return f"{self.size}:{self.tag or self.modified_ns}"
 
 
 class OutputFile(Protocol):

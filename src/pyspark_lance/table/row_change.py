@@ -16,6 +16,8 @@ from pyspark_lance.commit.application_versions import application_version, is_co
 from pyspark_lance.commit.invariants import check_writable
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.metafile.manifest_file import ManifestLocation
+from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.write_fragments import (
@@ -67,6 +69,7 @@ class ChangePlan:
         stable_row_ids: Whether rows keep their id when they move.
         settings: As given.
         transaction_uuid: Names the commit, also when its answer is lost.
+        location: Where the manifest of the version is, so that nobody looks for it again.
         is_done: The (application, version) pair of the settings was committed before, so there
             is nothing left to do.
     """
@@ -79,11 +82,13 @@ class ChangePlan:
     stable_row_ids: bool
     settings: ChangeSettings
     transaction_uuid: str
+    location: ManifestLocation
     is_done: bool = False
 
     def snapshot(self) -> Snapshot:
         """The version whose rows are changed; read once in each process."""
-        return Snapshot.open(self.uri, self.options, at=VersionSpec(version=self.read_version))
+        store = open_store(self.uri, self.options)
+        return Snapshot.load(self.uri, self.options, store, self.location)
 
     def write_request(self) -> WriteFragmentsRequest:
         """How to write rows that move or are inserted.
@@ -154,5 +159,6 @@ def plan_change(
         stable_row_ids=snapshot.uses_stable_row_ids,
         settings=settings,
         transaction_uuid=str(uuid.uuid4()),
+        location=snapshot.file.location,
         is_done=wanted is not None and is_committed(wanted, snapshot.manifest.config),
     )

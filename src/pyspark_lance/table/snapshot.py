@@ -2,7 +2,8 @@
 
 A snapshot never changes.  Snapshots are cached per process, because Spark plans each query of a
 session in the same few worker processes; a cached one is found by the identity of its manifest
-file (path, size), so that a table made anew under the same path is never mistaken for the old one.
+file (path, size, tag), so that a table made anew under the same path is never mistaken
+for the old one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.format.deletion_vector import DeletionVector
@@ -96,8 +97,9 @@ class Snapshot:
         location: ManifestLocation,
     ) -> Snapshot:
         """The snapshot of the manifest at ``location``, from the cache if it is there."""
-        info = store.stat(location.path)
-        key = (uri, tuple(sorted(options.items())), location.path, info.size, info.modified_ns)
+        identity = location.identity or store.stat(location.path).identity
+        location = replace(location, identity=identity)
+        key = (uri, tuple(sorted(options.items())), location.path, identity)
         with _cache_lock:
             found = _cache.get(key)
             if found is not None:

@@ -5,6 +5,7 @@ Source: table format, sections 1.4, 12.1 to 12.3.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,6 +55,8 @@ class VersionSpec:
 
 
 LATEST = VersionSpec()
+
+_OUT_OF_ORDER = 8
 
 
 def branch_root(uri: str, branch: str | None) -> str:
@@ -133,11 +136,25 @@ def newest_at(
 ) -> int | None:
     """Which of ``versions``, ascending, is the newest at or before a time; None for none.
 
-    Commit times grow with version numbers up to clock skew, so versions are tried from the
-    newest down; the first that is old enough is the answer.
+    Commit times grow with version numbers, so the place is found by halving. Clocks of writers
+    may differ: where two neighbours are not in order, the newer one counts, as long as no more
+    than ``_OUT_OF_ORDER`` versions lie between them.
     """
-    numbers = reversed(range(len(versions)))
-    return next((n for n in numbers if _committed_ns(store, versions[n]) <= timestamp_ns), None)
+    known: dict[int, int] = {}
+
+    def is_old(number: int) -> bool:
+        if number not in known:
+            known[number] = _committed_ns(store, versions[number])
+        return known[number] <= timestamp_ns
+
+    end = bisect_left(range(len(versions)), True, key=lambda number: not is_old(number))
+    while True:
+        near = range(end, min(end + _OUT_OF_ORDER, len(versions)))
+        later = next((number for number in reversed(near) if is_old(number)), None)
+        if later is None:
+            break
+        end = later + 1
+    return end - 1 if end else None
 
 
 def _committed_ns(store: ObjectStore, location: ManifestLocation) -> int:

@@ -1,0 +1,155 @@
+"""How many requests operations make on an object store; what is known is not asked again."""
+
+from __future__ import annotations
+
+import collections
+
+import pyarrow as pa
+import pytest
+from s3_server import s3_server, s3_table_root  # noqa: F401
+
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
+from pyspark_lance.metafile.paths import NamingScheme, manifest_path
+from pyspark_lance.store.memory_store import MemoryStore
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.change_feed import ChangeRequest, plan_changes
+from pyspark_lance.table.change_mode import Deduplication
+from pyspark_lance.table.change_task import run_changes
+from pyspark_lance.table.change_window import Bound, resolve_window
+from pyspark_lance.table.delete import delete_rows
+from pyspark_lance.table.scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan_task import run
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.time_travel import VersionSpec, newest_at, version_at
+from pyspark_lance.table.update import update_rows
+from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
+from pyspark_lance.table.write_fragments import write_fragments
+
+
+class CountingStore(MemoryStore):
+    """Counts what is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads = 0
+
+    def get_tail(self, path, length):
+        self.reads += 1
+        return super().get_tail(path, length)
+
+
+def history(times) -> CountingStore:
+    """A table with one version for each commit time."""
+    store = CountingStore()
+    for version, time in enumerate(times, 1):
+        manifest = Manifest(version=version, schema=LanceSchema(), timestamp_ns=time)
+        store.put(manifest_path(version, NamingScheme.V2), encode_manifest(manifest, (), None))
+    return store
+
+
+def test_a_version_is_found_by_its_time_in_few_reads():
+    store = history(range(1000, 3000, 2))
+    versions = list_versions(store)
+    for time in (1000, 1001, 1500, 2222, 2997, 2998, 2999, 9999):
+        store.reads = 0
+        assert versions[newest_at(store, time, versions)].version == min((time - 998) // 2, 1000)
+        assert store.reads <= 19
+    assert newest_at(store, 999, versions) is None
+    assert version_at(store, 1500).version == 251
+
+
+def test_among_versions_of_clocks_that_differ_the_newest_counts():
+    times = [10 * n + (35 if n % 2 else 0) for n in range(1, 200)]
+    store = history(times)
+    versions = list_versions(store)
+    for time in range(9, 2050, 7):
+        expected = max((n for n, one in enumerate(times) if one <= time), default=None)
+        assert newest_at(store, time, versions) == expected
+
+
+@pytest.fixture
+def counted(s3_table_root, s3_server):  # noqa: F811
+    """Counts the requests of an action on a table of three fragments."""
+    uri, options = f"{s3_table_root}/t", s3_server.options
+    for start in range(3):
+        append(uri, options, start)
+
+    def count(action) -> dict[str, int]:
+        del s3_server.requests[:]
+        action(uri, options)
+        kinds: collections.Counter[str] = collections.Counter()
+        for method, path, *_ in s3_server.requests:
+            is_manifest = path.endswith(".manifest")
+            is_listing = method == "GET" and "/t/" not in path
+            kind = "LIST" if is_listing else method
+            kinds[f"{kind} manifest" if is_manifest else kind] += 1
+        return dict(kinds)
+
+    return count
+
+
+def append(uri, options, start):
+    table = pa.table({"id": range(10 * start, 10 * start + 10), "v": [0] * 10})
+    existing = open_existing(uri, options)
+    plan = plan_write(uri, options, table.schema, WriteSettings(), existing=existing)
+    return commit_write(plan, write_fragments(plan.request, table.to_batches()))
+
+
+def scan(uri, options, **at):
+    tasks = plan_scan(Snapshot.open(uri, options, at=VersionSpec(**at)), ScanRequest())
+    return [batch for task in tasks for batch in run(task)]
+
+
+def test_requests_of_each_operation(counted):
+    """At most so many; no manifest that a listing or a plan has named is looked for again."""
+    first = {}
+
+    def update(uri, options):
+        values = {"columns": ["v"], "values": lambda batch: {"v": batch["id"]}}
+        update_rows(uri, "id = 13", **values, options=options)
+
+    def feed(uri, options):
+        window = resolve_window(uri, options, Bound(version=2), Bound())
+        columns = shown_schema(Snapshot.open(uri, options).schema).fields
+        request = ChangeRequest(window=window, columns=columns, mode=Deduplication.DROP_CARRYOVERS)
+        for task in plan_changes(uri, options, columns, request):
+            first["rows"] = sum(batch.num_rows for batch in run_changes(task))
+
+    for name, action, most in (
+        ("append", lambda *at: append(*at, 3), {"LIST": 3, "GET manifest": 3, "PUT": 2}),
+        ("scan", scan, {"LIST": 1, "GET manifest": 1}),
+        ("second scan", scan, {"LIST": 1}),
+        ("version", lambda *at: scan(*at, version=2), {"HEAD manifest": 1, "GET manifest": 1}),
+        ("time", lambda *at: scan(*at, timestamp_ns=2**62), {"LIST": 1, "GET manifest": 4}),
+        (
+            "delete",
+            lambda uri, options: delete_rows(uri, "id = 3", options=options),
+            {"LIST": 3, "GET manifest": 3, "PUT": 2},
+        ),
+        ("update", update, {"LIST": 3, "GET manifest": 3, "PUT": 3}),
+        ("feed", feed, {"LIST": 3, "GET manifest": 8}),
+    ):
+        found = counted(action)
+        found.pop("GET", 0)  # of data and deletion files
+        puts = found.pop("PUT manifest", 0)
+        assert puts == ("PUT" in most), (name, found)
+        assert all(found[kind] <= most.get(kind, 0) for kind in found), (name, found)
+    assert first["rows"]
+
+
+def test_a_table_made_anew_within_the_same_second_is_not_taken_for_the_old_one(
+    s3_table_root,  # noqa: F811
+    s3_server,  # noqa: F811
+):
+    """The time of an object on S3 is in whole seconds, and the manifest has the same size."""
+    uri, options = f"{s3_table_root}/t", s3_server.options
+    found = []
+    for start in range(4):
+        append(uri, options, start)
+        found.append(scan(uri, options)[0]["id"].to_pylist()[0])
+        store = open_store(uri, options)
+        store.delete_many([info.path for info in store.list("")])
+    assert found == [0, 10, 20, 30]
