@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from legacy_tables import as_legacy_reads, legacy_columns
+from row_changes import add_to, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.commit_loop import commit
@@ -12,6 +13,7 @@ from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.operation import Delete, Restore
 from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.table.delete import delete_rows
 from pyspark_lance.table.legacy_pruning import matching_rows
 from pyspark_lance.table.predicate import evaluate
 from pyspark_lance.table.predicate_text import parse_predicate
@@ -227,3 +229,46 @@ def test_new_dictionaries_are_refused_with_the_column(tmp_path):
     written_by_pylance(path, rows(5).select(["id"]))
     with pytest.raises(UnsupportedFeatureError, match="column dictionary: new dictionaries"):
         write_table(path, rows(5).select(["id", "dictionary"]), merge_schema=True)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_rows_of_version_0_1_are_updated_merged_and_deleted(tmp_path, stable):
+    path = str(tmp_path)
+    names = pa.array(["p", "q"] * 10).dictionary_encode()
+    table = pa.table({"id": range(20), "s": ["a", None] * 10, "d": names})
+    written_by_pylance(path, table, max_rows_per_file=7, enable_stable_row_ids=stable)
+    set_to(path, "id = 3 OR id >= 15", s="x")
+    add_to(path, "id = 4", "id", 100)
+    source = pa.table({"id": [2, 33], "s": ["m", "n"], "d": pa.array(["q", "p"])})
+    upsert(path, source)
+    delete_rows(path, "id = 5")
+    expected = {row["id"]: row for row in table.to_pylist()}
+    for key in (3, *range(15, 20)):
+        expected[key]["s"] = "x"
+    expected[104] = expected.pop(4) | {"id": 104}
+    expected |= {row["id"]: row for row in source.to_pylist()}
+    del expected[5]
+    dataset = lance.dataset(path)
+    dataset.validate()
+    assert dataset.data_storage_version == "0.1"
+    found = {row["id"]: row for row in dataset.to_table().to_pylist()}
+    assert {key: row | {"s": row["s"] or None} for key, row in found.items()} == expected
+    assert_read_alike(path)
+    dataset.optimize.compact_files()
+    assert_read_alike(path)
+
+
+@pytest.mark.parametrize("version", ["0.1", "2.0"])
+def test_what_a_change_cannot_hold_in_an_old_file_is_refused_with_the_column(tmp_path, version):
+    path = str(tmp_path)
+    column = pa.array(["p", "q"]).dictionary_encode()
+    lance.write_dataset(pa.table({"id": [1, 2], "d": column}), path, data_storage_version=version)
+    if version == "2.0":
+        upsert(path, pa.table({"id": pa.array([3], pa.int64()), "d": ["other"]}))
+        assert lance.dataset(path).to_table()["d"].to_pylist() == ["p", "q", "other"]
+        return
+    with pytest.raises(UnsupportedFeatureError, match=r"column d: .*other.* not in the dictionary"):
+        upsert(path, pa.table({"id": pa.array([3], pa.int64()), "d": ["other"]}))
+    with pytest.raises(UnsupportedFeatureError, match=r"column id: .* cannot hold nulls"):
+        set_to(path, "id = 1", id=None)
+    assert lance.dataset(path).version == 1

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.invariants import check_writable
-from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import ManifestLocation
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.file_versions import table_dictionaries
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.write_fragments import (
@@ -91,15 +91,8 @@ class ChangePlan:
         return Snapshot.load(self.uri, self.options, store, self.location)
 
     def write_request(self) -> WriteFragmentsRequest:
-        """How to write rows that move or are inserted.
-
-        Raises:
-            UnsupportedFeatureError: The table's data files are of a version that is only read.
-        """
-        if self.file_version == "0.1":
-            raise UnsupportedFeatureError(
-                "the table's files are version 0.1, which is not written", where=self.uri
-            )
+        """How to write rows that move or are inserted."""
+        is_legacy = self.file_version == "0.1"
         return WriteFragmentsRequest(
             uri=self.uri,
             options=self.options,
@@ -107,6 +100,7 @@ class ChangePlan:
             file_version=self.file_version,
             max_rows_per_file=self.settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,
             max_bytes_per_file=self.settings.max_bytes_per_file or DEFAULT_MAX_BYTES_PER_FILE,
+            dictionaries=table_dictionaries(self.snapshot()) if is_legacy else {},
         )
 
 
