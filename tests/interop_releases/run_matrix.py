@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table.time_travel import VersionSpec
 
 HERE = Path(__file__).resolve().parent
 # Release -> the versions it writes and reads.  What 1.0.4 calls 2.2 is a draft of it.
@@ -376,7 +377,35 @@ def report(cells: Sequence[Cell]) -> str:
     for (release, version), own in theirs.items():
         for problem, names in grouped(own):
             lines.append(f"- {release}, {version}: {quoted(names)}: {problem}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *report_of_tables()]) + "\n"
+
+
+def report_of_tables() -> list[str]:
+    """How the newest pylance and this package read the tables kept in ``tests/golden``."""
+    lines = ["", "## Tables of old releases", ""]
+    lines += ["Versions of the tables that `tests/golden/make.py` has old releases write: read"]
+    lines += ["alike, refused by the newest pylance and by us, and anything else.", ""]
+    lines += ["| table | alike | both refuse | other |", "|---|---|---|---|"]
+    golden = HERE.parent / "golden"
+    for path in sorted(golden.glob("pylance-*/*")):
+        counts = [0, 0, 0]
+        for entry in lance.dataset(str(path)).versions():
+            version = entry["version"]
+            theirs = rows_or_nothing(lance.dataset(str(path), version=version).to_table)
+            at = VersionSpec(version=version)
+            ours = rows_or_nothing(lambda p=path, at=at: read_ours(str(p), at, system_columns=()))
+            alike = repr(theirs) == repr(ours)
+            counts[(1 if theirs is None else 0) if alike else 2] += 1
+        lines.append(f"| {path.relative_to(golden)} | {' | '.join(map(str, counts))} |")
+    return lines
+
+
+def rows_or_nothing(read: Callable[[], pa.Table]) -> list[object] | None:
+    """What was read; None if it is refused."""
+    try:
+        return read().to_pylist()
+    except Exception:  # noqa: BLE001 - a table of results is wanted
+        return None
 
 
 def grouped(problems: dict[str, str]) -> list[tuple[str, list[str]]]:
