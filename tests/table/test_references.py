@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import lance
 import pyarrow as pa
 import pytest
+from s3_server import s3_server, s3_table_root  # noqa: F401
 from table_access import append, assert_same_rows, read_ours, read_theirs
 
 from pyspark_lance.errors import (
     CorruptFileError,
     InvalidInputError,
     TableNotFoundError,
+    UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version, read_manifest
 from pyspark_lance.metafile.refs_file import list_branches
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan_task import run
 from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.table_files import TableFiles
 from pyspark_lance.table.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
@@ -128,3 +135,50 @@ def test_references_do_not_leave_the_table(tmp_path):
     (branches / "..%2F..%2Fother.json").write_text('{"parentVersion": 1}')
     with pytest.raises(CorruptFileError, match="not the name of a branch"):
         list_branches(open_store(table))
+
+
+@pytest.mark.parametrize(
+    ("base", "error"),
+    [
+        ("http://127.0.0.1:9/x", UnsupportedFeatureError),
+        ("github://owner:repo@main/x", UnsupportedFeatureError),
+        ("simplecache::http://127.0.0.1:9/x", UnsupportedFeatureError),
+        ("s3://bucket/x", UnsupportedFeatureError),
+        ("/x\0y", CorruptFileError),
+        ("", CorruptFileError),
+    ],
+)
+def test_a_base_path_elsewhere_is_refused_before_anything_is_sent(tmp_path, base, error):
+    source, clone = str(tmp_path / "source"), str(tmp_path / "clone")
+    lance.write_dataset(pa.table({"id": [1]}), source).shallow_clone(clone, 1)
+    store = open_store(clone)
+    file = read_manifest(store, latest_version(store))
+    bases = tuple(replace(one, path=base) for one in file.manifest.base_paths)
+    assert bases
+    manifest = replace(file.manifest, base_paths=bases)
+    store.put(file.location.path, encode_manifest(manifest, (), file.transaction()))
+    with pytest.raises(error):
+        read_ours(clone, system_columns=())
+    files = TableFiles(clone, {})
+    with pytest.raises(error):
+        files.locate_external(f"{base}/blob" if base else "\0/x", 0)
+
+
+@pytest.mark.s3
+def test_a_clone_of_another_bucket_is_read_when_the_bucket_is_named(s3_table_root, s3_server):  # noqa: F811
+    """The other bucket is reached through the same endpoint, with the same options."""
+    options = s3_server.options
+    source, clone = f"{s3_table_root}/source", f"s3://{s3_server.new_bucket()}/clone"
+    dataset = lance.write_dataset(pa.table({"id": [1, 2]}), source, storage_options=options)
+    dataset.shallow_clone(f"{s3_table_root}/near", 1, storage_options=options)
+    near, far = open_store(f"{s3_table_root}/near", options), open_store(clone, options)
+    for info in list(near.list("")):
+        far.put(info.path, near.get(info.path))
+
+    def read(options):
+        tasks = plan_scan(Snapshot.open(clone, options), ScanRequest(system_columns=()))
+        return [value for task in tasks for batch in run(task) for value in batch[0].to_pylist()]
+
+    with pytest.raises(UnsupportedFeatureError, match=r"storage\.allowed_base_paths"):
+        read(options)
+    assert read({**options, "storage.allowed_base_paths": s3_table_root}) == [1, 2]
