@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.spark.redaction import hide_storage_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +41,7 @@ def companion_jar() -> str:
 
 
 def enable(spark: SparkSession) -> None:
-    """Switches the companion on in a running session, classic or Connect.
+    """Switches the companion on in a running session, classic or Connect; hides storage options.
 
     In a classic session it holds for the calling Python thread and sessions made from it; name the
     jar in ``spark.jars`` for all threads.
@@ -64,6 +65,7 @@ def enable(spark: SparkSession) -> None:
         spark.addArtifacts(jar)
     if spark.conf.get(_CATALOG_KEY, None) is None:
         spark.conf.set(_CATALOG_KEY, _CATALOG)
+    hide_storage_options(spark)
 
 
 def answering_class(spark: SparkSession) -> str:
