@@ -17,12 +17,13 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
-from pyspark_lance.commit.commit_loop import Environment
+from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.operation import Delete, Update
 from pyspark_lance.table.delete import delete_rows
 from pyspark_lance.table.row_change import ChangeSettings
 from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
@@ -145,7 +146,7 @@ def test_who_is_never_fast_enough_gets_a_typed_error_and_leaves_no_file(path):
 
 @pytest.mark.parametrize("with_key", [True, False])
 def test_two_merges_that_insert_one_new_key_at_once(path, with_key):
-    """Only a primary key makes the second merge look again; without one, both insert."""
+    """The second merge looks again, whether the key is declared to be the table's or not."""
     metadata = {"lance-schema:unenforced-primary-key": "true"} if with_key else None
     schema = pa.schema(
         [pa.field("id", pa.int64(), nullable=False, metadata=metadata), pa.field("n", pa.int64())]
@@ -155,11 +156,95 @@ def test_two_merges_that_insert_one_new_key_at_once(path, with_key):
     theirs = interrupted_by(lambda: upsert(path, new))
     result = upsert(path, new.set_column(1, "n", pa.array([2])), **theirs)
     found = sorted((row["id"], row["n"]) for row in read_theirs(path).to_pylist())
-    if with_key:
-        assert found == [(1, 0), (7, 2)]
-        assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
-    else:
-        assert found == [(1, 0), (7, 1), (7, 2)]
+    assert found == [(1, 0), (7, 2)]
+    assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
+
+
+def test_merges_of_other_keys_do_not_look_again(path):
+    make(path)
+    theirs = interrupted_by(lambda: upsert(path, pa.table({"id": [3, 20], "n": [1, 1]})))
+    result = upsert(path, pa.table({"id": [4, 30], "n": [2, 2]}), **theirs)
+    assert Snapshot.open(path).file.transaction().uuid == result_uuid(path, result)
+    assert values(path) == dict.fromkeys(range(10), 0) | {3: 1, 20: 1, 4: 2, 30: 2}
+    assert len(files(path, "data")) == 3  # nothing was written twice
+
+
+def result_uuid(path, result):
+    at = VersionSpec(version=result.version)
+    return Snapshot.open(path, at=at).file.transaction().uuid
+
+
+def test_changes_whose_rows_make_each_other_match_come_one_after_the_other(path):
+    """Each moves rows to where the other looks; together they would swap them."""
+    make(path, 4)
+    set_to(path, "id < 2", n=1)
+    theirs = interrupted_by(lambda: set_to(path, "n = 0", n=1))
+    assert set_to(path, "n = 1", n=0, _arguments=theirs).num_updated_rows == 4
+    assert values(path) == dict.fromkeys(range(4), 0)
+
+
+def test_a_delete_sees_rows_that_an_update_made_match_meanwhile(path):
+    make(path, 4)
+    theirs = interrupted_by(lambda: set_to(path, "id = 3", n=5))
+    assert delete_rows(path, "n = 5 or id = 0", **theirs).num_deleted_rows == 2
+    assert values(path) == {1: 0, 2: 0}
+
+
+def test_an_append_of_matching_rows_comes_after_the_change(path):
+    """An append looks at nothing, so the change may have come before it."""
+    make(path, 2)
+    theirs = interrupted_by(lambda: write_table(path, pa.table({"id": [7], "n": [0]})))
+    assert set_to(path, "n = 0", n=1, _arguments=theirs).num_updated_rows == 2
+    assert values(path) == {0: 1, 1: 1, 7: 0}
+
+
+class Counting(ConditionalPutCommitHandler):
+    """Lets a change of the same row in before each put, and counts."""
+
+    def __init__(self, action):
+        self.action, self.puts = action, 0
+
+    def put(self, store, location, data, *, uuid):
+        self.puts += 1
+        self.action()
+        return super().put(store, location, data, uuid=uuid)
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2, 10])
+def test_the_retries_are_all_attempts_of_a_change_after_its_first(path, retries):
+    make(path)
+    counting = Counting(lambda: add_to(path, "id = 1", "n", 1))
+    environment = Environment(handler=counting, sleep=lambda seconds: None)
+    with pytest.raises(RetryableCommitError):
+        add_to(
+            path,
+            "id = 1",
+            "n",
+            100,
+            settings=ChangeSettings(retries=retries, timeout_s=300),
+            environment=environment,
+        )
+    assert counting.puts == retries + 1
+    assert values(path)[1] == retries + 1
+
+
+def test_the_time_for_planning_again_is_bounded(path):
+    make(path)
+    counting = Counting(lambda: add_to(path, "id = 1", "n", 1))
+    clock = iter(range(0, 10_000, 5))
+    environment = Environment(
+        handler=counting, monotonic=lambda: next(clock), sleep=lambda seconds: None
+    )
+    with pytest.raises(RetryableCommitError):
+        add_to(
+            path,
+            "id = 1",
+            "n",
+            100,
+            settings=ChangeSettings(retries=1000, timeout_s=60),
+            environment=environment,
+        )
+    assert counting.puts < 12
 
 
 def test_changes_with_a_transaction_number_are_made_once(path):

@@ -13,35 +13,33 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from pyspark_lance.commit.application_versions import (
     application_version,
     is_committed,
     is_same_work,
 )
-from pyspark_lance.commit.commit_handler import (
-    CommitHandler,
-    Committed,
-    ConditionalPutCommitHandler,
-    LostRace,
-    Undecided,
-    transaction_uuid_at,
-)
-from pyspark_lance.commit.conflict import Judgement, Verdict, judge
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.commit_handler import transaction_uuid_at
 from pyspark_lance.commit.draft import TableState
-from pyspark_lance.commit.fragment_changes import (
-    changed_fragment_ids,
-    may_bring_keys,
-    reused_field_id,
-)
-from pyspark_lance.commit.index_rules import Indices
+from pyspark_lance.commit.judge_newer import REDO, Reads, fragments_in_common
 from pyspark_lance.commit.newer_versions import NewerVersions
 from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
 from pyspark_lance.commit.rebase import AffectedRows, Overtaken, rebase
+from pyspark_lance.commit.retries import (
+    DEFAULT_RETRIES,
+    DEFAULT_TIMEOUT_S,
+    Environment,
+    Retries,
+)
+from pyspark_lance.commit.version_put import (
+    CommitResult,
+    VersionPut,
+    WantedVersion,
+    table_was_replaced,
+)
 from pyspark_lance.errors import (
     CommitConflictError,
     CorruptFileError,
@@ -53,7 +51,6 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Delete, Restore, Update
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
@@ -77,59 +74,18 @@ from pyspark_lance.store.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_RETRIES = 10
-DEFAULT_TIMEOUT_S = 30.0
-
-# Waiting is spread over ever more slots, each as long as an attempt, so that few others share one.
-_MAX_SLOTS = 64
-_MAX_WAIT_S = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """Clock, sleep and chance of a commit, and the way to put a manifest."""
-
-    handler: CommitHandler = field(default_factory=ConditionalPutCommitHandler)
-    now_ns: Callable[[], int] = time.time_ns
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    # Not the module's generator: forked workers would all draw the same numbers.
-    chance: random.Random = field(default_factory=random.SystemRandom)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitResult:
-    """A version that holds the work.
-
-    Attributes:
-        version: Its number.
-        manifest: Its manifest.
-        indices: Its index entries.
-        transaction: As committed, which is not always as planned.
-        location: Where the manifest is.
-        already_committed: The (application, version) pair of the transaction was committed
-            before, in this version or an earlier one; nothing was done, and the data files
-            written for the transaction belong to no version.
-    """
-
-    version: int
-    manifest: Manifest
-    indices: Indices
-    transaction: Transaction
-    location: ManifestLocation
-    already_committed: bool = False
-
 
 def commit(  # noqa: PLR0913  # all but two have a default
     store: ObjectStore,
     transaction: Transaction,
     *,
     create: CreateOptions | None = None,
+    base: BaseVersion | None = None,
     affected_rows: AffectedRows | None = None,
-    unique_keys: bool = False,
+    reads: Reads | None = None,
     data_storage_version: str | None = None,
     counted: Callable[[ManifestFile], ManifestFile] = lambda file: file,
-    retries: int = DEFAULT_RETRIES,
+    retries: Retries | int = DEFAULT_RETRIES,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     environment: Environment | None = None,
 ) -> CommitResult:
@@ -139,15 +95,16 @@ def commit(  # noqa: PLR0913  # all but two have a default
         store: The store at the table root (of the branch).
         transaction: Planned on its ``read_version``; its data files are written.
         create: To make a new table, of which the transaction is the Overwrite of version 1.
+        base: Which version it was planned on, beyond its number.
         affected_rows: For a Delete or Update the rows that it deletes or moves, by fragment.
             Without it, a concurrent change of the same fragment is a conflict.
-        unique_keys: For an Update that inserts rows whose keys were found to be new: any other
-            commit that may have brought rows or keys is a conflict.
+        reads: What the work looked at; rows that others brought there are a conflict.
         data_storage_version: For an Overwrite that changes the file version of a table.
         counted: Fills in the row counts that a manifest of an old release lacks.
-        retries: Attempts after the first that lose a race.
-        timeout_s: No attempt is started later than this.
-        environment: Clock, sleep, chance and commit handler.
+        retries: Attempts after the first that lose a race, or what is left to the work that
+            this commit is a part of.
+        timeout_s: No attempt is started later than this; of a commit alone.
+        environment: Clock, sleep, chance and commit handler; of a commit alone.
 
     Raises:
         TableNotFoundError: There is no table, and ``create`` is not given.
@@ -161,84 +118,77 @@ def commit(  # noqa: PLR0913  # all but two have a default
         StorageError: The store failed.  Only after this error it is not certain that nothing
             was committed: files written for the transaction must stay.
     """
-    environment = environment or Environment()
-    work = _Commit(store, transaction, create, affected_rows, data_storage_version, environment)
-    work.unique_keys, work.counted = unique_keys, counted
-    started = environment.monotonic()
-    attempts = max(retries, 0) + 1
-    unit, failure = 0.0, None
+    left = (
+        retries
+        if isinstance(retries, Retries)
+        else Retries(retries, timeout_s, environment or Environment())
+    )
+    clock = left.environment.monotonic
+    work = _Commit(
+        store, transaction, create, base, affected_rows, reads, data_storage_version,
+        counted, left.environment,
+    )  # fmt: skip
+    started = clock()
+    attempts, slot, failure = 1, 0.0, None
     try:
-        for attempt in range(attempts):
-            if attempt:
-                slots = min(4 * 2 ** (attempt - 1), _MAX_SLOTS)
-                wait = min(environment.chance.uniform(0, slots * unit), _MAX_WAIT_S)
-                if environment.monotonic() + wait - started > timeout_s:
-                    attempts = attempt
-                    break
-                environment.sleep(wait)
+        while True:
             try:
                 result = work.attempt()
-            except StorageError as error:
+            except (LanceError, OSError) as error:
                 if not work.is_in_doubt:
                     raise
                 result, failure = None, error  # keep looking: the answer matters
             if result is not None:
                 return result
             # Others are about as fast as we are, so this is the right measure for waiting.
-            unit = unit or 1.1 * (environment.monotonic() - started)
-        raise work.gave_up(attempts, environment.monotonic() - started) from (failure or work.doubt)
+            slot = slot or 1.1 * (clock() - started)
+            if not left.again(slot_s=slot, since_s=started):
+                raise work.gave_up(attempts, clock() - started) from (failure or work.doubt)
+            attempts += 1
     except BaseException:
         work.remove_leftovers()
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class _InDoubt:
-    """A manifest that was sent to the store, and is not known to have arrived or not."""
-
-    result: CommitResult
-    data: bytes
-    cause: Exception | None = None
-
-
 class _Commit:
     """One transaction on its way into the table."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # as for commit
         self,
         store: ObjectStore,
         transaction: Transaction,
         create: CreateOptions | None,
+        base: BaseVersion | None,
         affected_rows: AffectedRows | None,
+        reads: Reads | None,
         data_storage_version: str | None,
+        counted: Callable[[ManifestFile], ManifestFile],
         environment: Environment,
     ) -> None:
         self._store = store
         self._planned = transaction
         self._create = create
+        self._base = base
         self._affected_rows = affected_rows
+        self._reads = reads
         self._data_storage_version = data_storage_version
+        self._counted = counted
         self._environment = environment
-        self.unique_keys = False
-        self.counted: Callable[[ManifestFile], ManifestFile] = lambda file: file
         self._application = application_version(transaction.properties)
         self._newer = NewerVersions(store, transaction.read_version)
         self._written_transaction: tuple[str, bytes] | None = None
         self._written_deletions: list[str] = []
-        self._in_doubt: _InDoubt | None = None
+        self._version = VersionPut(store, environment.handler, transaction.uuid)
 
     def attempt(self) -> CommitResult | None:
         """One round; ``None`` if somebody else took the version."""
-        location = latest_version(self._store)
-        doubt = self._in_doubt
+        doubt = self._version.in_doubt
         if doubt is not None:
-            if location is None or location.version < doubt.result.version:
-                # Still free, so the lost request may arrive yet.  The same bytes again: whichever
-                # request gets there, the files it refers to are there.
-                return self._put_manifest(doubt.result, doubt.data)
-            if self._is_ours(doubt.result.location):
+            if self._version.look_again(doubt):
                 return self._committed(doubt.result)
-            self._in_doubt = None
+            if self._version.in_doubt is not None:
+                return None
+        location = latest_version(self._store)
         if self._create is not None:
             if location is not None:
                 return self._found_table()
@@ -246,7 +196,7 @@ class _Commit:
         if location is None:
             raise TableNotFoundError(f"there is no table at {self._store.uri}")
         try:
-            latest = self.counted(read_manifest(self._store, location))
+            latest = self._counted(read_manifest(self._store, location))
         except FileNotFoundError:
             return None  # removed since it was listed, so there are newer ones
         if self._planned.read_version > latest.manifest.version:
@@ -255,6 +205,7 @@ class _Commit:
                 f"but the newest is {latest.manifest.version}",
                 hint="the table was replaced by another one; open it again",
             )
+        self._check_base(latest)
         newer = self._newer.up_to(latest)
         return self._settled(latest, newer) or self._put(latest, self._rebased(latest, newer))
 
@@ -263,6 +214,22 @@ class _Commit:
         return transaction_uuid_at(self._store, location) == self._planned.uuid
 
     # Before building ------------------------------------------------------------------------
+
+    def _check_base(self, latest: ManifestFile) -> None:
+        """The version that the work was planned on must be in the history of this table."""
+        if self._base is None:
+            return
+        number, found = self._base.version, latest.manifest
+        if number != found.version:
+            path = manifest_path(number, latest.location.scheme)
+            location = ManifestLocation(path, number, latest.location.scheme)
+            try:
+                found = read_manifest(self._store, location, with_indices=False).manifest
+            except FileNotFoundError as error:
+                what = f"version {number}, which the work was planned on, was cleaned up"
+                raise RetryableCommitError(what, self._store.uri, REDO) from error
+        if BaseVersion.of(found) != self._base:
+            raise table_was_replaced(self._store)
 
     def _found_table(self) -> CommitResult:
         """There is a table where one was to be made; a call before this one may have made it."""
@@ -310,30 +277,15 @@ class _Commit:
         self, latest: ManifestFile, newer: Sequence[tuple[int, Transaction]]
     ) -> Transaction:
         """The transaction as it can follow all of ``newer``."""
-        common: set[int] = set()
-        for version, theirs in newer:
-            judgement = judge(self._planned.operation, theirs.operation)
-            if self.unique_keys and may_bring_keys(theirs.operation):
-                judgement = Judgement(Verdict.RETRY, "a concurrent commit may have brought a key")
-            where = f"version {version} of {self._store.uri}"
-            match judgement.verdict:
-                case Verdict.COMPATIBLE | Verdict.REBASE if theirs.has_unknown_fields:
-                    what = "a concurrent commit by newer software cannot be judged"
-                    raise RetryableCommitError(what, where, _REDO)
-                case Verdict.COMPATIBLE:
-                    continue
-                case Verdict.REBASE if self._affected_rows is not None:
-                    common |= changed_fragment_ids(theirs.operation)
-                case Verdict.REBASE | Verdict.RETRY:
-                    raise RetryableCommitError(judgement.reason, where, _REDO)
-                case Verdict.INCOMPATIBLE:
-                    raise CommitConflictError(judgement.reason, where)
         operation = self._planned.operation
-        reused = reused_field_id(operation, [theirs.operation for _, theirs in newer])
-        if reused is not None:
-            what = f"field id {reused} was given to another column since the data were written"
-            raise RetryableCommitError(what, self._store.uri, _REDO)
-        common &= changed_fragment_ids(operation)
+        common = fragments_in_common(
+            operation,
+            newer,
+            latest,
+            uri=self._store.uri,
+            knows_rows=self._affected_rows is not None,
+            reads=self._reads,
+        )
         if not common or self._affected_rows is None:
             return self._planned
         if not isinstance(operation, Delete | Update):
@@ -356,7 +308,7 @@ class _Commit:
             write_deletions=write,
         )
         if isinstance(moved, Overtaken):
-            raise RetryableCommitError(moved.reason, self._store.uri, _REDO)
+            raise RetryableCommitError(moved.reason, self._store.uri, REDO)
         return replace(
             self._planned, operation=moved.operation, read_version=latest.manifest.version
         )
@@ -368,7 +320,7 @@ class _Commit:
         if file.base_id is not None:
             # Known to the reader of the table, not here; planning again reads it.
             raise RetryableCommitError(
-                f"the deletions of fragment {fragment.id} are stored in another table", "", _REDO
+                f"the deletions of fragment {fragment.id} are stored in another table", "", REDO
             )
         try:
             stable, rows = fragment.row_ids is not None, fragment.physical_rows
@@ -400,32 +352,15 @@ class _Commit:
         path = manifest_path(manifest.version, scheme)
         location = ManifestLocation(path, manifest.version, scheme, len(data))
         result = CommitResult(manifest.version, manifest, state.indices, transaction, location)
-        return self._put_manifest(result, data)
-
-    def _put_manifest(self, result: CommitResult, data: bytes) -> CommitResult | None:
-        """The step that decides; until its outcome is known the version is in doubt."""
-        self._in_doubt = _InDoubt(result, data)
-        location = result.location
-        outcome = self._environment.handler.put(
-            self._store, location, data, uuid=result.transaction.uuid
-        )
-        match outcome:
-            case Undecided(cause):
-                self._in_doubt = _InDoubt(result, data, cause)
-                return None
-            case LostRace():
-                self._in_doubt = None
-                logger.debug("version %d of %s is taken", location.version, self._store.uri)
-                return None
-            case Committed():
-                return self._committed(result)
+        landed = self._version.put(WantedVersion(result, data, latest))
+        return self._committed(result) if landed else None
 
     def _restored(self, transaction: Transaction) -> TableState | None:
         """The version that a Restore goes back to."""
         if not isinstance(transaction.operation, Restore):
             return None
         location = find_version(self._store, transaction.operation.version)
-        file = self.counted(read_manifest(self._store, location))
+        file = self._counted(read_manifest(self._store, location))
         return TableState(file.manifest, file.indices)
 
     def _write_transaction(self, transaction: Transaction) -> None:
@@ -439,7 +374,6 @@ class _Commit:
 
     def _committed(self, result: CommitResult) -> CommitResult:
         """What is left to do once the version is ours: nothing that may fail."""
-        self._in_doubt = None
         self._written_transaction, self._written_deletions = None, []
         kind = type(result.transaction.operation).__name__
         logger.info("committed version %d of %s: %s", result.version, self._store.uri, kind)
@@ -453,7 +387,7 @@ class _Commit:
 
     def gave_up(self, attempts: int, elapsed_s: float) -> LanceError:
         """The error after the last attempt."""
-        if self._in_doubt is not None:
+        if self._version.in_doubt is not None:
             return StorageError(
                 "the store failed while a version was being committed; it may exist or appear yet",
                 f"{self._store.uri}, transaction {self._planned.uuid}",
@@ -468,16 +402,16 @@ class _Commit:
     @property
     def is_in_doubt(self) -> bool:
         """Whether a manifest of ours may exist, or appear yet."""
-        return self._in_doubt is not None
+        return self._version.in_doubt is not None
 
     @property
     def doubt(self) -> Exception | None:
         """What went wrong with the manifest that is in doubt."""
-        return self._in_doubt.cause if self._in_doubt is not None else None
+        return self._version.in_doubt.cause if self._version.in_doubt is not None else None
 
     def remove_leftovers(self) -> None:
         """Removes our metadata files, unless a manifest may refer to them."""
-        if self._in_doubt is None:
+        if self._version.in_doubt is None:
             self._remove_transaction()
             self._remove_deletions()
 
@@ -492,6 +426,3 @@ class _Commit:
         if written:
             with contextlib.suppress(StorageError, OSError):
                 self._store.delete_many(written)
-
-
-_REDO = "do the work again on the newest version"

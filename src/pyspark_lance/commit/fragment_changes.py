@@ -47,19 +47,6 @@ def changed_fragment_ids(operation: Operation) -> frozenset[int]:
             return frozenset()
 
 
-def may_bring_keys(operation: Operation) -> bool:
-    """Whether the operation may add rows, or give rows other values of any column."""
-    match operation:
-        case Append():
-            return bool(operation.fragments)
-        case Update():
-            return bool(operation.new_fragments or operation.fields_modified)
-        case DataReplacement():
-            return bool(operation.replacements)
-        case _:
-            return False
-
-
 def _backing(fragment: Fragment) -> dict[int, tuple[str, int | None, int]]:
     """Where each live field of the fragment is stored: path, base, column."""
     return {

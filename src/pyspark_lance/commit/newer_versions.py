@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyspark_lance.errors import CorruptFileError, LanceError, RetryableCommitError
+from pyspark_lance.commit.whereabouts import transaction_of
+from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
@@ -12,7 +13,6 @@ from pyspark_lance.metafile.manifest_file import (
     list_versions,
     read_manifest,
 )
-from pyspark_lance.metafile.transaction_file import read_transaction
 from pyspark_lance.store.object_store import ObjectStore
 
 
@@ -53,20 +53,13 @@ class NewerVersions:
         return self._transaction(file)
 
     def _transaction(self, file: ManifestFile) -> Transaction:
-        """The inline copy, else the file."""
-        transaction = file.transaction()
-        if transaction is not None:
-            return transaction
-        name, version = file.manifest.transaction_file, file.manifest.version
-        if not name:
-            raise _gone(f"the transaction of version {version}", None)
-        try:
-            return read_transaction(self.store, name)
-        except (FileNotFoundError, CorruptFileError) as error:
-            raise _gone(f"the transaction of version {version}", error) from error
+        transaction = transaction_of(self.store, file)
+        if transaction is None:
+            raise _gone(f"the transaction of version {file.manifest.version}", None)
+        return transaction
 
 
-def _gone(what: str, cause: FileNotFoundError | LanceError | None) -> RetryableCommitError:
+def _gone(what: str, cause: FileNotFoundError | None) -> RetryableCommitError:
     return RetryableCommitError(
         f"{what} cannot be read, so what it changed is unknown",
         where=str(cause) if cause is not None else "",

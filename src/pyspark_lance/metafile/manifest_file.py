@@ -10,6 +10,7 @@ Source: table format, sections 1.2, 1.4, 2.1.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,7 @@ class ManifestLocation:
         scheme: Naming scheme of the table.
         size: Length in bytes; None if unknown.
         identity: Another one for another manifest of the same name; '' if unknown.
+        modified_ns: When the listing says that it was written; 0 if unknown.
     """
 
     path: str
@@ -68,6 +70,7 @@ class ManifestLocation:
     scheme: NamingScheme
     size: int | None = None
     identity: str = field(default="", compare=False)
+    modified_ns: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +133,23 @@ def latest_version(store: ObjectStore) -> ManifestLocation | None:
     Raises:
         UnsupportedFeatureError: Manifests of both naming schemes are there.
     """
+    return next(iter(newest_versions(store, 1)), None)
+
+
+def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
+    """The manifests with the highest versions, newest first; one request.
+
+    Raises:
+        UnsupportedFeatureError: Manifests of both naming schemes are there.
+    """
     locations = _locations(store)
-    first = next(locations, None)
+    found = list(itertools.islice(locations, count))
     # Names of scheme V2 sort newest first, so one page of the listing is enough.
-    if first is None or (store.lists_in_order and first.scheme is NamingScheme.V2):
-        return first
-    found = [first, *locations]
-    _check_one_scheme(store, found)
-    return max(found, key=lambda location: location.version)
+    if found and not (store.lists_in_order and found[0].scheme is NamingScheme.V2):
+        found += locations
+        _check_one_scheme(store, found)
+        found.sort(key=lambda location: location.version, reverse=True)
+    return found[:count]
 
 
 def find_version(store: ObjectStore, version: int) -> ManifestLocation:
@@ -372,7 +384,9 @@ def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
     for info in store.list(VERSIONS):
         name = parse_manifest_name(info.path.removeprefix(folder))
         if name is not None and not name.is_detached:
-            yield ManifestLocation(info.path, name.version, name.scheme, info.size, info.identity)
+            yield ManifestLocation(
+                info.path, name.version, name.scheme, info.size, info.identity, info.modified_ns
+            )
 
 
 def _check_one_scheme(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:

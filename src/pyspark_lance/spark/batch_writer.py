@@ -19,13 +19,8 @@ from pyspark_lance.spark.options import WriteOptions
 from pyspark_lance.spark.variant_text import variants_as_text
 from pyspark_lance.spark.write_schema import stored_schema
 from pyspark_lance.spark.write_settings import write_settings
-from pyspark_lance.table.write import (
-    abort_write,
-    commit_write,
-    open_existing,
-    plan_write,
-    write_rows,
-)
+from pyspark_lance.table.write import abort_write, commit_write, write_rows
+from pyspark_lance.table.write_plan import open_existing, plan_write
 
 
 class LanceBatchWriter(DataSourceArrowWriter):

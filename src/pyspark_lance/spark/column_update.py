@@ -22,6 +22,7 @@ from pyspark_lance.spark.expressions import (
     pushable_filter,
     quoted,
     readable_columns,
+    reads_of,
     stored_values,
 )
 from pyspark_lance.spark.update_job import assigned_columns, struct_columns, update_once
@@ -31,6 +32,7 @@ from pyspark_lance.table.choose_rewrite import (
     choose_rewrite,
     rewrite_cost,
 )
+from pyspark_lance.table.commit_changes import Prepared
 from pyspark_lance.table.rewrite_columns import (
     RewriteColumnsRequest,
     RewrittenColumns,
@@ -39,7 +41,7 @@ from pyspark_lance.table.rewrite_columns import (
     remove_rewritten,
     rewrite_columns,
 )
-from pyspark_lance.table.row_change import ChangePlan, ChangeResult
+from pyspark_lance.table.row_change import ChangePlan
 from pyspark_lance.table.system_columns import ROW_ADDRESS
 
 # To count the rows that change is a job of its own; below this cost it is not worth it.
@@ -67,8 +69,8 @@ def update_by(
     assignments: Mapping[str, Expression],
     *,
     alias: str,
-) -> ChangeResult:
-    """One attempt to update rows, by ``mode`` or by what is cheaper."""
+) -> Prepared:
+    """One attempt to update rows, all but its commit, by ``mode`` or by what is cheaper."""
     if not assignments:
         raise InvalidInputError("an update needs at least one column to set")
     if mode is RewriteMode.ROWS:
@@ -88,7 +90,7 @@ def update_by(
         return update_once(spark, plan, condition, assignments, alias)
     changes = rows.select(ROW_ADDRESS, *(value.alias(name) for name, value in values.items()))
     request, rewritten = run_rewrite_job(plan, tuple(values), changes)
-    return commit_rewrite(plan, request, rewritten)
+    return partial(commit_rewrite, plan, request, rewritten, reads=reads_of(plan, condition))
 
 
 def run_rewrite_job(

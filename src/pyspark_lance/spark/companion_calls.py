@@ -55,7 +55,7 @@ from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.table.table_folder import drop_table, list_tables, rename_table
 from pyspark_lance.table.time_travel import LATEST
-from pyspark_lance.table.write import open_existing
+from pyspark_lance.table.write_plan import open_existing
 
 _REPLY = "_lance"
 _TEXT, _REPLACE = f"{INTERNAL_PREFIX}text", f"{INTERNAL_PREFIX}replace"

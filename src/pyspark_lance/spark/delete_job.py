@@ -14,19 +14,20 @@ from pyspark_lance.spark.expressions import (
     named_columns,
     pushable_filter,
     readable_columns,
+    reads_of,
 )
-from pyspark_lance.table.commit_changes import commit_changes, delete_everything
+from pyspark_lance.table.commit_changes import Prepared, delete_everything, prepared
 from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause
-from pyspark_lance.table.row_change import ChangePlan, ChangeResult, RowAction
+from pyspark_lance.table.row_change import ChangePlan, RowAction
 from pyspark_lance.table.system_columns import ROW_ADDRESS
 
 
 def delete_once(
     spark: SparkSession, plan: ChangePlan, condition: Expression | None, alias: str
-) -> ChangeResult:
-    """One attempt; None deletes all rows."""
+) -> Prepared:
+    """One attempt, all but its commit; None deletes all rows."""
     if condition is None:
-        return commit_changes(delete_everything(plan, "true"))
+        return prepared(delete_everything(plan, "true"))
     named = named_columns([condition], readable_columns(plan.schema))
     columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
     rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
@@ -35,4 +36,5 @@ def delete_once(
     )
     done = run_change_job(plan, (Clause(RowAction.DELETE),), changes)
     text = condition if isinstance(condition, str) else str(condition)
-    return commit_changes(replace(done, only_deletes=True, description=text))
+    reads = reads_of(plan, condition)
+    return prepared(replace(done, only_deletes=True, reads=reads, description=text))

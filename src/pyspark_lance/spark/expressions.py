@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.shown_form import shown_field
@@ -22,6 +23,8 @@ from pyspark_lance.table.predicate import columns_of
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.predicate_tree import can_raise
 from pyspark_lance.table.predicate_types import spark_type_of
+from pyspark_lance.table.reads import reads_where
+from pyspark_lance.table.row_change import ChangePlan
 from pyspark_lance.table.scan import predicate_schema
 from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
 
@@ -81,6 +84,11 @@ def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | 
     except (LanceError, KeyError):
         return None
     return condition
+
+
+def reads_of(plan: ChangePlan, condition: Expression | None) -> Reads:
+    """The rows that a change by a condition looks for, as far as our own scan understands it."""
+    return reads_where(plan.snapshot(), pushable_filter(condition, plan.schema))
 
 
 def stored_values(

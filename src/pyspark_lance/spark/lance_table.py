@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
 from pyspark_lance.spark.column_jobs import declared_columns
 from pyspark_lance.spark.column_update import update_by
@@ -22,6 +23,7 @@ from pyspark_lance.table.change_feed import ChangeCounts, check_change_feed, cou
 from pyspark_lance.table.change_mode import Deduplication
 from pyspark_lance.table.change_window import Bound, resolve_window
 from pyspark_lance.table.choose_rewrite import rewrite_mode
+from pyspark_lance.table.commit_changes import Prepared
 from pyspark_lance.table.leftovers import (
     SAFE_AGE_S,
     LeftoverFile,
@@ -317,17 +319,17 @@ class LanceTable(TableColumns):
         return LanceMergeBuilder(Merge(source, condition, (), self._alias, mode), run)
 
     def _change(
-        self, attempt: Callable[[ChangePlan], ChangeResult], options: Mapping[str, str]
+        self, attempt: Callable[[ChangePlan], Prepared], options: Mapping[str, str]
     ) -> ChangeResult:
-        """Plans on the newest version and runs ``attempt``, again if others were in the way."""
+        """Plans on the newest version, prepares and commits, again if others were in the way."""
         settings = change_settings({**options, "path": self._path})
 
-        def plan_and_run() -> ChangeResult:
+        def plan_and_run(left: Retries) -> ChangeResult:
             plan = plan_change(self._path, self._storage, settings)
             if plan.is_done:
                 return ChangeResult()
             with typed_errors():
-                return attempt(plan)
+                return attempt(plan)(left)
 
         return plan_again_on_conflict(
             plan_and_run,

@@ -21,6 +21,7 @@ from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.spark.change_job import packed_changes, run_change_job, run_pieces
 from pyspark_lance.spark.clean_errors import clean_iterator
 from pyspark_lance.spark.column_update import WORTH_COUNTING_S, run_rewrite_job
+from pyspark_lance.spark.semi_join import SourceKeys
 from pyspark_lance.spark.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.choose_rewrite import (
     RewriteMode,
@@ -47,6 +48,7 @@ class MergeChanges:
         is_packed: Which of the two.
         unchanged: Columns whose new values are surely the old ones.
         are_few: Few rows of the table change; only known of packed ones.
+        keys: Of the source, if they are known.
     """
 
     clauses: tuple[Clause, ...]
@@ -54,6 +56,7 @@ class MergeChanges:
     is_packed: bool
     unchanged: frozenset[str] = frozenset()
     are_few: bool = False
+    keys: SourceKeys | None = None
 
     def moved(self, plan: ChangePlan, *, one_match_each: bool) -> RowChanges:
         """Moves rows that change; commits nothing."""

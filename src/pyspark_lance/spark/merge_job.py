@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.spark.change_job import pinned_scan
 from pyspark_lance.spark.column_update import RepeatedRowError
 from pyspark_lance.spark.expressions import (
@@ -36,13 +39,14 @@ from pyspark_lance.spark.plain_merge_plan import plain_merge
 from pyspark_lance.spark.semi_join import (
     LEAST_TARGET_ROWS,
     KeyPair,
+    SourceKeys,
     scan_of_keys,
     source_keys,
     usable_pairs,
 )
 from pyspark_lance.spark.update_job import assigned_columns, assigned_target, struct_columns
 from pyspark_lance.table.choose_rewrite import RewriteMode
-from pyspark_lance.table.commit_changes import RowChanges, commit_changes
+from pyspark_lance.table.commit_changes import Prepared, RowChanges, prepared
 from pyspark_lance.table.deletions import FragmentLoss
 from pyspark_lance.table.key_filter import KeyFilter
 from pyspark_lance.table.merge import (
@@ -50,12 +54,14 @@ from pyspark_lance.table.merge import (
     MergeClause,
     ambiguous_match,
     counts_every_match,
+    looks_at_everything,
     one_match_each,
     promises_unique_keys,
 )
 from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.reads import EVERYTHING, reads_of_filter
 from pyspark_lance.table.rewrite_columns import commit_rewrite
-from pyspark_lance.table.row_change import ChangePlan, ChangeResult, RowAction
+from pyspark_lance.table.row_change import ChangePlan, RowAction
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID
 
 SparkClause = MergeClause[Expression, Expression]
@@ -100,9 +106,13 @@ class _SourceKeys:
     pairs: tuple[KeyPair, ...]
     found: KeyFilter
 
+    def known(self) -> SourceKeys:
+        """The keys alone."""
+        return SourceKeys(tuple(pair.target for pair in self.pairs), self.found)
 
-def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeResult:
-    """One attempt.
+
+def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> Prepared:
+    """One attempt, all but its commit.
 
     Raises:
         InvalidInputError: Two source rows match one target row; an unknown column.
@@ -113,25 +123,53 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> ChangeRes
     if changes is None:
         changes = _joined_changes(spark, plan, merge, source, condition)
     in_condition = named_columns([merge.condition], readable_columns(plan.schema))
+    reads = _reads(plan, merge, source, condition, changes.keys)
     try:
         names = rewritten_columns(changes.clauses, plan.schema, changes.unchanged)
         if may_rewrite(plan, merge.rewrite, names) and names is not None:
             written = run_by_columns(plan, merge.rewrite, changes, names)
             if not isinstance(written, MergeChanges):
-                return commit_rewrite(plan, *written)
+                return partial(commit_rewrite, plan, *written, reads=reads)
             changes = written
         done = changes.moved(plan, one_match_each=one_match_each(merge.clauses))
     except RepeatedRowError as error:
         done = RowChanges(plan, (FragmentLoss(error.address >> 32, 0, repeated=error.address),))
     if done.repeated is not None:
         raise ambiguous_match(plan, done, _shown_keys(merge.condition, in_condition))
-    return commit_changes(
+    unique = done.num_inserted_rows > 0 and promises_unique_keys(plan.schema, in_condition)
+    return prepared(
         replace(
             done,
             assigned=frozenset(field.name for field in plan.schema.fields),
-            unique_keys=promises_unique_keys(plan.schema, in_condition),
+            reads=replace(reads, appends_too=unique),
         )
     )
+
+
+def _reads(
+    plan: ChangePlan,
+    merge: Merge,
+    source: DataFrame,
+    condition: MergeCondition,
+    keys: SourceKeys | None,
+) -> Reads:
+    """The rows that the merge looks for: those with a key of the source, or all."""
+    if looks_at_everything(merge.clauses):
+        return EVERYTHING
+
+    def look() -> SourceKeys | None:
+        """Only called when others brought rows: on small tables nobody has asked before."""
+        pairs = usable_pairs(plan, source, condition.pairs)
+        found = source_keys(source, pairs) if pairs else None
+        return None if found is None else SourceKeys(tuple(p.target for p in pairs), found)
+
+    def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
+        known = keys or look()
+        if known is None:
+            return bool(fragments)
+        return reads_of_filter(plan.snapshot(), known.columns, known.found).meets(file, fragments)
+
+    return Reads(meets)
 
 
 def _plain_changes(
@@ -149,11 +187,16 @@ def _plain_changes(
     )
     if plain is None:
         return None
-    pieces, are_few = plain_pieces(spark, plan, *plain, condition.target_filter)
+    pieces, are_few, found = plain_pieces(spark, plan, *plain, condition.target_filter)
     keys = zip(plain[0].target_keys, plain[0].source_keys, strict=True)
     unchanged = frozenset(name for name, place in keys if plain[0].updates.get(name) == place)
     return MergeChanges(
-        plain[0].clauses, pieces, is_packed=True, unchanged=unchanged, are_few=are_few
+        plain[0].clauses,
+        pieces,
+        is_packed=True,
+        unchanged=unchanged,
+        are_few=are_few,
+        keys=None if found is None else SourceKeys(plain[0].target_keys, found),
     )
 
 
@@ -189,7 +232,13 @@ def _joined_changes(
     joined = source.join(target, as_column(merge.condition), join_type)
     described, changes = _changes(joined, clauses, plan.schema, merge.alias, keep=by_columns)
     unchanged = _unchanged(plan, merge, given, condition) if by_columns else frozenset()
-    return MergeChanges(described, changes, is_packed=False, unchanged=unchanged)
+    return MergeChanges(
+        described,
+        changes,
+        is_packed=False,
+        unchanged=unchanged,
+        keys=None if keys is None else keys.known(),
+    )
 
 
 def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> list[str]:

@@ -67,8 +67,10 @@ def plain_pieces(
     merge: PlainMerge,
     source: DataFrame,
     target_filter: str | None,
-) -> tuple[DataFrame, bool]:
+) -> tuple[DataFrame, bool, KeyFilter | None]:
     """What becomes of the rows, packed, as ``PIECE_TYPE``, and whether few rows of the target can.
+
+    Third comes the filter of the source's keys, unless it would let too much through.
 
     The source is evaluated, and keys of the target are read.
 
@@ -88,12 +90,12 @@ def plain_pieces(
     scan = partial(_target_scan, spark, plan, merge, keys, target_filter)
     found = _few_target_rows(scan)
     if found is not None:
-        return rows.mapInArrow(partial(_match, plan, merge, parts, found), PIECE_TYPE), True
+        return rows.mapInArrow(partial(_match, plan, merge, parts, found), PIECE_TYPE), True, keys
     buckets = _num_buckets(spark)
     together = scan(buckets).union(rows.mapInArrow(partial(_split, merge, buckets), _STAGED))
     # The rows of the target come first, since those of the source are matched as they come.
     arranged = together.repartition("bucket").sortWithinPartitions("kind")
-    return arranged.mapInArrow(partial(_match, plan, merge, parts, ()), PIECE_TYPE), False
+    return arranged.mapInArrow(partial(_match, plan, merge, parts, ()), PIECE_TYPE), False, keys
 
 
 def _num_buckets(spark: SparkSession) -> int:

@@ -18,11 +18,12 @@ from pyspark_lance.spark.expressions import (
     pushable_filter,
     quoted,
     readable_columns,
+    reads_of,
     stored_values,
 )
-from pyspark_lance.table.commit_changes import commit_changes
+from pyspark_lance.table.commit_changes import Prepared, prepared
 from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
-from pyspark_lance.table.row_change import ChangePlan, ChangeResult, RowAction
+from pyspark_lance.table.row_change import ChangePlan, RowAction
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID
 
 
@@ -32,8 +33,8 @@ def update_once(
     condition: Expression | None,
     assignments: Mapping[str, Expression],
     alias: str,
-) -> ChangeResult:
-    """One attempt; without a condition all rows get the values."""
+) -> Prepared:
+    """One attempt, all but its commit; without a condition all rows get the values."""
     if not assignments:
         raise InvalidInputError("an update needs at least one column to set")
     names = readable_columns(plan.schema)
@@ -51,7 +52,7 @@ def update_once(
         *(value.alias(name) for name, value in values.items()),
     )
     done = run_change_job(plan, (Clause(RowAction.UPDATE, tuple(values)),), changes)
-    return commit_changes(replace(done, assigned=frozenset(values)))
+    return prepared(replace(done, assigned=frozenset(values), reads=reads_of(plan, condition)))
 
 
 def struct_columns(assignments: Mapping[str, Expression], schema: LanceSchema) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark_lance.spark.options import WriteOptions
-from pyspark_lance.table.write import WriteSettings
+from pyspark_lance.table.write_plan import WriteSettings
 
 
 def write_settings(options: WriteOptions, *, overwrite: bool) -> WriteSettings:

@@ -18,7 +18,9 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from pyspark_lance.commit.application_versions import application_version, is_committed
+from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.retries import Retries
 from pyspark_lance.datafile.version_support import check_writable as check_columns
 from pyspark_lance.errors import InvalidInputError, LanceError, StorageError
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile
@@ -342,14 +344,14 @@ def _change(
     """Commits what ``plan`` says of the newest version."""
     settings = settings or ColumnSettings()
 
-    def attempt() -> ColumnResult:
+    def attempt(left: Retries) -> ColumnResult:
         snapshot = Snapshot.open(uri, options)
         if _is_done(snapshot, settings):
             return ColumnResult()
         operation = plan(snapshot)
         if operation is None:
             return ColumnResult()
-        return ColumnResult(_commit(snapshot, operation, settings))
+        return ColumnResult(_commit(snapshot, operation, settings, left))
 
     return plan_again_on_conflict(attempt, retries=settings.retries, timeout_s=settings.timeout_s)
 
@@ -359,7 +361,9 @@ def _is_done(snapshot: Snapshot, settings: ColumnSettings) -> bool:
     return wanted is not None and is_committed(wanted, snapshot.manifest.config)
 
 
-def _commit(snapshot: Snapshot, operation: Operation, settings: ColumnSettings) -> int | None:
+def _commit(
+    snapshot: Snapshot, operation: Operation, settings: ColumnSettings, left: Retries
+) -> int | None:
     transaction = Transaction(
         read_version=snapshot.version,
         uuid=str(uuid.uuid4()),
@@ -369,9 +373,9 @@ def _commit(snapshot: Snapshot, operation: Operation, settings: ColumnSettings) 
     result = commit(
         snapshot.store,
         transaction,
+        base=BaseVersion.of(snapshot.manifest),
         counted=counting(snapshot.uri, snapshot.options),
-        retries=settings.retries,
-        timeout_s=settings.timeout_s,
+        retries=left,
     )
     return None if result.already_committed else result.version
 
@@ -442,7 +446,7 @@ class _ColumnWork:
         # Whether a version may refer to the files without our knowing.
         self.in_doubt = False
 
-    def attempt(self) -> ColumnResult:
+    def attempt(self, left: Retries) -> ColumnResult:
         """Writes what the newest version needs besides what is written, and commits."""
         snapshot = Snapshot.open(self._uri, self._options)
         target = None if _is_done(snapshot, self._settings) else self._plan(snapshot)
@@ -469,7 +473,7 @@ class _ColumnWork:
         operation = _merge(snapshot, target.schema, tuple(fragments))
         self.in_doubt = True
         try:
-            version = _commit(snapshot, operation, self._settings)
+            version = _commit(snapshot, operation, self._settings, left)
         except LanceError as error:
             self.in_doubt = isinstance(error, StorageError)
             raise

@@ -6,10 +6,14 @@ What an attempt wrote is removed when it is certain that no version refers to it
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from pyspark_lance.commit.commit_loop import CommitResult, Environment, commit
+from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.retries import Retries
+from pyspark_lance.commit.version_put import CommitResult
 from pyspark_lance.errors import LanceError, StorageError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Update
@@ -18,6 +22,7 @@ from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.deletions import AffectedRows, FragmentLoss
 from pyspark_lance.table.moved_rows import WrittenChanges
+from pyspark_lance.table.reads import EVERYTHING
 from pyspark_lance.table.row_change import ChangePlan, ChangeResult
 from pyspark_lance.table.row_counts import counting
 from pyspark_lance.table.snapshot import Snapshot
@@ -36,7 +41,7 @@ class RowChanges:
         num_updated_rows: Rows that moved.
         assigned: Columns that got values, for the indices; empty for none.
         only_deletes: The job can only delete.
-        unique_keys: Inserted rows promise a key that no other commit may have brought meanwhile.
+        reads: What was looked at; rows that others brought there make the work plan again.
         description: What was asked for, for people.
     """
 
@@ -47,7 +52,7 @@ class RowChanges:
     num_updated_rows: int = 0
     assigned: frozenset[str] = frozenset()
     only_deletes: bool = False
-    unique_keys: bool = False
+    reads: Reads | None = None
     description: str = ""
 
     @property
@@ -76,11 +81,15 @@ def delete_everything(plan: ChangePlan, description: str) -> RowChanges:
         FragmentLoss(fragment.id, fragment.num_rows)
         for fragment in plan.snapshot().manifest.fragments
     )
-    return RowChanges(plan, losses, only_deletes=True, description=description)
+    return RowChanges(plan, losses, only_deletes=True, reads=EVERYTHING, description=description)
 
 
-def commit_changes(changes: RowChanges, environment: Environment | None = None) -> ChangeResult:
+def commit_changes(changes: RowChanges, retries: Retries | None = None) -> ChangeResult:
     """Makes the version that holds all changes, unless there are none.
+
+    Args:
+        changes: What the tasks did.
+        retries: What is left to work that is planned again; None for work that is not.
 
     Raises:
         RetryableCommitError: The work must be planned again on the newest version.
@@ -91,23 +100,22 @@ def commit_changes(changes: RowChanges, environment: Environment | None = None) 
     if not lost and not changes.new_fragments:
         return ChangeResult()
     plan = changes.plan
-    operation = _operation(changes, lost)
-    transaction = Transaction(
-        read_version=plan.read_version,
-        uuid=plan.transaction_uuid,
-        operation=operation,
-        properties=dict(plan.settings.properties),
-    )
     try:
+        operation = _operation(changes, lost)
+        transaction = Transaction(
+            read_version=plan.read_version,
+            uuid=plan.transaction_uuid,
+            operation=operation,
+            properties=dict(plan.settings.properties),
+        )
         result = commit(
             open_store(plan.uri, plan.options),
             transaction,
+            base=plan.base,
             affected_rows=AffectedRows(plan, lost),
-            unique_keys=changes.unique_keys and changes.num_inserted_rows > 0,
             counted=counting(plan.uri, plan.options),
-            retries=plan.settings.retries,
-            timeout_s=plan.settings.timeout_s,
-            environment=environment,
+            reads=changes.reads,
+            retries=retries or plan.settings.retrying(),
         )
     except LanceError as error:
         if not isinstance(error, StorageError):
@@ -124,6 +132,15 @@ def commit_changes(changes: RowChanges, environment: Environment | None = None) 
         num_updated_rows=changes.num_updated_rows,
         num_deleted_rows=num_gone - changes.num_updated_rows,
     )
+
+
+Prepared = Callable[[Retries], ChangeResult]
+"""Work that is done but for its commit, which is given the retries that are left."""
+
+
+def prepared(changes: RowChanges) -> Prepared:
+    """The commit of some changes."""
+    return partial(commit_changes, changes)
 
 
 def remove_files(changes: RowChanges) -> None:

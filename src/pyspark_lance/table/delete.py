@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from pyspark_lance.commit.commit_loop import Environment
+from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.table.commit_changes import (
     RowChanges,
     commit_changes,
@@ -23,6 +23,7 @@ from pyspark_lance.table.moved_rows import (
 )
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.table.reads import reads_where
 from pyspark_lance.table.row_change import (
     ChangePlan,
     ChangeResult,
@@ -53,16 +54,23 @@ def delete_rows(
     """
     settings = settings or ChangeSettings()
 
-    def attempt() -> ChangeResult:
+    def attempt(left: Retries) -> ChangeResult:
         plan = plan_change(uri, options or {}, settings)
         if plan.is_done:
             return ChangeResult()
         if condition is None:
-            return commit_changes(delete_everything(plan, "true"), environment)
+            return commit_changes(delete_everything(plan, "true"), left)
         rows = matching_rows(plan, condition, columns=(), system=(ROW_ID, ROW_ADDRESS))
         changes = run_changes(plan, _DELETE, (as_changes(batch, 0) for batch in rows))
         return commit_changes(
-            RowChanges(plan, changes.losses, only_deletes=True, description=condition), environment
+            RowChanges(
+                plan,
+                changes.losses,
+                only_deletes=True,
+                reads=reads_where(plan.snapshot(), condition),
+                description=condition,
+            ),
+            left,
         )
 
     return plan_again_on_conflict(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pyspark_lance.commit.commit_loop import Environment
+from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.commit_changes import RowChanges, commit_changes, delete_everything
 from pyspark_lance.table.delete import as_changes, run_changes
@@ -15,6 +15,7 @@ from pyspark_lance.table.moved_rows import Clause
 from pyspark_lance.table.plan_again import plan_again_on_conflict
 from pyspark_lance.table.predicate import Predicate
 from pyspark_lance.table.predicate_tree import TRUE
+from pyspark_lance.table.reads import reads_by
 from pyspark_lance.table.row_change import ChangeResult, ChangeSettings, RowAction, plan_change
 from pyspark_lance.table.scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan_task import run
@@ -49,12 +50,12 @@ def delete_where(
     """
     settings = settings or ChangeSettings()
 
-    def attempt() -> ChangeResult:
+    def attempt(left: Retries) -> ChangeResult:
         plan = plan_change(uri, options, settings, at=at)
         snapshot = plan.snapshot()
         predicate = condition(snapshot)
         if predicate == TRUE:
-            return commit_changes(delete_everything(plan, "true"), environment)
+            return commit_changes(delete_everything(plan, "true"), left)
         request = ScanRequest(
             schema=LanceSchema(fields=(), metadata={}),
             system_columns=(ROW_ID, ROW_ADDRESS),
@@ -65,7 +66,14 @@ def delete_where(
         )
         changes = run_changes(plan, (Clause(RowAction.DELETE),), batches)
         return commit_changes(
-            RowChanges(plan, changes.losses, only_deletes=True, description=text), environment
+            RowChanges(
+                plan,
+                changes.losses,
+                only_deletes=True,
+                reads=reads_by(snapshot, condition),
+                description=text,
+            ),
+            left,
         )
 
     return plan_again_on_conflict(

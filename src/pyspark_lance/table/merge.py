@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.commit.commit_loop import Environment
+from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.typed_values import check_enum
@@ -29,6 +30,7 @@ from pyspark_lance.table.commit_changes import RowChanges, commit_changes, remov
 from pyspark_lance.table.delete import matching_rows, run_changes
 from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
 from pyspark_lance.table.plan_again import plan_again_on_conflict
+from pyspark_lance.table.reads import EVERYTHING, reads_of_keys
 from pyspark_lance.table.row_change import (
     ChangePlan,
     ChangeResult,
@@ -108,6 +110,11 @@ def counts_every_match(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
     return others and one_match_each(clauses)
 
 
+def looks_at_everything(clauses: Sequence[MergeClause[_C, _V]]) -> bool:
+    """Whether target rows without a key of the source matter as well."""
+    return any(clause.match is Match.NOT_MATCHED_BY_SOURCE for clause in clauses)
+
+
 def promises_unique_keys(schema: LanceSchema, keys: Sequence[str]) -> bool:
     """Whether the table has an unenforced primary key, and ``keys`` hold all of it.
 
@@ -173,7 +180,7 @@ def merge_rows(
     check_clauses(clauses)
     settings = settings or ChangeSettings()
 
-    def attempt() -> ChangeResult:
+    def attempt(left: Retries) -> ChangeResult:
         plan = plan_change(uri, options or {}, settings)
         if plan.is_done:
             return ChangeResult()
@@ -184,14 +191,35 @@ def merge_rows(
             replace(
                 changes,
                 assigned=frozenset(one.name for one in plan.schema.fields),
-                unique_keys=promises_unique_keys(plan.schema, keys),
+                reads=_reads(plan, source, keys, clauses, inserts=changes.num_inserted_rows > 0),
             ),
-            environment,
+            left,
         )
 
     return plan_again_on_conflict(
         attempt, retries=settings.retries, timeout_s=settings.timeout_s, environment=environment
     )
+
+
+def _reads(
+    plan: ChangePlan,
+    source: pa.Table,
+    keys: Sequence[str],
+    clauses: Sequence[MergeClause[Condition, Value]],
+    *,
+    inserts: bool,
+) -> Reads:
+    """The rows that the merge would have found: those with a key of the source, or all."""
+    if looks_at_everything(clauses):
+        return EVERYTHING
+    wanted = source.select(list(keys)).combine_chunks()
+
+    def may_match(batch: pa.RecordBatch) -> bool:
+        rows = pa.Table.from_batches([batch]).cast(wanted.schema)
+        return bool(rows.join(wanted, list(keys), join_type="left semi").num_rows)
+
+    unique = inserts and promises_unique_keys(plan.schema, keys)
+    return reads_of_keys(plan.snapshot(), keys, may_match, appends_too=unique)
 
 
 def update_all(columns: Sequence[str]) -> dict[str, Value]:

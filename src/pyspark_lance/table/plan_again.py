@@ -9,18 +9,16 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from pyspark_lance.commit.commit_loop import Environment
+from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.errors import RetryableCommitError
 
 logger = logging.getLogger(__name__)
 
 _R = TypeVar("_R")
-_FIRST_WAIT_S = 0.05
-_LONGEST_WAIT_S = 3.0
 
 
 def plan_again_on_conflict(
-    attempt: Callable[[], _R],
+    attempt: Callable[[Retries], _R],
     *,
     retries: int,
     timeout_s: float,
@@ -29,8 +27,9 @@ def plan_again_on_conflict(
     """Runs ``attempt``, which plans, works and commits, until no conflict is left.
 
     Args:
-        attempt: Opens the newest version itself, each time.
-        retries: Attempts after the first.
+        attempt: Opens the newest version itself, each time, and gives the retries that are left
+            to the commit.
+        retries: Attempts after the first, those inside a commit among them.
         timeout_s: No attempt is started later than this after the first conflict.  The time that
             the work takes before it meets one does not count: a long job may run twice.
         environment: Clock, sleep and chance.
@@ -38,26 +37,16 @@ def plan_again_on_conflict(
     Raises:
         RetryableCommitError: There was a conflict each time.
     """
-    environment = environment or Environment()
-    first_conflict: float | None = None
-    number = 0
+    left = Retries(retries, timeout_s, environment)
     while True:
         try:
-            return attempt()
+            return attempt(left)
         except RetryableCommitError as error:
-            now = environment.monotonic()
-            first_conflict = now if first_conflict is None else first_conflict
-            wait = environment.chance.uniform(
-                0, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** min(number, 16))
-            )
-            number += 1
-            elapsed = now - first_conflict
-            if number > retries or elapsed + wait > timeout_s:
+            if not left.plan_again():
                 raise RetryableCommitError(
-                    f"other commits were in the way {number} times in {elapsed:.1f} s; "
-                    f"the last time: {error.what}",
+                    f"other commits were in the way {left.attempts} times in "
+                    f"{left.elapsed_s:.1f} s; the last time: {error.what}",
                     error.where,
                     "run it again, or allow more with commitRetries and commitTimeout",
                 ) from error
             logger.info("planning again after a conflict: %s", error.what)
-            environment.sleep(wait)

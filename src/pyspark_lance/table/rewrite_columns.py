@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.codec.row_selection import take_rows
-from pyspark_lance.commit.commit_loop import Environment, commit
+from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.retries import Retries
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import (
     CommitConflictError,
@@ -340,7 +342,9 @@ def commit_rewrite(
     plan: ChangePlan,
     request: RewriteColumnsRequest,
     rewritten: Iterable[RewrittenColumns],
-    environment: Environment | None = None,
+    retries: Retries | None = None,
+    *,
+    reads: Reads | None = None,
 ) -> ChangeResult:
     """Commits new files of fragments, in one version; none when there are none.
 
@@ -366,9 +370,9 @@ def commit_rewrite(
             store,
             transaction,
             counted=counting(plan.uri, plan.options),
-            retries=plan.settings.retries,
-            timeout_s=plan.settings.timeout_s,
-            environment=environment,
+            base=plan.base,
+            reads=reads,
+            retries=retries or plan.settings.retrying(),
         )
     except StorageError:
         raise  # whether a version refers to the files is not known

@@ -13,7 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark_lance.commit.application_versions import application_version, is_committed
+from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.invariants import check_writable
+from pyspark_lance.commit.judge_newer import REDO
+from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, Retries
+from pyspark_lance.commit.version_put import table_was_replaced
+from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import ManifestLocation
 from pyspark_lance.store.open_store import open_store
@@ -45,15 +50,19 @@ class ChangeSettings:
         max_rows_per_file: A data file ends at this many rows.
         max_bytes_per_file: A data file ends at this size.
         properties: Kept in the transaction.
-        retries: Times that the work is planned again, and that a commit is tried again.
+        retries: Attempts after the first, whatever was in the way of the work or of its commit.
         timeout_s: Seconds after the first conflict from which on nothing is tried again.
     """
 
     max_rows_per_file: int | None = None
     max_bytes_per_file: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    retries: int = 10
-    timeout_s: float = 30.0
+    retries: int = DEFAULT_RETRIES
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    def retrying(self) -> Retries:
+        """The attempts of work that is not planned again."""
+        return Retries(self.retries, self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,7 @@ class ChangePlan:
         settings: As given.
         transaction_uuid: Names the commit, also when its answer is lost.
         location: Where the manifest of the version is, so that nobody looks for it again.
+        base: Tells the version from one of the same number in a table made anew.
         is_done: The (application, version) pair of the settings was committed before, so there
             is nothing left to do.
     """
@@ -83,12 +93,25 @@ class ChangePlan:
     settings: ChangeSettings
     transaction_uuid: str
     location: ManifestLocation
+    base: BaseVersion
     is_done: bool = False
 
     def snapshot(self) -> Snapshot:
-        """The version whose rows are changed; read once in each process."""
+        """The version whose rows are changed; read once in each process.
+
+        Raises:
+            RetryableCommitError: The version was cleaned up since the plan was made.
+            CommitConflictError: The table was replaced by another one.
+        """
         store = open_store(self.uri, self.options)
-        return Snapshot.load(self.uri, self.options, store, self.location)
+        try:
+            snapshot = Snapshot.load(self.uri, self.options, store, self.location)
+        except FileNotFoundError as error:
+            what = f"version {self.read_version}, which the work was planned on, was cleaned up"
+            raise RetryableCommitError(what, self.uri, REDO) from error
+        if BaseVersion.of(snapshot.manifest) != self.base:
+            raise table_was_replaced(snapshot.store)
+        return snapshot
 
     def write_request(self) -> WriteFragmentsRequest:
         """How to write rows that move or are inserted."""
@@ -154,5 +177,6 @@ def plan_change(
         settings=settings,
         transaction_uuid=str(uuid.uuid4()),
         location=snapshot.file.location,
+        base=BaseVersion.of(snapshot.manifest),
         is_done=wanted is not None and is_committed(wanted, snapshot.manifest.config),
     )

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pyspark_lance.commit.commit_loop import Environment
+from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.table.commit_changes import commit_changes
 from pyspark_lance.table.delete import as_changes, matching_rows, run_changes
 from pyspark_lance.table.moved_rows import Clause
 from pyspark_lance.table.plan_again import plan_again_on_conflict
+from pyspark_lance.table.reads import reads_where
 from pyspark_lance.table.row_change import ChangeResult, ChangeSettings, RowAction, plan_change
 from pyspark_lance.table.scan import project
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID
@@ -48,7 +49,7 @@ def update_rows(
     """
     settings = settings or ChangeSettings()
 
-    def attempt() -> ChangeResult:
+    def attempt(left: Retries) -> ChangeResult:
         plan = plan_change(uri, options or {}, settings)
         if plan.is_done:
             return ChangeResult()
@@ -60,7 +61,14 @@ def update_rows(
             (Clause(RowAction.UPDATE, names),),
             (as_changes(batch, 0, values(batch)) for batch in rows),
         )
-        return commit_changes(replace(changes, assigned=frozenset(names)), environment)
+        return commit_changes(
+            replace(
+                changes,
+                assigned=frozenset(names),
+                reads=reads_where(plan.snapshot(), condition),
+            ),
+            left,
+        )
 
     return plan_again_on_conflict(
         attempt, retries=settings.retries, timeout_s=settings.timeout_s, environment=environment

@@ -1,0 +1,41 @@
+"""BaseVersion: the version that work was planned on, told from any other of the same number.
+
+Numbers begin anew when a table is dropped and made again under the same path, so a number alone
+does not say which version somebody has read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_lance.format.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class BaseVersion:
+    """What no two versions have in common.
+
+    Attributes:
+        version: Its number.
+        timestamp_ns: When it was committed.
+        transaction_file: Holds the uuid of the transaction that made it.
+        max_fragment_id: For versions of old releases, which name no transaction.
+        fields: Ids, names and types of all columns, for the same reason.
+    """
+
+    version: int
+    timestamp_ns: int
+    transaction_file: str
+    max_fragment_id: int | None
+    fields: tuple[tuple[int, str, str], ...]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> BaseVersion:
+        """The identity of a version."""
+        return cls(
+            manifest.version,
+            manifest.timestamp_ns,
+            manifest.transaction_file,
+            manifest.max_fragment_id,
+            tuple((one.id, one.name, one.logical_type) for one in manifest.schema.walk()),
+        )

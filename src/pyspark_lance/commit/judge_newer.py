@@ -1,0 +1,124 @@
+"""May work follow everything that was committed since it was planned?
+
+Operations are judged pair by pair (``conflict.py``); here they are judged together, and with what
+the work looked at: rows that others gave their values to meanwhile, and that the work would have
+changed or counted had it seen them, make it plan again.  Appends look at nothing themselves, so
+the work can be taken to have come before them, and they are no reason unless keys are unique.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark_lance.commit.conflict import Verdict, judge, rewrites_columns
+from pyspark_lance.commit.fragment_changes import changed_fragment_ids, reused_field_id
+from pyspark_lance.errors import CommitConflictError, RetryableCommitError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import Append, DataReplacement, Operation, Update
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.manifest_file import ManifestFile
+
+REDO = "do the work again on the newest version"
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What work looked at before it chose rows to change or to insert.
+
+    Attributes:
+        meets: Called with the newest version and some of its fragments: whether the work could
+            have found one of their rows.
+        appends_too: Appended rows are asked about as well.
+    """
+
+    meets: Callable[[ManifestFile, Sequence[Fragment]], bool]
+    appends_too: bool = False
+
+
+def fragments_in_common(
+    operation: Operation,
+    newer: Sequence[tuple[int, Transaction]],
+    latest: ManifestFile,
+    *,
+    uri: str,
+    knows_rows: bool,
+    reads: Reads | None,
+) -> set[int]:
+    """The fragments of which both sides changed rows, which is to be settled row by row.
+
+    Args:
+        operation: Of the work.
+        newer: All (version, transaction) since it was planned, ascending.
+        latest: The last of them.
+        uri: The table, for errors.
+        knows_rows: Whether the work knows which rows it changes.
+        reads: What it looked at.
+
+    Raises:
+        RetryableCommitError: The work must be planned again.
+        CommitConflictError: It makes no sense any more.
+    """
+    common: set[int] = set()
+    for version, theirs in newer:
+        judgement = judge(operation, theirs.operation)
+        where = f"version {version} of {uri}"
+        match judgement.verdict:
+            case Verdict.COMPATIBLE | Verdict.REBASE if theirs.has_unknown_fields:
+                what = "a concurrent commit by newer software cannot be judged"
+                raise RetryableCommitError(what, where, REDO)
+            case Verdict.COMPATIBLE:
+                continue
+            case Verdict.REBASE if knows_rows:
+                common |= changed_fragment_ids(theirs.operation)
+            case Verdict.REBASE | Verdict.RETRY:
+                raise RetryableCommitError(judgement.reason, where, REDO)
+            case Verdict.INCOMPATIBLE:
+                raise CommitConflictError(judgement.reason, where)
+    reused = reused_field_id(operation, [theirs.operation for _, theirs in newer])
+    if reused is not None:
+        what = f"field id {reused} was given to another column since the data were written"
+        raise RetryableCommitError(what, uri, REDO)
+    if reads is not None:
+        _check_reads(reads, [theirs.operation for _, theirs in newer], latest, uri)
+    return common & changed_fragment_ids(operation)
+
+
+def _check_reads(reads: Reads, theirs: Sequence[Operation], latest: ManifestFile, uri: str) -> None:
+    """Refuses to follow others that brought rows which the work would have found."""
+    files, in_place = _rows_with_values(theirs, appends_too=reads.appends_too)
+    if not files and not in_place:
+        return
+    known: set[str] = set()
+    fragments = []
+    for fragment in latest.manifest.fragments:
+        names = {file.path for file in fragment.files} & files
+        known |= names
+        if names or fragment.id in in_place:
+            fragments.append(fragment)
+    # Rows that were moved on since are somewhere else; nobody knows where without a look.
+    if files - known or reads.meets(latest, fragments):
+        raise RetryableCommitError(
+            "a concurrent commit brought rows that the work would have found", uri, REDO
+        )
+
+
+def _rows_with_values(
+    theirs: Sequence[Operation], *, appends_too: bool
+) -> tuple[set[str], set[int]]:
+    """First data files of fragments that are new, and ids of those that got values in place."""
+    added: list[Fragment] = []
+    in_place: set[int] = set()
+    for operation in theirs:
+        match operation:
+            case Append() if appends_too:
+                added += operation.fragments
+            case Update():
+                added += operation.new_fragments
+                if rewrites_columns(operation):
+                    in_place |= {fragment.id for fragment in operation.updated_fragments}
+            case DataReplacement():
+                in_place |= changed_fragment_ids(operation)
+            case _:
+                pass
+    return {fragment.files[0].path for fragment in added if fragment.files}, in_place

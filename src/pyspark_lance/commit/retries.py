@@ -1,0 +1,94 @@
+"""Retries: how often, and for how long, one piece of work is tried again.
+
+Work is tried again for many reasons: another writer took the version, a conflict makes it plan
+anew, the store failed at the put.  All of them draw on one count, so that ``commitRetries`` means
+the same however deep in the work the reason is.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark_lance.commit.commit_handler import CommitHandler, ConditionalPutCommitHandler
+
+DEFAULT_RETRIES = 10
+DEFAULT_TIMEOUT_S = 30.0
+
+# Waiting is spread over ever more slots, each as long as an attempt, so that few others share one.
+_MAX_SLOTS = 64
+_MAX_WAIT_S = 3.0
+_SLOT_S = 0.0125
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Clock, sleep and chance of a commit, and the way to put a manifest."""
+
+    handler: CommitHandler = field(default_factory=ConditionalPutCommitHandler)
+    now_ns: Callable[[], int] = time.time_ns
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    # Not the module's generator: forked workers would all draw the same numbers.
+    chance: random.Random = field(default_factory=random.SystemRandom)
+
+
+class Retries:
+    """The attempts that one piece of work has left.
+
+    Args:
+        count: Attempts after the first.
+        timeout_s: No attempt is started later than this after the work was first in the way of
+            another, or, within one commit, after that commit began.
+        environment: Clock, sleep and chance.
+    """
+
+    def __init__(
+        self,
+        count: int = DEFAULT_RETRIES,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        environment: Environment | None = None,
+    ) -> None:
+        self.environment = environment or Environment()
+        self.attempts = 1
+        self._most = max(count, 0) + 1
+        self._timeout_s = timeout_s
+        self._first_s: float | None = None
+        self._is_granted = False
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the work was first in the way of another."""
+        return 0.0 if self._first_s is None else self.environment.monotonic() - self._first_s
+
+    def again(self, *, slot_s: float = _SLOT_S, since_s: float | None = None) -> bool:
+        """Waits, and says whether to try again.
+
+        Args:
+            slot_s: About how long others need for an attempt.
+            since_s: When the time began; None is when this was first called.
+        """
+        now = self.environment.monotonic()
+        self._first_s = now if self._first_s is None else self._first_s
+        if self.attempts >= self._most:
+            return False
+        slots = min(4 * 2 ** (self.attempts - 1), _MAX_SLOTS)
+        wait = min(self.environment.chance.uniform(0, slots * slot_s), _MAX_WAIT_S)
+        if now + wait - (self._first_s if since_s is None else since_s) > self._timeout_s:
+            return False
+        self.environment.sleep(wait)
+        self.attempts += 1
+        self._is_granted = True
+        return True
+
+    def plan_again(self) -> bool:
+        """As ``again``, after a conflict.
+
+        A commit that lost a race, and then finds on its next attempt that it cannot follow the
+        winner, has met one writer and not two.
+        """
+        granted = self._is_granted or self.again()
+        self._is_granted = False
+        return granted and self.elapsed_s <= self._timeout_s

@@ -1,0 +1,245 @@
+"""Appends, overwrites and replaceWhere beside others: each as if it had been alone, or an error."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from table_access import assert_same_rows, read_ours, read_theirs, write_table
+
+from pyspark_lance.errors import CommitConflictError, SchemaMismatchError
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.delete import delete_rows
+from pyspark_lance.table.write import (
+    WriteSettings,
+    abort_write,
+    commit_write,
+    open_existing,
+    plan_write,
+    write_rows,
+)
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "t.lance")
+
+
+def days(*values, v="x"):
+    return pa.table({"day": pa.array(values, pa.int64()), "v": [v] * len(values)})
+
+
+def begin(path, table, **settings):
+    """A write that has written its files."""
+    existing = open_existing(path, {})
+    plan = plan_write(path, {}, table.schema, WriteSettings(**settings), existing=existing)
+    return plan, write_rows(plan, table.to_batches())
+
+
+def replaces(condition):
+    return {"overwrite": True, "replace_where": condition}
+
+
+def rows(path):
+    ours = read_ours(path)
+    assert_same_rows(ours, read_theirs(path))
+    lance.dataset(path).validate()
+    return sorted((row["day"], row["v"]) for row in ours.to_pylist())
+
+
+def stop_before_put(monkeypatch, action):
+    """``action`` runs after the commit has looked at the newest version."""
+    from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
+
+    put = ConditionalPutCommitHandler.put
+    actions = [action]
+
+    def interrupted(self, *arguments, **more):
+        if actions:
+            actions.pop()()
+        return put(self, *arguments, **more)
+
+    monkeypatch.setattr(ConditionalPutCommitHandler, "put", interrupted)
+
+
+# replaceWhere -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theirs", ["day = 2", "day >= 1", "true"])
+def test_two_replacements_of_one_empty_range_leave_one(path, monkeypatch, theirs):
+    write_table(path, days(0))
+    stop_before_put(monkeypatch, lambda: write_table(path, days(2, v="a"), **replaces(theirs)))
+    write_table(path, days(2, v="b"), **replaces("day = 2"))
+    assert rows(path) == ([] if theirs == "true" else [(0, "x")]) + [(2, "b")]
+
+
+def test_replacements_of_other_ranges_both_stay_and_nothing_is_planned_again(path, monkeypatch):
+    write_table(path, days(0))
+    stop_before_put(monkeypatch, lambda: write_table(path, days(3, v="a"), **replaces("day = 3")))
+    write_table(path, days(2, v="b"), **replaces("day = 2"))
+    assert rows(path) == [(0, "x"), (2, "b"), (3, "a")]
+
+
+def test_an_append_beside_a_replacement_comes_after_it(path, monkeypatch):
+    write_table(path, days(0, 2))
+    stop_before_put(monkeypatch, lambda: write_table(path, days(2, v="a")))
+    write_table(path, days(2, v="b"), **replaces("day = 2"))
+    assert rows(path) == [(0, "x"), (2, "a"), (2, "b")]
+
+
+def test_a_replacement_whose_rows_a_compaction_moved_on_is_planned_again(path, monkeypatch):
+    write_table(path, days(0))
+
+    def theirs():
+        write_table(path, days(2, v="a"), **replaces("day = 2"))
+        lance.dataset(path).optimize.compact_files()
+
+    stop_before_put(monkeypatch, theirs)
+    write_table(path, days(2, v="b"), **replaces("day = 2"))
+    assert rows(path) == [(0, "x"), (2, "b")]
+
+
+def test_no_deletion_file_of_an_attempt_that_lost_is_left(path, monkeypatch):
+    write_table(path, days(0, 2))
+    stop_before_put(monkeypatch, lambda: write_table(path, days(2, v="a"), **replaces("day = 2")))
+    write_table(path, days(2, v="b"), **replaces("day = 2"))
+    assert rows(path) == [(0, "x"), (2, "b")]
+    assert len(list(Path(path, "_deletions").iterdir())) == 1
+
+
+# Overwrite ----------------------------------------------------------------------------------
+
+
+def test_the_last_of_two_overwrites_wins(path):
+    write_table(path, days(0))
+    plan, files = begin(path, days(1, v="first"), overwrite=True)
+    write_table(path, days(2, v="second"), overwrite=True)
+    assert commit_write(plan, files).version == 3
+    assert rows(path) == [(1, "first")]
+    ids = read_ours(path)["_rowid"].to_pylist()
+    assert ids == [2]  # no id is given twice
+
+
+def test_the_last_of_two_overwrites_wins_with_its_schema(path):
+    write_table(path, days(0))
+    other = pa.table({"day": ["monday"], "v": ["y"]})
+    plan, files = begin(path, other, overwrite=True)
+    write_table(path, days(2), overwrite=True)
+    commit_write(plan, files)
+    assert rows(path) == [("monday", "y")]
+    strict, files = begin(path, other, overwrite=True, overwrite_schema=False)
+    write_table(path, days(3), overwrite=True)
+    with pytest.raises(SchemaMismatchError):
+        commit_write(strict, files)
+
+
+# A table in the place of another ------------------------------------------------------------
+
+
+def make_anew(path, versions):
+    shutil.rmtree(path)
+    for _ in range(versions):
+        write_table(path, pa.table({"v": ["q"], "other": [1.5], "day": [9]}))
+
+
+@pytest.mark.parametrize("versions", [1, 2, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"merge_schema": True},
+        {"overwrite": True},
+        replaces("day = 1"),
+    ],
+    ids=["append", "merge schema", "overwrite", "replace"],
+)
+def test_a_write_for_a_table_that_was_made_anew_is_an_error(path, settings, versions):
+    write_table(path, days(0))
+    write_table(path, days(0))
+    plan, files = begin(path, days(1), **settings)
+    make_anew(path, versions)
+    before = read_ours(path)
+    with pytest.raises(CommitConflictError):
+        commit_write(plan, files)
+    assert_same_rows(read_ours(path), before)
+    assert lance.dataset(path).version == versions
+
+
+def test_an_append_beside_a_cleanup_of_its_version_lands(path):
+    write_table(path, days(0))
+    plan, files = begin(path, days(1))
+    write_table(path, days(2))
+    clean_up(path, delete_unverified=False)
+    assert lance.dataset(path).versions()[0]["version"] == 2
+    assert commit_write(plan, files).version == 3
+    assert [day for day, _ in rows(path)] == [0, 1, 2]
+
+
+def clean_up(path, *, delete_unverified=True):
+    import datetime
+
+    dataset = lance.dataset(path, session=lance.Session())
+    dataset.cleanup_old_versions(
+        older_than=datetime.timedelta(0), delete_unverified=delete_unverified
+    )
+
+
+def test_an_append_whose_files_went_with_a_dropped_table_is_an_error(path):
+    write_table(path, days(0))
+    plan, files = begin(path, days(1))
+    make_anew(path, 3)
+    clean_up(path)
+    with pytest.raises(CommitConflictError):
+        commit_write(plan, files)
+    assert read_ours(path).num_rows == 3
+
+
+# abort --------------------------------------------------------------------------------------
+
+
+def data_files(path):
+    return {one.name for one in Path(path, "data").iterdir()}
+
+
+def test_an_abort_removes_what_no_version_names(path):
+    write_table(path, days(0))
+    before = data_files(path)
+    plan, files = begin(path, days(1))
+    abort_write(plan, files)
+    assert data_files(path) == before
+
+
+def test_an_abort_after_a_commit_that_was_cleaned_up_keeps_the_files(path):
+    write_table(path, days(0))
+    plan, files = begin(path, days(1))
+    commit_write(plan, files)
+    write_table(path, days(2))
+    clean_up(path)
+    for info in list(open_store(path, {}).list("_transactions")):
+        Path(path, info.path).unlink()
+    abort_write(plan, files)
+    assert [day for day, _ in rows(path)] == [0, 1, 2]
+
+
+def test_an_abort_of_a_commit_that_may_still_arrive_keeps_the_files(path):
+    write_table(path, days(0))
+    plan, files = begin(path, days(1))
+    name = f"_transactions/{plan.read_version}-{plan.transaction_uuid}.txn"
+    open_store(path, {}).put(name, b"left by a commit in doubt")
+    before = data_files(path)
+    abort_write(plan, files)
+    assert data_files(path) == before
+
+
+def test_an_abort_beside_others_removes_what_no_version_names(path):
+    write_table(path, days(0))
+    plan, files = begin(path, days(1))
+    delete_rows(path, "day = 0")
+    before = data_files(path)
+    abort_write(plan, files)
+    assert len(before - data_files(path)) == 1
