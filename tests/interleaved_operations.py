@@ -32,6 +32,7 @@ from pyspark_lance.table.local_columns import computed, copied, has_nulls
 from pyspark_lance.table.merge import SOURCE_PREFIX, merge_rows
 from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 from pyspark_lance.table.plan_again import plan_again_on_conflict
+from pyspark_lance.table.reads import reads_where
 from pyspark_lance.table.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.row_change import plan_change
 from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID
@@ -153,21 +154,22 @@ def swap(path, who):
 
 
 def update_columns(path, who):
-    def attempt():
+    condition = f"id IN ({3 + who}, {9 + who})"
+
+    def attempt(left):
         plan = plan_change(path, {})
         names = [field.name for field in plan.schema.fields]
-        found = list(
-            matching_rows(
-                plan, f"id IN ({3 + who}, {9 + who})", columns=names, system=(ROW_ADDRESS,)
-            )
-        )
+        found = list(matching_rows(plan, condition, columns=names, system=(ROW_ADDRESS,)))
         request = plan_rewrite(plan.snapshot(), ["n"])
         batches = [
             pa.RecordBatch.from_pydict({ROW_ADDRESS: one[ROW_ADDRESS], **_plus(one)})
             for one in found
             if one.num_rows
         ]
-        return commit_rewrite(plan, request, list(rewrite_columns(request, batches)))
+        done = list(rewrite_columns(request, batches))
+        return commit_rewrite(
+            plan, request, done, left, reads=reads_where(plan.snapshot(), condition)
+        )
 
     return counts(plan_again_on_conflict(attempt, retries=10, timeout_s=30))
 

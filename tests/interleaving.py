@@ -214,8 +214,12 @@ class Point:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether nobody may be able to tell the writer what came of its commit."""
-        return self.swept and self.name.startswith(("answer lost", "told no"))
+        """Whether nobody may be able to tell the writer what came of its commit.
+
+        Also after a put that was answered: its version may be gone when the writer looks whether
+        it is in the history.
+        """
+        return self.swept and self.place == "put" and self.name != "before the put, swept"
 
 
 _POINTS = (

@@ -78,60 +78,16 @@ def test_all_interleavings_end_as_an_order_or_as_a_conflict(first):
 
 # What does not hold yet ----------------------------------------------------------------------
 
-NEW_TABLES = ("make_anew", "make_anew_like", "their_new_table")
-INSERTING = ("merge", "merge_where", "merge_insert_only", "merge_sync", "their_merge")
-
 
 def is_open(case):
     """Known to fail, see the cases below."""
     (second,) = case.second
-    return (
-        "swept" in case.point
-        or second in NEW_TABLES
-        or (case.first == second == "replace_nothing")
-        or (case.first in (*INSERTING, "delete_all") and second in (*INSERTING, "delete_all"))
-        or (not case.setup.exists and second == "their_append")
-    )
+    return not case.setup.exists and second == "their_append"
 
 
 HOLES = {
-    "two replaceWhere into one empty range both add their rows": [
-        Case(Setup(), "replace_nothing", ("replace_nothing",), "files written"),
-        Case(Setup(), "replace_nothing", ("replace_nothing",), "before the put"),
-    ],
-    "a put lands in the gap that a cleanup made, below newer versions": [
-        Case(Setup(), "delete", ("append",), "before the put, swept"),
-        Case(Setup(), "append", ("their_update",), "before the put, swept"),
-    ],
-    "a lost answer is taken for a lost race when the version was cleaned up": [
-        Case(Setup(), "append", ("update",), "answer lost, swept"),
-        Case(Setup(), "append", ("update",), "told no, swept"),
-        Case(Setup(), "delete", ("append",), "answer lost, swept"),
-        Case(Setup(), "overwrite", ("append",), "answer lost, swept"),
-        Case(Setup(), "sql_update", ("append",), "answer lost, swept"),
-        Case(Setup(), "drop_column", ("append",), "answer lost, swept"),
-    ],
-    "work goes into another table that took the place of its own": [
-        Case(Setup(), "append", ("make_anew",), "files written"),
-        Case(Setup(), "append", ("make_anew_like",), "before the put"),
-        Case(Setup(), "overwrite", ("make_anew",), "before the put"),
-        Case(Setup(), "delete_all", ("make_anew",), "planned"),
-        Case(Setup(), "sql_update", ("their_new_table",), "files written"),
-    ],
-    "two merges insert one key": [
-        Case(Setup(), "merge", ("merge",), "before the put"),
-        Case(Setup(), "merge_insert_only", ("their_merge",), "planned"),
-    ],
-    "a version that is cleaned up while it is read is an error of the caller": [
-        Case(Setup(), "delete", ("append",), "planned, swept"),
-        Case(Setup(), "sql_update", ("append",), "files written, swept"),
-    ],
     "a race of two writers is an error of the data": [
         Case(NOTHING, "append", ("their_append",), "before the put"),
-    ],
-    "a row that another merge inserted is deleted in neither order": [
-        Case(Setup(), "delete_all", ("merge_insert_only",), "before the put"),
-        Case(Setup(), "merge_insert_only", ("delete_all",), "put fails"),
     ],
 }
 
