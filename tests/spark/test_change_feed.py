@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
+import lance
 import pytest
 from pyspark.sql import functions as F
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.table.change_feed import ChangeCounts
+from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.time_travel import VersionSpec
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+CHANGE_COLUMNS = ["_rowid", "_change_type", "_commit_version", "_commit_timestamp"]
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +139,74 @@ def test_lineage_columns_that_a_feed_lacks_are_named(spark, path):
     with pytest.raises(Exception, match="_rowaddr"):
         reader = spark.read.format("lance").options(readChangeFeed="true", startingVersion="2")
         reader.schema("_rowaddr bigint").load(path).collect()
+
+
+def test_whoever_asks_for_what_comes_next_gets_nothing_until_it_comes(spark, tmp_path):
+    path = str(tmp_path / "growing")
+    spark.range(2).write.format("lance").mode("append").save(path)
+    table = LanceTable.forPath(spark, path)
+    after = datetime.now(UTC) + timedelta(days=1)
+    for found in (
+        feed(spark, path, startingVersion=2),
+        table.changes(2),
+        table.changes(startingTimestamp=after),
+        table.changes(startingTimestamp=after, endingTimestamp="2999-01-01"),
+    ):
+        assert found.columns == ["id", *CHANGE_COLUMNS]
+        assert found.count() == 0
+        assert found.where("_change_type = 'insert'").select("id").collect() == []
+    assert table.changeCounts(2) == table.changeCounts(startingTimestamp=after) == ()
+    waiting = feed(spark, path, startingVersion=2)
+    spark.range(5, 6).write.format("lance").mode("append").save(path)
+    assert [row.id for row in table.changes(2).collect()] == [5]
+    assert waiting.count() in (0, 1)  # in Connect, an action analyses anew
+
+
+def test_lance_table_tells_changes_by_time_and_of_a_branch(spark, path, tmp_path):
+    table = LanceTable.forPath(spark, path)
+    times = {row[0]: row[1] for row in table.changes(1).select(*CHANGE_COLUMNS[2:]).collect()}
+    assert table.changes(startingTimestamp=times[2], endingTimestamp=times[2]).count() == 2
+    counts = table.changeCounts(startingTimestamp=times[2], endingTimestamp=times[3])
+    assert [count.version for count in counts] == [2, 3]
+    other = str(tmp_path / "other")
+    spark.range(2).write.format("lance").mode("append").save(other)
+    lance.dataset(other).create_branch("side")
+    branch = Snapshot.open(other, at=VersionSpec(branch="side")).uri
+    spark.range(3).write.format("lance").mode("append").save(branch)
+    table = LanceTable.forPath(spark, other)
+    assert table.changes(2, branch="side").count() == 3
+    assert table.changeCounts(2, branch="side") == (ChangeCounts(2, 3, 0, 0),)
+    assert table.changeCounts(2) == ()
+
+
+@pytest.mark.parametrize("version", ["abc", -3, 1.5])
+def test_what_is_no_version_is_refused_by_name(spark, path, version):
+    table = LanceTable.forPath(spark, path)
+    for ask in (table.changes, table.changeCounts):
+        with pytest.raises(InvalidInputError, match=f"startingVersion cannot be '{version}'"):
+            ask(version)
+
+
+def test_feeds_and_lineage_are_saved_as_tables_without_their_row_ids(spark, path, tmp_path):
+    table = LanceTable.forPath(spark, path)
+    kept = table.changes(2).withColumnRenamed("_rowid", "row")
+    for number, (frame, columns) in enumerate(
+        [
+            (table.changes(2), ["id", "s", "n", *CHANGE_COLUMNS[1:]]),
+            (kept, ["id", "s", "n", "row", *CHANGE_COLUMNS[1:]]),
+            (table.scan(metadata_columns="all"), ["id", "s", "n"]),
+        ]
+    ):
+        copy = str(tmp_path / str(number))
+        frame.write.format("lance").mode("append").save(copy)
+        saved = spark.read.format("lance").load(copy)
+        assert saved.columns == columns
+        assert sorted(saved.collect(), key=repr) == sorted(
+            frame.select(*columns).collect(), key=repr
+        )
+    with pytest.raises(Exception, match="'_rowid' is reserved"):
+        own = spark.range(3).withColumnRenamed("id", "_rowid")
+        own.write.format("lance").mode("append").save(str(tmp_path / "own"))
 
 
 def test_a_window_that_was_never_there_is_a_typed_error(spark, path):

@@ -11,7 +11,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.spark.options import ReadOptions
 from pyspark_lance.spark.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.read_plan import condition_of, open_pinned, shown_columns
-from pyspark_lance.spark.spark_types import narrow, spark_schema
+from pyspark_lance.spark.spark_types import SYSTEM_COLUMN_KEY, narrow, spark_schema
 from pyspark_lance.table.change_feed import (
     ChangeRequest,
     check_change_feed,
@@ -24,7 +24,7 @@ from pyspark_lance.table.change_task import (
     COMMIT_VERSION,
     ChangeTask,
 )
-from pyspark_lance.table.change_window import Bound, ChangeWindow, resolve_window
+from pyspark_lance.table.change_window import ChangeWindow, resolve_window
 from pyspark_lance.table.scan import DEFAULT_BATCH_ROWS, project
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ID
@@ -35,8 +35,13 @@ _TYPES: dict[str, DataType] = {
     COMMIT_VERSION: LongType(),
     COMMIT_TIMESTAMP: TimestampType(),
 }
+# A table that the feed is saved as has row ids of its own, so it leaves these out.
+_METADATA = {ROW_ID: {SYSTEM_COLUMN_KEY: ROW_ID}}
 FEED_COLUMNS = StructType(
-    [StructField(name, kind, name == COMMIT_TIMESTAMP) for name, kind in _TYPES.items()]
+    [
+        StructField(name, kind, name == COMMIT_TIMESTAMP, _METADATA.get(name))
+        for name, kind in _TYPES.items()
+    ]
 )
 """What a change feed adds to the columns of the table."""
 
@@ -78,8 +83,13 @@ def pin_feed(options: ReadOptions, pinned: tuple[str, int] | None) -> PinnedFeed
         if pinned is not None
         else Snapshot.open(options.path, options.storage, at=options.at).uri
     )
-    ending = changes.ending if pinned is None else Bound(version=pinned[1])
-    window = resolve_window(uri, options.storage, changes.starting, ending)
+    window = resolve_window(
+        uri,
+        options.storage,
+        changes.starting,
+        changes.ending,
+        pinned_end=None if pinned is None else pinned[1],
+    )
     feed = PinnedFeed(uri, window)
     check_change_feed(open_pinned(options, feed.pinned))
     return feed

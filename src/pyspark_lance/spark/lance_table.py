@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
+from pyspark_lance.spark.change_plan import pin_feed
 from pyspark_lance.spark.column_jobs import declared_columns
 from pyspark_lance.spark.column_update import update_by
 from pyspark_lance.spark.delete_job import delete_once
 from pyspark_lance.spark.expressions import Expression
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
-from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.spark.options import ReadOptions, WriteOptions
 from pyspark_lance.spark.table_columns import TableColumns
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.spark.write_settings import write_settings
-from pyspark_lance.table.change_feed import ChangeCounts, check_change_feed, count_changes
+from pyspark_lance.table.change_feed import ChangeCounts, count_changes
 from pyspark_lance.table.change_mode import Deduplication
-from pyspark_lance.table.change_window import Bound, resolve_window
 from pyspark_lance.table.choose_rewrite import rewrite_mode
 from pyspark_lance.table.commit_changes import Prepared
 from pyspark_lance.table.leftovers import (
@@ -161,9 +162,12 @@ class LanceTable(TableColumns):
 
     def changes(
         self,
-        startingVersion: int,  # noqa: N803
+        startingVersion: int | None = None,  # noqa: N803
         endingVersion: int | None = None,  # noqa: N803
         *,
+        startingTimestamp: str | datetime | None = None,  # noqa: N803
+        endingTimestamp: str | datetime | None = None,  # noqa: N803
+        branch: str | None = None,
         deduplicationMode: str = Deduplication.DROP_CARRYOVERS,  # noqa: N803
     ) -> DataFrame:
         """The rows that versions inserted, updated (before and after) and deleted.
@@ -174,33 +178,57 @@ class LanceTable(TableColumns):
         Args:
             startingVersion: First version; 0 is the beginning.
             endingVersion: Last version; None for the newest.
+            startingTimestamp: Instead: the versions committed from this time on, a text in UTC
+                unless it says, or a datetime in local time unless it says.
+            endingTimestamp: Instead: up to this time.
+            branch: Name of the branch; None for main.
             deduplicationMode: ``dropCarryovers`` leaves out rows that were written anew without
                 another value, ``none`` keeps them, ``netChanges`` gives one change for each row.
         """
-        options = {f"storage.{name}": value for name, value in self._storage.items()}
-        options |= {
-            "readChangeFeed": "true",
-            "startingVersion": str(startingVersion),
-            "deduplicationMode": deduplicationMode,
-        }
-        if endingVersion is not None:
-            options["endingVersion"] = str(endingVersion)
+        options = self._feed_options(
+            startingVersion=startingVersion,
+            endingVersion=endingVersion,
+            startingTimestamp=startingTimestamp,
+            endingTimestamp=endingTimestamp,
+            branch=branch,
+            deduplicationMode=deduplicationMode,
+        )
         with typed_errors():
             return self._spark.read.format("lance").options(**options).load(self._path)
 
     def changeCounts(  # noqa: N802
         self,
-        startingVersion: int,  # noqa: N803
+        startingVersion: int | None = None,  # noqa: N803
         endingVersion: int | None = None,  # noqa: N803
+        *,
+        startingTimestamp: str | datetime | None = None,  # noqa: N803
+        endingTimestamp: str | datetime | None = None,  # noqa: N803
+        branch: str | None = None,
     ) -> tuple[ChangeCounts, ...]:
         """How many rows each version changed, those that changed none left out.
 
-        Opens no data file, so an update counts whatever its values are.
+        Opens no data file, so an update counts whatever its values are. The arguments are those
+        of ``changes``.
         """
-        starting, ending = Bound(version=startingVersion), Bound(version=endingVersion)
-        check_change_feed(Snapshot.open(self._path, self._storage))
-        window = resolve_window(self._path, self._storage, starting, ending)
-        return count_changes(self._path, self._storage, window)
+        options = self._feed_options(
+            startingVersion=startingVersion,
+            endingVersion=endingVersion,
+            startingTimestamp=startingTimestamp,
+            endingTimestamp=endingTimestamp,
+            branch=branch,
+        )
+        feed = pin_feed(ReadOptions.parse({**options, "path": self._path}), None)
+        return count_changes(feed.uri, self._storage, feed.window)
+
+    def _feed_options(self, **given: object) -> dict[str, str]:
+        options = {f"storage.{name}": value for name, value in self._storage.items()}
+        options["readChangeFeed"] = "true"
+        for name, value in given.items():
+            if isinstance(value, datetime):
+                value = value.astimezone().isoformat()
+            if value is not None:
+                options[name] = str(value)
+        return options
 
     def take(self, rowIds: Sequence[int], columns: Sequence[str] | None = None) -> DataFrame:  # noqa: N803
         """The rows with these row ids; ids that no row has are left out.

@@ -17,6 +17,8 @@ from pyspark_lance.table.time_travel import VersionSpec
 _T = TypeVar("_T")
 # Set by the JVM companion for modes that never touch an existing table.
 CREATE = f"{INTERNAL_PREFIX}create"
+# Set by the JVM companion: a version that bounds a change feed is itself left out.
+_AFTER, _UNTIL = f"{INTERNAL_PREFIX}after", f"{INTERNAL_PREFIX}until"
 FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
 
 
@@ -72,7 +74,7 @@ class ReadOptions:
             fragments_per_partition=_parsed(found, "fragmentsPerPartition", parse_count),
             batch_rows=_parsed(found, "batch_size", parse_count),
             blob_columns=split_names(found.get("blobColumns", "")),
-            changes=_changes(found),
+            changes=_changes(found, options),
         )
 
 
@@ -137,7 +139,7 @@ _OF_CHANGES = (
 _NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragmentsPerPartition")
 
 
-def _changes(found: Mapping[str, str]) -> ChangeOptions | None:
+def _changes(found: Mapping[str, str], given: Mapping[str, str]) -> ChangeOptions | None:
     if not _parsed(found, "readChangeFeed", parse_flag):
         for name in _OF_CHANGES:
             if name in found:
@@ -154,10 +156,12 @@ def _changes(found: Mapping[str, str]) -> ChangeOptions | None:
         starting=Bound(
             _parsed(found, "startingVersion", parse_whole),
             _parsed(found, "startingTimestamp", parse_starting_timestamp),
+            is_exclusive=_AFTER in given,
         ),
         ending=Bound(
             _parsed(found, "endingVersion", parse_whole),
             _parsed(found, "endingTimestamp", parse_timestamp),
+            is_exclusive=_UNTIL in given,
         ),
         mode=_parsed(found, "deduplicationMode", parse_deduplication)
         or Deduplication.DROP_CARRYOVERS,
@@ -229,9 +233,12 @@ def split_names(text: str) -> tuple[str, ...]:
 
 def parse_whole(text: str) -> int:
     """A whole number, not negative."""
-    value = int(text.strip())
+    try:
+        value = int(text.strip())
+    except ValueError:
+        value = -1
     if value < 0:
-        raise ValueError("use a number that is not negative")
+        raise ValueError("use a whole number that is not negative")
     return value
 
 

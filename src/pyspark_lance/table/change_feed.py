@@ -112,12 +112,7 @@ def check_change_feed(snapshot: Snapshot) -> None:
         UnsupportedFeatureError: The table has no stable row ids.
         InvalidInputError: A column has the name of one that the feed adds.
     """
-    if not snapshot.uses_stable_row_ids:
-        raise UnsupportedFeatureError(
-            "a change feed needs stable row ids, which this table was created without",
-            where=snapshot.uri,
-            hint="rewrite the data into a new table; new tables get stable row ids by default",
-        )
+    _check_row_ids(snapshot)
     added = {field.name for field in CHANGE_FIELDS}
     for field in snapshot.schema.fields:
         if field.name.lower() in added:
@@ -126,6 +121,17 @@ def check_change_feed(snapshot: Snapshot) -> None:
                 where=snapshot.uri,
                 hint="rename the column",
             )
+
+
+def _check_row_ids(snapshot: Snapshot) -> None:
+    """Refuses rows that cannot be followed; a version without rows has none such."""
+    if not snapshot.uses_stable_row_ids and snapshot.manifest.fragments:
+        raise UnsupportedFeatureError(
+            "a change feed needs stable row ids, which the rows of version "
+            f"{snapshot.version} do not have",
+            where=snapshot.uri,
+            hint="rewrite the data into a new table; new tables get stable row ids by default",
+        )
 
 
 def feed_predicate_schema(snapshot: Snapshot) -> pa.Schema:
@@ -230,7 +236,10 @@ def _versions(uri: str, options: Mapping[str, str], window: ChangeWindow) -> Ite
     files = read_neighbours(store, locations)
     snapshots = (Snapshot.of_file(uri, options, store, file) for file in files)
     before = next(snapshots) if window.start > 1 else None
+    if before is not None:
+        _check_row_ids(before)
     for after in snapshots:
+        _check_row_ids(after)
         commit = Commit(
             version=after.version,
             since=window.start - 1 if before is None else before.version,

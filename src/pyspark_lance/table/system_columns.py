@@ -64,7 +64,7 @@ def check_version_columns(names: tuple[str, ...], *, stable_row_ids: bool, uri: 
     wanted = [name for name in names if name in VERSION_COLUMNS]
     if wanted and not stable_row_ids:
         raise InvalidInputError(
-            f"{wanted[0]} needs stable row ids, which this table was created without",
+            f"{wanted[0]} needs stable row ids, which the rows of this table do not have",
             where=uri,
             hint="rewrite the data into a new table; new tables get stable row ids by default",
         )

@@ -254,6 +254,8 @@ def test_a_branch_has_changes_of_its_own(companion, tmp_path):
     ("clause", "message"),
     [
         ("VERSION 2 TO VERSION 99", "LANCE_"),
+        ("VERSION 7 EXCLUSIVE", "would start at version 8, after its end 6"),
+        ("VERSION 4 EXCLUSIVE TO VERSION 3", "would start at version 5, after its end 3"),
         ("VERSION 5 TO VERSION 2", "LANCE_INVALID_INPUT|INVALID"),
         ("VERSION 'first'", "LANCE_INVALID_INPUT"),
         ("VERSION 2 WITH (deduplicationMode = 'all')", "deduplicationMode"),
@@ -263,6 +265,26 @@ def test_a_branch_has_changes_of_its_own(companion, tmp_path):
 def test_a_range_that_cannot_be_had_is_refused(companion, path, clause, message):
     with pytest.raises(Exception, match=message):
         changes(companion, path, clause).collect()
+
+
+@needs_changes
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "VERSION 7",
+        "VERSION 6 EXCLUSIVE",
+        "VERSION 4 EXCLUSIVE TO VERSION 4",
+        "VERSION 4 TO VERSION 4 EXCLUSIVE",
+        "VERSION 1 TO VERSION 1 EXCLUSIVE",
+        "TIMESTAMP '2999-01-01'",
+        "TIMESTAMP '2999-01-01' TO TIMESTAMP '2999-01-02' EXCLUSIVE",
+    ],
+)
+def test_a_range_without_a_version_has_no_changes(companion, path, clause):
+    found = changes(companion, path, clause)
+    assert found.columns == _COLUMNS
+    assert rows(found) == []
+    assert changes(companion, path, clause, "count(*)", "WHERE n > 1").first()[0] == 0
 
 
 @needs_changes

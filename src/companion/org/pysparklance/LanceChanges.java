@@ -19,17 +19,17 @@ record LanceChanges(LanceTable table) implements Changelog {
   /** Of this type, and not of the class, so that the caller links where the interface lacks. */
   static Changelog of(LanceTable table) { return new LanceChanges(table); }
 
-  /** The options of a read that gives these changes: both of its bounds are part of the range. */
+  /** The options of a read that gives these changes. */
   static CaseInsensitiveStringMap options(
       ChangelogContext asked, CaseInsensitiveStringMap given) {
     CaseInsensitiveStringMap read = Options.with(others(given),
         "readChangeFeed", "true", "deduplicationMode", asked.deduplicationMode().value());
     if (asked.range() instanceof ChangelogRange.VersionRange range) {
-      long first = range.startingBoundInclusive() ? 0 : 1;
-      long last = range.endingBoundInclusive() ? 0 : -1;
       return Options.with(read,
-          "startingVersion", version(range.startingVersion(), first),
-          "endingVersion", range.endingVersion().map(end -> version(end, last)).orElse(null));
+          "startingVersion", range.startingVersion(),
+          "_lance.after", range.startingBoundInclusive() ? null : "true",
+          "endingVersion", range.endingVersion().orElse(null),
+          "_lance.until", range.endingBoundInclusive() ? null : "true");
     }
     if (asked.range() instanceof ChangelogRange.TimestampRange range) {
       // Commits have nanoseconds: two microseconds on is surely past all that shows as one.
@@ -41,11 +41,6 @@ record LanceChanges(LanceTable table) implements Changelog {
           range.endingTimestamp().map(end -> Options.time(end + last)).orElse(null));
     }
     return read;
-  }
-
-  /** The version so many after another; what is no number is for Python to refuse. */
-  private static String version(String version, long after) {
-    return version.matches("\\d{1,18}") ? Long.toString(Long.parseLong(version) + after) : version;
   }
 
   private static CaseInsensitiveStringMap others(CaseInsensitiveStringMap given) {
