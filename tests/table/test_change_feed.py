@@ -15,14 +15,18 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.table.change_feed import ChangeCounts, check_change_feed, count_changes
 from pyspark_lance.table.change_task import CHANGE_FIELDS
 from pyspark_lance.table.change_window import Bound, ChangeWindow, resolve_window
 from pyspark_lance.table.delete import delete_rows
 from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.table.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.row_change import plan_change
 from pyspark_lance.table.row_differences import differing_rows
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.update import update_rows
 
 pytestmark = pytest.mark.interop
 MODES = ["dropCarryovers", "none", "netChanges"]
@@ -325,8 +329,8 @@ def test_windows_by_time(path):
     assert window(times[2] + 1, times[3]) == ChangeWindow(3, 3)
     assert window(times[2] + 1, times[3] - 1).is_empty
     assert count_changes(path, {}, window(times[2] + 1, times[3] - 1)) == ()
-    with pytest.raises(InvalidInputError, match="after the newest version"):
-        window(times[4] + 1)
+    assert window(times[4] + 1) == window(2**62) == ChangeWindow(5, 4)
+    assert window(2**62, 2**62 + 1).is_empty
     with pytest.raises(VersionNotFoundError, match="no version is as old"):
         window(0, times[1] - 1)
 
@@ -340,10 +344,58 @@ def test_after_the_newest_version_there_is_nothing_yet(path):
     assert resolve_window(path, {}, Bound(version=2), Bound()) == ChangeWindow(2, 2)
 
 
+def without(version: int) -> Bound:
+    return Bound(version=version, is_exclusive=True)
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending", "expected"),
+    [
+        (without(3), Bound(), ChangeWindow(4, 3)),
+        (without(1), without(2), ChangeWindow(2, 1)),
+        (without(2), Bound(version=2), ChangeWindow(3, 2)),
+        (without(1), without(4), ChangeWindow(2, 3)),
+        (Bound(version=2), without(3), ChangeWindow(2, 2)),
+        (without(3), Bound(timestamp_ns=2**62), ChangeWindow(4, 3)),
+    ],
+)
+def test_versions_can_be_left_out_at_both_ends(path, starting, ending, expected):
+    for first in range(3):
+        append(path, first)
+    window = resolve_window(path, {}, starting, ending)
+    assert window == expected
+    append(path, 9)
+    assert resolve_window(path, {}, starting, ending, pinned_end=window.end) == expected
+
+
+def test_a_window_without_versions_stays_empty_when_it_is_resolved_again(path):
+    append(path, 0)
+    append(path, 1)
+    until = Bound(version=1, is_exclusive=True)
+    window = resolve_window(path, {}, Bound(version=1), until)
+    assert window == ChangeWindow(3, 2)
+    assert resolve_window(path, {}, Bound(version=1), until, pinned_end=2) == window
+
+
+def test_what_was_before_a_branch_is_not_called_removed(path):
+    for first in range(3):
+        append(path, first)
+    lance.dataset(path).create_branch("side", 2)
+    side = Snapshot.open(path, at=VersionSpec(branch="side")).uri
+    append(side, 7)
+    assert resolve_window(side, {}, Bound(version=3), Bound()) == ChangeWindow(3, 3)
+    with pytest.raises(VersionNotFoundError, match="branch 'side' begins with version 2") as caught:
+        resolve_window(side, {}, Bound(version=2), Bound())
+    assert "startingVersion can be 3 or later" in str(caught.value)
+    assert "main has the changes before" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("starting", "ending", "message"),
     [
         (Bound(), Bound(), "needs a start"),
+        (without(4), Bound(), "start at version 5, after its end 2"),
+        (without(2), Bound(version=1), "start at version 3, after its"),
         (Bound(version=4), Bound(), "start at version 4, after its end 2"),
         (Bound(version=2), Bound(version=1), "start at version 2, after its end 1"),
         (Bound(version=1), Bound(version=9), "newest is 2"),
@@ -358,9 +410,72 @@ def test_windows_that_cannot_be_are_refused(path, starting, ending, message):
 
 def test_tables_whose_rows_cannot_be_followed_are_refused(path, tmp_path):
     lance.write_dataset(pa.table({"id": [1]}), path)
-    with pytest.raises(UnsupportedFeatureError, match="stable row ids"):
+    with pytest.raises(UnsupportedFeatureError, match="rows of version 1 do not have"):
         check_change_feed(Snapshot.open(path))
     other = str(tmp_path / "u")
     write_table(other, pa.table({"_commit_version": [1]}))
     with pytest.raises(InvalidInputError, match="_commit_version"):
         check_change_feed(Snapshot.open(other))
+
+
+def without_row_ids(path: str, version: int) -> None:
+    """Takes the flag of stable row ids from a version, and the ids from its rows."""
+    snapshot = Snapshot.open(path, at=VersionSpec(version=version))
+    fragments = [
+        dataclasses.replace(one, row_ids=None, created_at=None, last_updated_at=None)
+        for one in snapshot.manifest.fragments
+    ]
+    flags = {"reader_flags": 0, "writer_flags": 0}
+    manifest = dataclasses.replace(snapshot.manifest, fragments=tuple(fragments), **flags)
+    data = encode_manifest(manifest, (), snapshot.file.transaction())
+    snapshot.store.put(snapshot.file.location.path, data)
+
+
+def test_a_table_that_lost_its_row_ids_with_its_rows_has_changes_up_to_then(path):
+    append(path, 0)
+    delete_rows(path, "true")
+    append(path, 10)
+    without_row_ids(path, 2)
+    without_row_ids(path, 3)
+    check_change_feed(Snapshot.open(path, at=VersionSpec(version=2)))
+    assert count_changes(path, {}, ChangeWindow(1, 2)) == (
+        ChangeCounts(1, 3, 0, 0),
+        ChangeCounts(2, 0, 0, 3),
+    )
+    assert read_changes(path, 2, 2, "dropCarryovers")["id"].to_pylist() == [0, 1, 2]
+    with pytest.raises(UnsupportedFeatureError, match="rows of version 3 do not have"):
+        check_change_feed(Snapshot.open(path))
+    write_table(path, pa.table({"id": [1]}), overwrite=True)
+    with pytest.raises(UnsupportedFeatureError, match="rows of version 3 do not have"):
+        count_changes(path, {}, ChangeWindow(3, Snapshot.open(path).version))
+
+
+def test_a_rewrite_of_columns_is_not_the_last_change_of_the_rows_that_it_passes(path):
+    write_table(path, pa.table({"id": [1, 2, 3], "x": [5, 6, 7]}))
+    write_table(path, pa.table({"id": [4], "x": [8]}))
+    update_rows(path, "id = 1", ["x"], lambda batch: {"x": pa.array([50])})
+    lance.dataset(path).optimize.compact_files()
+    start = Snapshot.open(path).version + 1
+    update_columns(path, 1, 51)
+    write_table(path, pa.table({"id": [5], "x": [9]}))
+    update_columns(path, 2, 61)
+    found = read_changes(path, 2, Snapshot.open(path).version, "netChanges")
+    names = ("_commit_version", "_change_type", "id", "x")
+    assert sorted(zip(*(found[name].to_pylist() for name in names), strict=True)) == [
+        (2, "insert", 4, 8),
+        (start, "update_postimage", 1, 51),
+        (start, "update_preimage", 1, 5),
+        (start + 1, "insert", 5, 9),
+        (start + 2, "update_postimage", 2, 61),
+        (start + 2, "update_preimage", 2, 6),
+    ]
+
+
+def update_columns(path: str, row: int, value: int) -> None:
+    """Writes column ``x`` anew where the row with this id is, with another value for it."""
+    plan = plan_change(path, {})
+    found = read_ours(path, system_columns=("_rowaddr",))
+    address = found.filter(pa.compute.equal(found["id"], row))["_rowaddr"]
+    changed = pa.table({"_rowaddr": address, "x": [value]})
+    request = plan_rewrite(plan.snapshot(), ["x"])
+    commit_rewrite(plan, request, list(rewrite_columns(request, changed.to_batches())))

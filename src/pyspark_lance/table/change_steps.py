@@ -99,7 +99,8 @@ def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
     """One change for each row that is not the same after all steps.
 
     A row that comes and goes is left out. The old values are those before the row's first change,
-    the new ones those after its last; the commit is that of its last change.
+    the new ones those after its last; the commit is that of its last change, by lineage: a version
+    that only wrote the row's values anew has not changed it.
 
     Rows of fragments whose row ids nothing else touches pass through as they are; of the others,
     each takes some forty bytes here.
@@ -153,10 +154,12 @@ class _Events:
         self._before: list[NDArray[np.uint64]] = [_NO_NUMBERS]
         self._after: list[NDArray[np.uint64]] = [_NO_NUMBERS]
         self._steps_of: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
+        self._told: list[NDArray[np.bool_]] = [np.empty(0, dtype=np.bool_)]
 
     def add_kept(self, change: KeptChange) -> None:
         """Rows of both versions; not before the changes of earlier steps."""
-        self._add(change.commit, change.rows.row_ids, change.rows.before, change.rows.after)
+        rows = change.rows
+        self._add(change.commit, rows.row_ids, rows.before, rows.after, rows.stamped)
 
     def add_placed(self, change: PlacedChange) -> None:
         """Rows that come or go; not before the changes of earlier steps."""
@@ -164,10 +167,9 @@ class _Events:
         addresses = row_addresses(change.rows.fragment.id, where)
         row_ids = lineage_of(change.snapshot, change.rows.fragment).take(ROW_ID, where)
         nowhere = np.full(len(addresses), _NOWHERE)
-        if change.kind is ChangeType.DELETE:
-            self._add(change.commit, row_ids, addresses, nowhere)
-        else:
-            self._add(change.commit, row_ids, nowhere, addresses)
+        gone = change.kind is ChangeType.DELETE
+        before, after = (addresses, nowhere) if gone else (nowhere, addresses)
+        self._add(change.commit, row_ids, before, after, np.ones(len(row_ids), dtype=np.bool_))
 
     def _add(
         self,
@@ -175,10 +177,12 @@ class _Events:
         row_ids: NDArray[np.uint64],
         before: NDArray[np.uint64],
         after: NDArray[np.uint64],
+        told: NDArray[np.bool_],
     ) -> None:
         self._row_ids.append(row_ids)
         self._before.append(before)
         self._after.append(after)
+        self._told.append(told)
         self._steps_of.append(np.full(len(row_ids), self._number_of[commit], dtype=np.int64))
 
     def net(self) -> Iterator[PlacedChange | KeptChange]:
@@ -190,18 +194,26 @@ class _Events:
         order = np.argsort(row_ids, kind="stable")
         row_ids = row_ids[order]
         starts = np.flatnonzero(np.concatenate(([True], row_ids[1:] != row_ids[:-1])))
-        first, last = order[starts], order[np.concatenate((starts[1:], [len(order)])) - 1]
+        ends = np.concatenate((starts[1:], [len(order)])) - 1
+        first, last = order[starts], order[ends]
+        # The last event that lineage tells of; the last one, if it tells of none.
+        places = np.where(np.concatenate(self._told)[order], np.arange(len(order)), -1)
+        told = np.maximum.reduceat(places, starts)
+        changed = order[np.where(told < 0, ends, told)]
         steps = np.concatenate(self._steps_of)
         before = np.concatenate(self._before)[first]
         after = np.concatenate(self._after)[last]
-        # First and last step of each row in one number; most rows share a few of these.
-        spans = steps[first] * len(self._steps) + steps[last]
+        # The steps of each row in one number; most rows share a few of these.
+        count = len(self._steps)
+        spans = (steps[first] * count + steps[last]) * count + steps[changed]
         for span in np.unique(spans).tolist():
-            begin, end = divmod(span, len(self._steps))
+            both, changing = divmod(span, count)
+            begin, end = divmod(both, count)
             inside = spans == span
             yield from self._net_of(
                 self._steps[begin],
                 self._steps[end],
+                self._steps[changing].commit,
                 row_ids[starts][inside],
                 before[inside],
                 after[inside],
@@ -211,6 +223,7 @@ class _Events:
         self,
         begin: Step,
         end: Step,
+        commit: Commit,
         row_ids: NDArray[np.uint64],
         before: NDArray[np.uint64],
         after: NDArray[np.uint64],
@@ -220,15 +233,15 @@ class _Events:
         deleted, inserted, kept = was_there & ~is_there, ~was_there & is_there, was_there & is_there
         if old is not None and deleted.any():
             for rows in _placed(old, before[deleted]):
-                yield PlacedChange(ChangeType.DELETE, end.commit, old, rows)
+                yield PlacedChange(ChangeType.DELETE, commit, old, rows)
         if old is not None and kept.any():
             rows_of = KeptRows(
                 row_ids[kept], before[kept], after[kept], np.ones(int(kept.sum()), dtype=np.bool_)
             )
-            yield KeptChange(end.commit, old, new, rows_of)
+            yield KeptChange(commit, old, new, rows_of)
         if inserted.any():
             for rows in _placed(new, after[inserted]):
-                yield PlacedChange(ChangeType.INSERT, end.commit, new, rows)
+                yield PlacedChange(ChangeType.INSERT, commit, new, rows)
 
 
 def _placed(snapshot: Snapshot, addresses: NDArray[np.uint64]) -> list[PlacedRows]:

@@ -19,13 +19,13 @@ from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.row_address import group_by_fragment
+from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
 from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.table.blob_differences import differing_rows
 from pyspark_lance.table.column_source import ColumnSource
 from pyspark_lance.table.fragment_reader import FragmentReader
 from pyspark_lance.table.packed_rows import join_batches
 from pyspark_lance.table.predicate import Predicate, evaluate
-from pyspark_lance.table.row_differences import differing_rows
 from pyspark_lance.table.scan_task import ScanSlice, ScanTask, as_mask, run
 from pyspark_lance.table.system_columns import (
     LAST_UPDATED_AT,
@@ -240,17 +240,26 @@ def _updates(task: ChangeTask, change: UpdateChanges) -> Iterator[pa.RecordBatch
     first = 0
     while first < len(change.row_ids):
         chosen = np.arange(first, min(first + step, len(change.row_ids)))
+        addresses = change.addresses_before[chosen], change.addresses_after[chosen]
         most_bytes = _MOST_BATCHES * task.batch_bytes if len(chosen) > 1 else None
         try:
-            before = old.take(change.addresses_before[chosen], most_bytes)
-            after = new.take(change.addresses_after[chosen], most_bytes)
+            before = old.take(addresses[0], most_bytes)
+            after = new.take(addresses[1], most_bytes)
         except BatchTooLargeError:
             step = len(chosen) // 2
             continue
         first += len(chosen)
         certain = change.is_certain[chosen]
         if not certain.all():
-            keep = certain | differing_rows(before, after)
+            sides = _Sides(old, new, *addresses)
+            keep = certain | differing_rows(
+                before,
+                after,
+                [source.shown for source in new.sources],
+                sides.in_one_file,
+                sides.read_bytes,
+                task.batch_bytes,
+            )
             if not keep.any():
                 continue
             before, after, chosen = (
@@ -270,12 +279,39 @@ def _updates(task: ChangeTask, change: UpdateChanges) -> Iterator[pa.RecordBatch
             yield _batch_of(new.sources, batch.columns, row_ids, kind, versions, change.commit)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The blobs of some rows, old and new."""
+
+    old: _SideReader
+    new: _SideReader
+    addresses_before: NDArray[np.uint64]
+    addresses_after: NDArray[np.uint64]
+
+    def in_one_file(self, column: int) -> NDArray[np.bool_]:
+        """Of which rows both are in the same file."""
+        names: dict[object, int] = {}
+        before = self.old.blob_files(column, self.addresses_before, names)
+        after = self.new.blob_files(column, self.addresses_after, names)
+        return before == after
+
+    def read_bytes(self, column: int, rows: NDArray[np.intp]) -> tuple[pa.Array, pa.Array]:
+        """Both, with the bytes."""
+        return (
+            self.old.take_bytes(column, self.addresses_before[rows]),
+            self.new.take_bytes(column, self.addresses_after[rows]),
+        )
+
+
 class _SideReader:
     """Reads rows of one version by address, in any order."""
 
     def __init__(self, side: VersionFiles, fragments: Sequence[Fragment]) -> None:
         self.sources = side.sources
         self._fields = _fields_to_read(side.sources)
+        self._with_bytes: dict[int, ColumnSource] = {}
+        self._files = side.files
+        self._fragments = {fragment.id: fragment for fragment in fragments}
         self._readers = {
             fragment.id: FragmentReader(side.files, fragment, stable_row_ids=True)
             for fragment in fragments
@@ -298,6 +334,39 @@ class _SideReader:
         columns = _as_wanted(found.columns, self.sources, len(addresses))
         # Nulls stand for what a version did not have, also where the column allows none.
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def take_bytes(self, column: int, addresses: NDArray[np.uint64]) -> pa.Array:
+        """One wanted column of the rows, with the bytes of blobs."""
+        source = self._with_bytes.setdefault(column, self.sources[column].with_blobs())
+        if source.read is None:
+            return source.column(None, len(addresses))
+        found = self._take((source.read,), ROW_ID, addresses)
+        return source.column(found.column(0), len(addresses))
+
+    def blob_files(
+        self, column: int, addresses: NDArray[np.uint64], names: dict[object, int]
+    ) -> NDArray[np.int64]:
+        """A number for each row, of the files that hold the blobs of a wanted column.
+
+        Args:
+            column: Which.
+            addresses: The rows.
+            names: Numbers of files, to add to.
+        """
+        read = self.sources[column].read
+        ids = [] if read is None else [part.id for part in read.walk() if part.is_blob]
+        fragments, inverse = np.unique(fragment_ids(addresses), return_inverse=True)
+        numbers = []
+        for fragment_id in fragments.tolist():
+            held = tuple(
+                (self._files.locate(file)[0].uri, file.path, field_id)
+                for file in self._fragments[fragment_id].files
+                for field_id in ids
+                if field_id in file.fields
+            )
+            # What no file is known to hold is in none that another side has.
+            numbers.append(names.setdefault(held or (id(self), fragment_id), len(names)))
+        return np.array(numbers, dtype=np.int64)[inverse]
 
     def last_updated(self, addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """The version that last updated each row."""
