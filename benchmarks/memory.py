@@ -2,7 +2,8 @@
 
 Each row is measured in a process of its own: how much its resident memory grows from after the
 imports to the highest point.  "allocated" leaves out the pages of memory mapped files, which the
-system takes back when it needs them; "resident" has them too.
+system takes back when it needs them; "resident" has them too, and "process" is the highest point
+itself.
 """
 
 from __future__ import annotations
@@ -60,6 +61,28 @@ def wide(rows: int, size: int, kind: pa.DataType) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"id": [start], "x": array})
 
 
+def long_strings(rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Batches of 64 MB whose columns share one buffer, as Spark hands them over."""
+    rng = np.random.default_rng(4)
+    for start in range(0, rows, 1300):
+        count = min(1300, rows - start)
+        word = rng.integers(97, 123, (count, size // 50), dtype=np.uint8)
+        borders = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * (size // 50 * 50))
+        content = pa.py_buffer(np.tile(word, 50))
+        texts = pa.StringArray.from_buffers(count, borders, content)
+        batch = pa.record_batch({"id": np.arange(start, start + count), "x": texts})
+        message = batch.serialize()
+        yield pa.ipc.read_record_batch(message, batch.schema)
+
+
+def long_lists(rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    rng = np.random.default_rng(5)
+    for start in range(rows):
+        items = pa.array(rng.integers(0, 1 << 40, size))
+        lists = pa.ListArray.from_arrays(pa.array([0, size], pa.int32()), items)
+        yield pa.record_batch({"id": [start], "x": lists})
+
+
 def write(path: str, batches: Iterator[pa.RecordBatch], version: str) -> str:
     first = next(batches)
 
@@ -111,24 +134,27 @@ def measured(action: Callable[[], str], pipe) -> None:
     seconds = time.perf_counter() - began
     done.set()
     watcher.join()
-    pipe.send((peak[0] - start[0], peak[1] - start[1], seconds, note))
+    pipe.send((peak[0] - start[0], peak[1] - start[1], peak[1], seconds, note))
 
 
-def grow(action: Callable[[], str]) -> tuple[str, str, str, str]:
-    """MiB allocated and resident, seconds and a note of ``action`` in a process of its own."""
+def grow(action: Callable[[], str]) -> tuple[str, str, str, str, str]:
+    """MiB allocated, resident and of the process, seconds and a note of ``action`` in a child."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=measured, args=(action, sender))
     child.start()
-    allocated, resident, seconds, note = receiver.recv()
+    allocated, resident, whole, seconds, note = receiver.recv()
     child.join()
-    return f"{allocated / MIB:.0f}", f"{resident / MIB:.0f}", f"{seconds:.1f}", note
+    sizes = (f"{size / MIB:.0f}" for size in (allocated, resident, whole))
+    return (*sizes, f"{seconds:.1f}", note)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--versions", nargs="*", default=["2.0", "2.1", "2.2"])
-    versions = parser.parse_args().versions
+    parser.add_argument("--only", default="", help="measure the tables whose name has this in it")
+    arguments = parser.parse_args()
+    versions = arguments.versions
     rows = []
     for version in versions:
         cases = {
@@ -137,8 +163,13 @@ def main() -> None:
             "3,000,000 rows of 10 columns": lambda: narrow(3_000_000),
             "20 binaries of 16 MB": lambda: wide(20, 16_000_000, pa.binary()),
             "20 strings of 16 MB": lambda: wide(20, 16_000_000, pa.string()),
+            "60,000 strings of 50 KB": lambda: long_strings(60_000, 50_000),
+            "20 binaries of 100 MB": lambda: wide(20, 100_000_000, pa.binary()),
+            "20 lists of 10,000,000 items": lambda: long_lists(20, 10_000_000),
         }
         for name, make in cases.items():
+            if arguments.only not in name:
+                continue
             folder = tempfile.mkdtemp(prefix="pyspark-lance-memory-")
             path = f"{folder}/t"
             # Made here, read by the child: the closures are run right away.
@@ -147,7 +178,16 @@ def main() -> None:
             found = grow(lambda: scan(path))  # noqa: B023
             rows.append((version, "scan", name, *found))
             shutil.rmtree(folder)
-    header = ("version", "action", "table", "allocated MiB", "resident MiB", "s", "batches")
+    header = (
+        "version",
+        "action",
+        "table",
+        "allocated MiB",
+        "resident MiB",
+        "process",
+        "s",
+        "batches",
+    )
     print_table("Peak growth of memory", header, rows)
 
 

@@ -203,3 +203,14 @@ def test_any_cut_of_a_logical_type_is_read_or_refused_cleanly():
                     arrow_type_of(text)
                 except LanceError:
                     continue
+
+
+@pytest.mark.parametrize("text", ["float:2147483647", "fixed_size_list:double:65536:65536"])
+def test_a_value_that_no_array_can_hold_is_corruption(text):
+    with pytest.raises(CorruptFileError, match="a value takes"):
+        arrow_type_of(f"fixed_size_list:{text}")
+
+
+def test_long_vectors_and_vectors_of_booleans_are_read():
+    assert arrow_type_of("fixed_size_list:float:65536").list_size == 65536
+    assert arrow_type_of("fixed_size_list:bool:2147483647").list_size == 2**31 - 1

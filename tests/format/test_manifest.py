@@ -256,3 +256,8 @@ def test_a_hundred_thousand_fragments_take_a_second_or_so():
     # Three times what it takes on a small machine, so that only a change of shape fails.
     assert written - started < 1.5
     assert read - written < 3
+
+
+def test_a_base_path_with_a_nul_is_corruption():
+    with pytest.raises(CorruptFileError, match="NUL"):
+        BasePath.from_proto(table_pb2.BasePath(id=1, path="/tables/a\0b"))

@@ -76,3 +76,9 @@ def test_every_name_of_s3_is_s3(scheme):
 def test_directory_buckets_of_s3_do_not_list_in_order():
     store = open_store("s3://fast--use1-az4--x-s3/t", {"skip_signature": "true"})
     assert not store.lists_in_order
+
+
+@pytest.mark.parametrize("uri", ["/tables/a\0b", "file:///tables/a\0b", "s3://bucket/a\0b"])
+def test_a_path_with_a_nul_is_refused(uri):
+    with pytest.raises(InvalidInputError, match="NUL"):
+        open_store(uri)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from row_changes import set_to
 from table_access import read_changes, write_table
 
 from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.format.field import Field
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.predicate_text import parse_predicate
 from pyspark_lance.table.scan import ScanRequest, plan_scan
@@ -199,3 +201,15 @@ def test_narrow_columns_do_not_keep_the_wide_ones_of_their_batches(tmp_path, ver
         commit_write(plan, write_rows(plan, batches()))
     assert peak.num_bytes < 150 * MIB
     assert sum(batch.num_rows for batch in scan(path)) == 4800
+
+
+def test_nulls_of_a_vector_column_that_no_file_has_are_made_in_parts(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"n": range(3000)}))
+    vector = Field(id=9, name="v", logical_type="fixed_size_list:float:65536", nullable=True)
+    (number,) = Snapshot.open(path).schema.fields
+    (task,) = plan_scan(Snapshot.open(path), ScanRequest(batch_bytes=BATCH))
+    task = replace(task, fields=(number, vector))
+    with arrow_peak() as peak:
+        assert sum(batch.num_rows for batch in run(sent(task))) == 3000
+    assert peak.num_bytes < 20 * MIB

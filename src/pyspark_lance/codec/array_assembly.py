@@ -16,6 +16,7 @@ from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.levels import Unraveler
 from pyspark_lance.codec.room import BatchTooLargeError, require_room, require_room_for_items
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, Selection
+from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
 from pyspark_lance.codec.values import (
     ArrowBuffersValue,
     DictionaryValues,
@@ -119,9 +120,11 @@ def assemble_leaf(
     """
     if isinstance(values, NullItems) and pa.types.is_fixed_size_list(data_type):
         validity = None if valid is None else pack_validity(valid)
+        require_room(values.num_values * bit_width_of(data_type) // 8)
         items = pa.nulls(values.num_values * data_type.list_size, data_type.value_type)
         return pa.Array.from_buffers(data_type, values.num_values, [validity], children=[items])
     if isinstance(values, NullValues | NullItems) or pa.types.is_null(data_type):
+        require_room(values.num_values * bit_width_of(data_type) // 8)
         return pa.nulls(values.num_values, data_type)
     if isinstance(values, ArrowBuffersValue):
         return _repeat_value(values, data_type, valid)

@@ -108,6 +108,10 @@ def logical_type_of(data_type: pa.DataType) -> str:
     raise UnsupportedFeatureError(f"the type {data_type} cannot be stored in a Lance table")
 
 
+MAX_VALUE_BYTES = (1 << 31) - 1
+"""What one value may take."""
+
+
 def arrow_type_of(logical_type: str, children: Sequence[pa.Field] = ()) -> pa.DataType:
     """The Arrow storage type of a logical type.
 
@@ -226,15 +230,41 @@ def _parse_fixed_size_list(
     if item == "struct":
         if len(children) != 1:
             raise _wrong_children(logical_type, 1, len(children))
-        return pa.list_(children[0], size)
+        return _checked_list(children[0], size)
     if children:
         raise _wrong_children(logical_type, 0, len(children))
     if item == BFLOAT16:
         metadata = {EXTENSION_NAME_KEY: BFLOAT16, EXTENSION_METADATA_KEY: ""}
-        return pa.list_(pa.field("item", pa.binary(2), metadata=metadata), size)
+        return _checked_list(pa.field("item", pa.binary(2), metadata=metadata), size)
     if depth >= _MAX_LIST_DEPTH:
         raise ValueError(f"fixed size lists nested deeper than {_MAX_LIST_DEPTH}")
-    return pa.list_(pa.field("item", _parse(item, (), depth=depth + 1)), size)
+    return _checked_list(pa.field("item", _parse(item, (), depth=depth + 1)), size)
+
+
+def _checked_list(item: pa.Field, size: int) -> pa.DataType:
+    """A list, each of which fits into an array: a row of nulls takes as much as one of values."""
+    kind = pa.list_(item, size)
+    num_bytes = least_bytes(kind)
+    if num_bytes > MAX_VALUE_BYTES:
+        raise ValueError(f"a value takes {num_bytes} bytes")
+    return kind
+
+
+def least_bytes(kind: pa.DataType) -> int:
+    """Bytes that any value of a type takes, null or not; 0 for less than one."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return least_bytes(kind.storage_type)
+    if pa.types.is_fixed_size_list(kind):
+        bits = kind.value_type.bit_width if pa.types.is_boolean(kind.value_type) else 0
+        return int(kind.list_size) * (8 * least_bytes(kind.value_type) + bits) // 8
+    if pa.types.is_struct(kind):
+        return sum(least_bytes(member.type) for member in kind)
+    if pa.types.is_dictionary(kind):
+        return least_bytes(kind.index_type)
+    has_width = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    if has_width or pa.types.is_fixed_size_binary(kind):
+        return int(kind.bit_width) // 8
+    return 4 if kind.num_fields or not pa.types.is_null(kind) else 0
 
 
 def _size(text: str) -> int:

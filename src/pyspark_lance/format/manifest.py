@@ -68,7 +68,13 @@ class BasePath:
 
     @classmethod
     def from_proto(cls, message: table_pb2.BasePath) -> BasePath:
-        """The base path that ``message`` describes."""
+        """The base path that ``message`` describes.
+
+        Raises:
+            CorruptFileError: Its path cannot be one.
+        """
+        if "\0" in message.path:
+            raise CorruptFileError(f"the base path {message.path!r} has a NUL in it")
         name = message.name if message.HasField("name") else None
         return cls(message.id, name, message.is_dataset_root, message.path)
 

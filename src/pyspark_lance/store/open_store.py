@@ -47,6 +47,8 @@ def split_uri(uri: str) -> tuple[str, str]:
     """The scheme in small letters and, for scheme ``file``, the absolute path."""
     if not uri.strip():
         raise InvalidInputError("the path of a table must not be empty")
+    if "\0" in uri:
+        raise InvalidInputError(f"{uri!r} is not a path: it has a NUL in it")
     found = _SCHEME.match(uri)
     if found is None:
         return "file", os.path.abspath(os.path.expanduser(uri))

@@ -19,6 +19,7 @@ from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.logical_type import least_bytes
 from pyspark_lance.format.shown_form import stored_field
 from pyspark_lance.table.column_parts import FilePart, find_parts, join_parts
 from pyspark_lance.table.json_columns import shown_json
@@ -221,7 +222,10 @@ class FragmentReader:
         """Bytes that one row of ``fields`` takes, by the sizes of the files (at least 1)."""
         parts = self._parts_of(self._stored(fields))
         found = (self._reader(p.file).average_row_bytes(p.fields, p.column_of) for p in parts)
-        return max(1, sum(found))
+        held = {position for part in parts for position in part.positions}
+        # What no file holds is null, which takes memory as well.
+        absent = [field for position, field in enumerate(fields) if position not in held]
+        return max(1, sum(found) + sum(least_bytes(field.to_arrow().type) for field in absent))
 
     def _rows_of(self, num_bytes: int, fields: Sequence[Field]) -> int | None:
         """How many rows of ``fields`` take so many bytes, judged by the files; None for any."""
