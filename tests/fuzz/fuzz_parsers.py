@@ -77,13 +77,24 @@ def run_one(targets: Sequence[Target], seed: int, number: int, tally: Tally) -> 
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         target.read(given, chance)
-    except LanceError:
+    except LanceError as error:
         tally.refused[target.name] += 1
+        shortage = _shortage(error)
+        if shortage is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            tally.fail(f"{target.name}: {_place(shortage)}", number)
     except (Exception, TookTooLong) as error:  # noqa: BLE001 - that is what is looked for
         signal.setitimer(signal.ITIMER_REAL, 0)
         tally.fail(f"{target.name}: {_place(error)}", number)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _shortage(error: BaseException | None) -> BaseException | None:
+    """The lack of memory behind an error: what was asked for was not compared with the bytes."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _place(error: BaseException) -> str:
