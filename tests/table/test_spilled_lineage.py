@@ -5,7 +5,8 @@ from __future__ import annotations
 import lance
 import pyarrow as pa
 import pytest
-from table_access import append, assert_same_rows, read_ours, read_theirs
+from table_access import append, assert_same_rows, read_changes, read_ours, read_theirs
+from table_files import move_sequences_outside
 
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.table.predicate_text import parse_predicate
@@ -67,3 +68,32 @@ def test_conditions_on_hidden_lineage_find_their_rows(path):
 def test_writing_is_refused_by_name(path):
     with pytest.raises(UnsupportedFeatureError, match=r"2048|spill"):
         append(path, 300, rows=1)
+
+
+def test_sequences_in_files_of_their_own_read_as_those_in_the_manifest(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(
+        rows(list(range(40))), path, enable_stable_row_ids=True, max_rows_per_file=10
+    )
+    lance.dataset(path).update({"v": "'u'"}, where="id % 3 = 0")
+    lance.dataset(path).delete("id % 4 = 1")
+    condition = parse_predicate(
+        "_row_last_updated_at_version = 2 AND _rowid > 7",
+        predicate_schema(Snapshot.open(path).schema),
+    )
+
+    def everything():
+        yield read_ours(path)
+        yield read_ours(path, predicate=condition)
+        for mode in ("none", "netChanges"):
+            yield (
+                read_changes(path, 1, 3, mode)
+                .drop(["_commit_timestamp"])
+                .sort_by(
+                    [(name, "ascending") for name in ("_commit_version", "_rowid", "_change_type")]
+                )
+            )
+
+    inline = list(everything())
+    move_sequences_outside(path)
+    assert list(everything()) == inline
