@@ -15,6 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import InvalidInputError, StorageError
 from pyspark_lance.spark.clean_errors import clean_errors
 from pyspark_lance.spark.options import WriteOptions
@@ -29,9 +31,10 @@ from pyspark_lance.table.moved_rows import (
     WrittenChanges,
     write_changes,
 )
+from pyspark_lance.table.reads import EVERYTHING
 from pyspark_lance.table.row_change import ChangeSettings, RowAction, plan_change
 from pyspark_lance.table.time_travel import VersionSpec
-from pyspark_lance.table.write_fragments import remove_data_files
+from pyspark_lance.table.unlanded_files import remove_unless_landed
 
 
 @dataclass
@@ -104,6 +107,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
                 gathered(self._plan, written, losses),
                 assigned=frozenset(self._columns),
                 only_deletes=self._command == "DELETE",
+                reads=self._reads(inserts=any(one.num_inserted_rows for one in written)),
                 description=f"{self._command} of Spark SQL",
             )
         )
@@ -113,15 +117,23 @@ class LanceChangeWriter(DataSourceArrowWriter):
         """Removes data files that no version refers to; Spark calls this after a failed commit too.
 
         A commit removes its files itself when it is certain that it failed, so only those of tasks
-        that never came to a commit are left; they are removed if the table is as it was.
+        that never came to a commit are left.
         """
-        snapshot = self._plan.snapshot()
-        if plan_change(self._plan.uri, self._plan.options).read_version != snapshot.version:
-            return
-        store = open_store(self._plan.uri, self._plan.options)
-        for one in messages:
-            if isinstance(one, ChangesWritten):
-                remove_data_files(store, one.changes.fragments)
+        written = [one.changes for one in messages if isinstance(one, ChangesWritten)]
+        remove_unless_landed(
+            open_store(self._plan.uri, self._plan.options),
+            self._plan.transaction_uuid,
+            self._plan.read_version,
+            files_of(fragment for one in written for fragment in one.fragments),
+        )
+
+    def _reads(self, *, inserts: bool) -> Reads:
+        """All rows: Spark does not say which it looked for.
+
+        A command that others were in the way of is run again by the companion.
+        """
+        keyed = any(field.unenforced_primary_key for field in self._plan.schema.walk())
+        return replace(EVERYTHING, appends_too=inserts and keyed)
 
 
 _OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)

@@ -329,8 +329,8 @@ class LanceTable(TableColumns):
     ) -> LanceMergeBuilder:
         """Merges the rows of ``source``; add clauses, then ``execute()``.
 
-        Two merges at once that insert the same new key both insert it, unless the key is the
-        table's unenforced primary key: then the second looks again, and updates.
+        Of two merges at once that insert the same new key, the second looks again, and updates.
+        Appends do not look; beside them only the table's unenforced primary key is kept unique.
 
         Args:
             source: The rows, with an alias of their own, or called ``source``.

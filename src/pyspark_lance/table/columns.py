@@ -20,9 +20,16 @@ import pyarrow as pa
 from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.judge_newer import REDO
 from pyspark_lance.commit.retries import Retries
 from pyspark_lance.datafile.version_support import check_writable as check_columns
-from pyspark_lance.errors import InvalidInputError, LanceError, StorageError
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    RetryableCommitError,
+    StorageError,
+    VersionNotFoundError,
+)
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
@@ -503,7 +510,7 @@ class _ColumnWork:
             },
             is_partial=len(missing) < len(snapshot.manifest.fragments),
         )
-        for file in self._run(request):
+        for file in self._files(request):
             before = missing.pop(file.fragment_id, None)
             if before is None:
                 self._useless.append(file)
@@ -514,6 +521,13 @@ class _ColumnWork:
                 f"no values came for fragment {min(missing)}",
                 hint="the values must be computed row by row",
             )
+
+    def _files(self, request: ColumnFilesRequest) -> Iterable[ColumnFile]:
+        try:
+            yield from self._run(request)
+        except VersionNotFoundError as error:
+            what = f"version {request.read_version}, whose values are read, was cleaned up"
+            raise RetryableCommitError(what, request.uri, REDO) from error
 
     def remove_files(self, *, used: bool) -> None:
         """Removes the files that no version refers to."""
