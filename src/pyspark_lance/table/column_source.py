@@ -77,7 +77,10 @@ def _source(shown: Field, stored: Sequence[Field], find: Find, *, whole: bool) -
     whole = whole or own.is_packed or not (own.is_struct or own.is_list)
     parts = tuple(_source(child, own.children, find, whole=whole) for child in shown.children)
     there = tuple(part.read for part in parts if part.read is not None)
-    if there and not whole:
+    if not there:
+        # Whether there is a struct is told by the members that are looked at, as in any scan.
+        return ColumnSource(shown, None)
+    if not whole:
         read = replace(own, children=there)
     if read == shown:
         return ColumnSource(shown, shown)
