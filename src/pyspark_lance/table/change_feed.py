@@ -26,7 +26,6 @@ from pyspark_lance.table.change_steps import (
     PlacedChange,
     Step,
     every_change,
-    fragments_at,
     net_changes,
 )
 from pyspark_lance.table.change_task import (
@@ -41,6 +40,8 @@ from pyspark_lance.table.change_task import (
 )
 from pyspark_lance.table.change_window import ChangeWindow
 from pyspark_lance.table.column_history import ColumnHistory
+from pyspark_lance.table.kept_rows import KeptRows
+from pyspark_lance.table.offset_set import NO_OFFSETS
 from pyspark_lance.table.predicate import Predicate, columns_of
 from pyspark_lance.table.scan import (
     DEFAULT_BATCH_BYTES,
@@ -189,7 +190,7 @@ def count_changes(
         counts = ChangeCounts(
             version=versions.commit.version,
             num_inserted_rows=sum(rows.num_rows for rows in changes.inserted),
-            num_updated_rows=int(np.count_nonzero(changes.kept.stamped)),
+            num_updated_rows=sum(len(rows.stamped) for rows in changes.kept),
             num_deleted_rows=sum(rows.num_rows for rows in changes.deleted),
         )
         if counts != ChangeCounts(counts.version, 0, 0, 0):
@@ -292,21 +293,15 @@ class _Planner:
 
     def _add_kept(self, change: KeptChange) -> None:
         """Rows that may have been updated."""
-        rows = change.rows.chosen(np.argsort(change.rows.after, kind="stable"))
-        certain = np.zeros(len(rows), dtype=np.bool_)
-        if self._request.mode is Deduplication.NONE:
-            certain = rows.stamped
-        compared = not certain.all()
+        rows = sorted(change.rows, key=lambda one: one.after.id)
+        if self._request.mode is not Deduplication.NONE:
+            rows = [replace(one, stamped=NO_OFFSETS) for one in rows]
+        compared = any(len(one.stamped) < len(one) for one in rows)
         update = UpdateChanges(
             commit=change.commit,
             before=self._side(change.before, compared=compared),
             after=self._side(change.after, compared=compared),
-            fragments_before=fragments_at(change.before.manifest.fragments, rows.before),
-            fragments_after=fragments_at(change.after.manifest.fragments, rows.after),
-            row_ids=rows.row_ids,
-            addresses_before=rows.before,
-            addresses_after=rows.after,
-            is_certain=certain,
+            rows=tuple(_only_needed(one, change.commit) for one in rows),
         )
         self._units.append((_update_cost(update), update))
 
@@ -355,11 +350,32 @@ def _sides_of(change: WholeChanges | UpdateChanges) -> tuple[Side, ...]:
     return (change.side,) if isinstance(change, WholeChanges) else (change.before, change.after)
 
 
+def _only_needed(rows: KeptRows, commit: Commit) -> KeptRows:
+    """The same without the sequences that reading them does not need: they are most of a plan."""
+
+    def without(fragment: Fragment, *, row_ids: bool, updated: bool) -> Fragment:
+        return replace(
+            fragment,
+            row_ids=fragment.row_ids if row_ids else None,
+            created_at=None,
+            last_updated_at=fragment.last_updated_at if updated else None,
+        )
+
+    looked_up = not rows.in_place
+    return replace(
+        rows,
+        before=tuple(without(one, row_ids=looked_up, updated=False) for one in rows.before),
+        after=without(rows.after, row_ids=True, updated=commit.has_lost_versions),
+    )
+
+
 def _update_cost(update: UpdateChanges) -> float:
-    fragments: tuple[Fragment, ...] = (*update.fragments_before, *update.fragments_after)
+    old = {one.id: one for rows in update.rows for one in rows.before}
+    new = {rows.after.id: rows.after for rows in update.rows}
+    fragments = (*old.values(), *new.values())
     stored = sum(file.size_bytes for fragment in fragments for file in fragment.files)
-    rows = sum(fragment.physical_rows for fragment in fragments)
-    share = min(1.0, _SCATTERED * 2 * len(update.row_ids) / max(1, rows))
+    physical = sum(fragment.physical_rows for fragment in fragments)
+    share = min(1.0, _SCATTERED * 2 * sum(map(len, update.rows)) / max(1, physical))
     return stored * share + OPEN_COST_BYTES * len(fragments)
 
 
@@ -372,21 +388,19 @@ def _cut(
     if isinstance(change, WholeChanges):
         (one,) = change.slices
         return [replace(change, slices=(piece,)) for piece in split_slice(one, count)]
-    pieces = []
-    for rows in np.array_split(np.arange(len(change.row_ids)), min(count, len(change.row_ids))):
-        before, after = change.addresses_before[rows], change.addresses_after[rows]
-        pieces.append(
-            replace(
-                change,
-                fragments_before=fragments_at(change.fragments_before, before),
-                fragments_after=fragments_at(change.fragments_after, after),
-                row_ids=change.row_ids[rows],
-                addresses_before=before,
-                addresses_after=after,
-                is_certain=change.is_certain[rows],
-            )
-        )
-    return pieces
+    step = -(-sum(map(len, change.rows)) // count)
+    pieces: list[list[KeptRows]] = [[]]
+    room = step
+    for rows in change.rows:
+        first = 0
+        while first < len(rows):
+            if not room:
+                pieces.append([])
+                room = step
+            taken = min(room, len(rows) - first)
+            pieces[-1].append(rows.part(first, first + taken))
+            first, room = first + taken, room - taken
+    return [replace(change, rows=tuple(piece)) for piece in pieces]
 
 
 def _merged(

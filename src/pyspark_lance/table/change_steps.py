@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.row_address import fragment_ids, row_addresses
+from pyspark_lance.format.row_address import fragment_ids, offsets, row_addresses
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.change_task import ChangeType, Commit
+from pyspark_lance.table.kept_rows import KeptRows, lineage_of, row_places
+from pyspark_lance.table.offset_set import OffsetSet
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import ROW_ID
 from pyspark_lance.table.version_changes import (
-    KeptRows,
     PlacedRows,
     VersionChanges,
     bounds_of,
-    lineage_of,
     live_offsets,
     placed_rows,
 )
@@ -79,7 +79,7 @@ class KeptChange:
     commit: Commit
     before: Snapshot
     after: Snapshot
-    rows: KeptRows
+    rows: tuple[KeptRows, ...]
 
 
 def every_change(steps: Iterable[Step]) -> Iterator[PlacedChange | KeptChange]:
@@ -89,7 +89,7 @@ def every_change(steps: Iterable[Step]) -> Iterator[PlacedChange | KeptChange]:
         if changes.before is not None:
             for rows in changes.deleted:
                 yield PlacedChange(ChangeType.DELETE, step.commit, changes.before, rows)
-            if len(changes.kept):
+            if changes.kept:
                 yield KeptChange(step.commit, changes.before, changes.after, changes.kept)
         for rows in changes.inserted:
             yield PlacedChange(ChangeType.INSERT, step.commit, changes.after, rows)
@@ -105,42 +105,71 @@ def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
     Rows of fragments whose row ids nothing else touches pass through as they are; of the others,
     each takes some forty bytes here.
     """
-    changes = list(every_change(steps))
-    placed = [change for change in changes if isinstance(change, PlacedChange)]
-    kept = [change.rows.row_ids for change in changes if isinstance(change, KeptChange)]
-    alone = iter(_touched_once(placed, np.sort(np.concatenate([_NO_NUMBERS, *kept]))).tolist())
+    changes, step_of = [], []
+    for number, step in enumerate(steps):
+        parts = [part for change in every_change([step]) for part in _parts(change)]
+        changes += parts
+        step_of += [number] * len(parts)
     events = _Events(steps)
-    for change in changes:
-        if isinstance(change, KeptChange):
-            events.add_kept(change)
-        elif next(alone):
+    for change, is_alone in zip(changes, _touched_once(changes, step_of).tolist(), strict=True):
+        if is_alone:
             yield change
+        elif isinstance(change, KeptChange):
+            events.add_kept(change)
         else:
             events.add_placed(change)
     yield from events.net()
 
 
+def _parts(change: PlacedChange | KeptChange) -> Sequence[PlacedChange | KeptChange]:
+    """The same by fragment."""
+    if isinstance(change, PlacedChange):
+        return [change]
+    return [replace(change, rows=(rows,)) for rows in change.rows]
+
+
+_U64Array = NDArray[np.uint64]
 _NO_NUMBERS = np.empty(0, dtype=np.uint64)
 # An address that no row has: fragment ids have 32 bits, offsets are below the row count.
 _NOWHERE = np.uint64(2**64 - 1)
 
 
 def _touched_once(
-    placed: Sequence[PlacedChange], kept_ids: NDArray[np.uint64]
+    changes: Sequence[PlacedChange | KeptChange], step_of: Sequence[int]
 ) -> NDArray[np.bool_]:
-    """Which changes are all that happens to their rows, as far as ranges of row ids can tell."""
-    if not placed:
+    """Which changes are all that happens to their rows, as far as ranges of row ids can tell.
+
+    In one step, no row is in two changes.
+    """
+    if not changes:
         return np.zeros(0, dtype=np.bool_)
-    bounds = np.array([bounds_of(one.rows) for one in placed], dtype=np.uint64)
-    order = np.argsort(bounds[:, 0], kind="stable")
-    low, high = bounds[order].T
+    fragments = (
+        one.rows.fragment if isinstance(one, PlacedChange) else one.rows[0].after for one in changes
+    )
+    bounds = np.array([bounds_of(fragment) for fragment in fragments], dtype=np.uint64)
+    steps = np.array(step_of)
+    order = np.lexsort((bounds[:, 0], steps))
+    groups = np.empty(len(changes), dtype=np.int64)
+    spans: list[_U64Array] = []
+    for step in np.split(order, np.flatnonzero(np.diff(steps[order])) + 1):
+        low, high = bounds[step].T
+        reached = np.maximum.accumulate(high)
+        starts = np.flatnonzero(np.concatenate(([True], low[1:] > reached[:-1])))
+        groups[step] = len(spans) + np.cumsum(np.isin(np.arange(len(step)), starts)) - 1
+        ends = np.concatenate((starts[1:], [len(step)])) - 1
+        spans += list(np.stack((low[starts], reached[ends]), axis=1))
+    return _alone(np.array(spans))[groups]
+
+
+def _alone(spans: _U64Array) -> NDArray[np.bool_]:
+    """Which of some ranges share no number with another; both bounds belong to a range."""
+    order = np.argsort(spans[:, 0], kind="stable")
+    low, high = spans[order].T
     reached = np.maximum.accumulate(high)
     is_new = np.concatenate(([True], low[1:] > reached[:-1]))
+    found = np.empty(len(spans), dtype=np.bool_)
     # Alone is whom no range before reaches, and who reaches into none that follows.
-    alone = is_new & np.concatenate((is_new[1:], [True]))
-    alone &= np.searchsorted(kept_ids, low) == np.searchsorted(kept_ids, high, side="right")
-    found = np.empty(len(placed), dtype=np.bool_)
-    found[order] = alone
+    found[order] = is_new & np.concatenate((is_new[1:], [True]))
     return found
 
 
@@ -158,14 +187,15 @@ class _Events:
 
     def add_kept(self, change: KeptChange) -> None:
         """Rows of both versions; not before the changes of earlier steps."""
-        rows = change.rows
-        self._add(change.commit, rows.row_ids, rows.before, rows.after, rows.stamped)
+        for rows in row_places(change.rows, change.before.files, change.after.files):
+            self._add(change.commit, rows.row_ids, rows.before, rows.after, rows.stamped)
 
     def add_placed(self, change: PlacedChange) -> None:
         """Rows that come or go; not before the changes of earlier steps."""
-        where = live_offsets(change.snapshot, change.rows)
-        addresses = row_addresses(change.rows.fragment.id, where)
-        row_ids = lineage_of(change.snapshot, change.rows.fragment).take(ROW_ID, where)
+        fragment = change.rows.fragment
+        where = live_offsets(change.snapshot, change.rows).to_array()
+        addresses = row_addresses(fragment.id, where)
+        row_ids = lineage_of(change.snapshot.files, fragment).take(ROW_ID, where)
         nowhere = np.full(len(addresses), _NOWHERE)
         gone = change.kind is ChangeType.DELETE
         before, after = (addresses, nowhere) if gone else (nowhere, addresses)
@@ -214,7 +244,6 @@ class _Events:
                 self._steps[begin],
                 self._steps[end],
                 self._steps[changing].commit,
-                row_ids[starts][inside],
                 before[inside],
                 after[inside],
             )
@@ -224,7 +253,6 @@ class _Events:
         begin: Step,
         end: Step,
         commit: Commit,
-        row_ids: NDArray[np.uint64],
         before: NDArray[np.uint64],
         after: NDArray[np.uint64],
     ) -> Iterator[PlacedChange | KeptChange]:
@@ -235,10 +263,7 @@ class _Events:
             for rows in _placed(old, before[deleted]):
                 yield PlacedChange(ChangeType.DELETE, commit, old, rows)
         if old is not None and kept.any():
-            rows_of = KeptRows(
-                row_ids[kept], before[kept], after[kept], np.ones(int(kept.sum()), dtype=np.bool_)
-            )
-            yield KeptChange(commit, old, new, rows_of)
+            yield KeptChange(commit, old, new, _kept(old, before[kept], new, after[kept]))
         if inserted.any():
             for rows in _placed(new, after[inserted]):
                 yield PlacedChange(ChangeType.INSERT, commit, new, rows)
@@ -247,6 +272,24 @@ class _Events:
 def _placed(snapshot: Snapshot, addresses: NDArray[np.uint64]) -> list[PlacedRows]:
     fragments = fragments_at(snapshot.manifest.fragments, addresses)
     return placed_rows(addresses, {fragment.id: fragment for fragment in fragments})
+
+
+def _kept(
+    old: Snapshot, before: NDArray[np.uint64], new: Snapshot, after: NDArray[np.uint64]
+) -> tuple[KeptRows, ...]:
+    """Rows by where they were and are."""
+    order = np.argsort(after, kind="stable")
+    before, after = before[order], after[order]
+    owners = fragment_ids(after)
+    starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
+    found = []
+    for inside in map(slice, starts, [*starts[1:], len(owners)]):
+        (fragment,) = fragments_at(new.manifest.fragments, after[inside][:1])
+        sources = fragments_at(old.manifest.fragments, before[inside])
+        rows = OffsetSet.of(offsets(after[inside]))
+        in_place = bool((before[inside] == after[inside]).all())
+        found.append(KeptRows(sources, fragment, rows, rows, in_place))
+    return tuple(found)
 
 
 def fragments_at(

@@ -6,8 +6,9 @@ A task carries all it needs; executors never read a manifest.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -24,11 +25,13 @@ from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.blob_differences import differing_rows
 from pyspark_lance.table.column_source import ColumnSource
 from pyspark_lance.table.fragment_reader import FragmentReader
+from pyspark_lance.table.kept_rows import KeptRows, RowPlaces, in_steps, row_places
 from pyspark_lance.table.packed_rows import join_batches
 from pyspark_lance.table.predicate import Predicate, evaluate
 from pyspark_lance.table.scan_task import ScanSlice, ScanTask, as_mask, run
 from pyspark_lance.table.system_columns import (
     LAST_UPDATED_AT,
+    ROW_ADDRESS,
     ROW_ID,
     constant_column,
     system_array,
@@ -133,30 +136,20 @@ class WholeChanges:
 
 @dataclass(frozen=True, slots=True)
 class UpdateChanges:
-    """Rows that both versions have, ascending by their new address; arrays of shape (n,).
+    """Rows that both versions have.
 
     Attributes:
         commit: The step that changed them.
         before: The version with the old values.
         after: The version with the new values.
-        fragments_before: Where the old values are.
-        fragments_after: Where the new values are.
-        row_ids: uint64.
-        addresses_before: uint64.
-        addresses_after: uint64.
-        is_certain: Whether the row is an update whatever its values are; the others are one only
-            if their values differ.
+        rows: Where they are. Those that are stamped are updates whatever their values are; the
+            others are some only if their values differ.
     """
 
     commit: Commit
     before: Side
     after: Side
-    fragments_before: tuple[Fragment, ...]
-    fragments_after: tuple[Fragment, ...]
-    row_ids: NDArray[np.uint64]
-    addresses_before: NDArray[np.uint64]
-    addresses_after: NDArray[np.uint64]
-    is_certain: NDArray[np.bool_]
+    rows: tuple[KeptRows, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,50 +226,58 @@ def _whole(task: ChangeTask, change: WholeChanges) -> Iterator[pa.RecordBatch]:
 
 def _updates(task: ChangeTask, change: UpdateChanges) -> Iterator[pa.RecordBatch]:
     """Old values, then new ones, some rows at a time."""
-    old = _SideReader(task.sides[change.before], change.fragments_before)
-    new = _SideReader(task.sides[change.after], change.fragments_after)
+    sides = task.sides[change.before], task.sides[change.after]
+    old = _SideReader(sides[0], chain.from_iterable(one.before for one in change.rows))
+    new = _SideReader(sides[1], (one.after for one in change.rows))
     row_bytes = max(new.average_row_bytes(), old.average_row_bytes())
     step = max(1, min(task.batch_rows, task.batch_bytes // row_bytes))
-    first = 0
-    while first < len(change.row_ids):
-        chosen = np.arange(first, min(first + step, len(change.row_ids)))
-        addresses = change.addresses_before[chosen], change.addresses_after[chosen]
-        most_bytes = _MOST_BATCHES * task.batch_bytes if len(chosen) > 1 else None
-        try:
-            before = old.take(addresses[0], most_bytes)
-            after = new.take(addresses[1], most_bytes)
-        except BatchTooLargeError:
-            step = len(chosen) // 2
-            continue
-        first += len(chosen)
-        certain = change.is_certain[chosen]
-        if not certain.all():
-            sides = _Sides(old, new, *addresses)
-            keep = certain | differing_rows(
-                before,
-                after,
-                [source.shown for source in new.sources],
-                sides.in_one_file,
-                sides.read_bytes,
-                task.batch_bytes,
-            )
-            if not keep.any():
+    places = row_places(change.rows, sides[0].files, sides[1].files)
+    for many in in_steps(places, step):
+        first = 0
+        while first < len(many):
+            rows = many.chosen(slice(first, first + step))
+            most_bytes = _MOST_BATCHES * task.batch_bytes if len(rows) > 1 else None
+            try:
+                before = old.take(rows.before, most_bytes)
+                after = new.take(rows.after, most_bytes)
+            except BatchTooLargeError:
+                step = len(rows) // 2
                 continue
-            before, after, chosen = (
-                filter_rows(before, keep),
-                filter_rows(after, keep),
-                chosen[keep],
-            )
-        row_ids = system_array(change.row_ids[chosen])
-        versions = constant_column(change.commit.version, len(chosen))
-        if change.commit.has_lost_versions:
-            updated = new.last_updated(change.addresses_after[chosen])
-            versions = _versions(change.commit, updated)
-        for kind, batch in (
-            (ChangeType.UPDATE_PREIMAGE, before),
-            (ChangeType.UPDATE_POSTIMAGE, after),
-        ):
-            yield _batch_of(new.sources, batch.columns, row_ids, kind, versions, change.commit)
+            first += len(rows)
+            if not rows.stamped.all():
+                both = _Sides(old, new, rows.before, rows.after)
+                keep = rows.stamped | differing_rows(
+                    before,
+                    after,
+                    [source.shown for source in new.sources],
+                    both.in_one_file,
+                    both.read_bytes,
+                    task.batch_bytes,
+                )
+                if not keep.any():
+                    continue
+                before, after = filter_rows(before, keep), filter_rows(after, keep)
+                rows = rows.chosen(keep)
+            yield from _pairs(change, rows, before, after, new)
+
+
+def _pairs(
+    change: UpdateChanges,
+    rows: RowPlaces,
+    before: pa.RecordBatch,
+    after: pa.RecordBatch,
+    new: _SideReader,
+) -> Iterator[pa.RecordBatch]:
+    """The old values of rows, then the new ones."""
+    row_ids = system_array(rows.row_ids)
+    versions = constant_column(change.commit.version, len(rows))
+    if change.commit.has_lost_versions:
+        versions = _versions(change.commit, new.last_updated(rows.after))
+    for kind, batch in (
+        (ChangeType.UPDATE_PREIMAGE, before),
+        (ChangeType.UPDATE_POSTIMAGE, after),
+    ):
+        yield _batch_of(new.sources, batch.columns, row_ids, kind, versions, change.commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +307,7 @@ class _Sides:
 class _SideReader:
     """Reads rows of one version by address, in any order."""
 
-    def __init__(self, side: VersionFiles, fragments: Sequence[Fragment]) -> None:
+    def __init__(self, side: VersionFiles, fragments: Iterable[Fragment]) -> None:
         self.sources = side.sources
         self._fields = _fields_to_read(side.sources)
         self._with_bytes: dict[int, ColumnSource] = {}
@@ -314,7 +315,7 @@ class _SideReader:
         self._fragments = {fragment.id: fragment for fragment in fragments}
         self._readers = {
             fragment.id: FragmentReader(side.files, fragment, stable_row_ids=True)
-            for fragment in fragments
+            for fragment in self._fragments.values()
         }
         self._schema = pa.schema([source.shown.to_arrow() for source in side.sources])
 
@@ -330,7 +331,7 @@ class _SideReader:
         Raises:
             BatchTooLargeError: They take more than ``most_bytes``.
         """
-        found = self._take(self._fields, ROW_ID, addresses, most_bytes)
+        found = self._take(self._fields, ROW_ADDRESS, addresses, most_bytes)
         columns = _as_wanted(found.columns, self.sources, len(addresses))
         # Nulls stand for what a version did not have, also where the column allows none.
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -340,7 +341,7 @@ class _SideReader:
         source = self._with_bytes.setdefault(column, self.sources[column].with_blobs())
         if source.read is None:
             return source.column(None, len(addresses))
-        found = self._take((source.read,), ROW_ID, addresses)
+        found = self._take((source.read,), ROW_ADDRESS, addresses)
         return source.column(found.column(0), len(addresses))
 
     def blob_files(

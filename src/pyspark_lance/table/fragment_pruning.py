@@ -18,6 +18,7 @@ from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.lineage import DEFAULT_VERSION, source_of
+from pyspark_lance.table.offset_set import OffsetSet
 from pyspark_lance.table.predicate import (
     Predicate,
     columns_of,
@@ -54,7 +55,7 @@ def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanS
         return [ScanSlice(f, 0, f.physical_rows) for f in possible]
     by_fragment = group_by_fragment(addresses)
     return [
-        ScanSlice(f, 0, f.physical_rows, offsets=inside)
+        ScanSlice(f, 0, f.physical_rows, offsets=OffsetSet.of(np.unique(inside)))
         for f in possible
         if f.id in by_fragment
         and len(inside := by_fragment[f.id][by_fragment[f.id] < f.physical_rows])

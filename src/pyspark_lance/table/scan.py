@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
@@ -238,7 +237,8 @@ def split_slice(one: ScanSlice, count: int) -> list[ScanSlice]:
     if count == 1:
         return [one]
     if one.offsets is not None:
-        pieces = np.array_split(one.offsets, min(count, max(1, len(one.offsets))))
+        step = max(1, -(-len(one.offsets) // count))
+        pieces = (one.offsets.part(at, at + step) for at in range(0, len(one.offsets), step))
         return [ScanSlice(one.fragment, one.start, one.end, piece) for piece in pieces]
     rows = -(-(one.end - one.start) // count)
     step = -(-rows // _SPLIT_ROWS) * _SPLIT_ROWS

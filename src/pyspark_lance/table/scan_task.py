@@ -23,6 +23,7 @@ from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
 from pyspark_lance.table.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.fragment_reader import FragmentReader
+from pyspark_lance.table.offset_set import OffsetSet
 from pyspark_lance.table.predicate import Predicate, columns_of, evaluate
 from pyspark_lance.table.predicate_tree import all_of, can_raise, conjuncts
 from pyspark_lance.table.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
@@ -44,13 +45,13 @@ class ScanSlice:
         fragment: The fragment, with the sequences that the scan reads.
         start: First row.
         end: One past the last row.
-        offsets: The only rows that can match, ascending uint32; None for all.
+        offsets: The only rows that can match; None for all.
     """
 
     fragment: Fragment
     start: int
     end: int
-    offsets: NDArray[np.uint32] | None = None
+    offsets: OffsetSet | None = None
 
     @property
     def read_share(self) -> float:
@@ -155,7 +156,7 @@ class _SliceScan:
         """Batches of matching rows; none of them is empty."""
         start, end = self._slice.start, self._slice.end
         if self._slice.offsets is not None:
-            yield from self._chosen(self._slice.offsets)
+            yield from self._chosen(self._slice.offsets.to_array())
             return
         keep = self._live_rows(start, end)
         if keep is not None and not keep.any():
@@ -376,7 +377,7 @@ def _pack_slice(one: ScanSlice) -> tuple[Any, ...]:
     return (
         one.start,
         one.end,
-        None if one.offsets is None else one.offsets.astype("<u4").tobytes(),
+        one.offsets,
         fragment.id,
         fragment.physical_rows,
         [
@@ -411,8 +412,7 @@ def _unpack_slice(packed: tuple[Any, ...]) -> ScanSlice:
         created_at=created,
         last_updated_at=updated,
     )
-    chosen = None if offsets is None else np.frombuffer(offsets, dtype="<u4")
-    return ScanSlice(fragment, start, end, chosen)
+    return ScanSlice(fragment, start, end, offsets)
 
 
 def _unpack_task(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +21,16 @@ from pyspark_lance.format.data_file import SPILLED_ROW_ID
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.operation import Rewrite
-from pyspark_lance.format.row_address import group_by_fragment, row_addresses
+from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
+from pyspark_lance.format.row_address import offsets as offsets_of
 from pyspark_lance.metafile.transaction_file import transaction_of
 from pyspark_lance.table.fragment_pruning import (
     UNKNOWN_BOUNDS,
     counted_fragments,
     row_id_bounds,
 )
-from pyspark_lance.table.fragment_reader import FragmentReader
-from pyspark_lance.table.lineage import FragmentLineage
+from pyspark_lance.table.kept_rows import KeptRows, index_of, lineage_of
+from pyspark_lance.table.offset_set import WINDOW_ROWS, OffsetSet, OffsetSetBuilder
 from pyspark_lance.table.snapshot import Snapshot
 from pyspark_lance.table.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 
@@ -41,41 +43,16 @@ class PlacedRows:
 
     Attributes:
         fragment: As the version has it.
-        offsets: Ascending uint32; None for all live rows.
+        offsets: Which of them; None for all live rows.
     """
 
     fragment: Fragment
-    offsets: NDArray[np.uint32] | None = None
+    offsets: OffsetSet | None = None
 
     @property
     def num_rows(self) -> int:
         """How many they are."""
         return self.fragment.num_rows if self.offsets is None else len(self.offsets)
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRows:
-    """Rows of both versions that may hold other values; all arrays of shape (n,).
-
-    Attributes:
-        row_ids: uint64.
-        before: Addresses in the older version, uint64.
-        after: Addresses in the newer version, uint64.
-        stamped: Whether lineage says that the row was updated; values that were replaced without
-            a trace in it are told only by comparing them.
-    """
-
-    row_ids: _U64Array
-    before: _U64Array
-    after: _U64Array
-    stamped: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.row_ids)
-
-    def chosen(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> KeptRows:
-        """Some of them."""
-        return KeptRows(self.row_ids[rows], self.before[rows], self.after[rows], self.stamped[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +71,7 @@ class VersionChanges:
     after: Snapshot
     deleted: tuple[PlacedRows, ...]
     inserted: tuple[PlacedRows, ...]
-    kept: KeptRows
+    kept: tuple[KeptRows, ...]
 
 
 def version_changes(
@@ -114,7 +91,7 @@ def version_changes(
     Raises:
         CorruptFileError: Lineage or a deletion file contradicts the manifest.
     """
-    vanished, appeared, kept = [], [], [_NOTHING_KEPT]
+    vanished, appeared, kept = [], [], []
     stayed = set()
     fields_before, fields_after = shown or ((_field_ids(before) & _field_ids(after),) * 2)
     # Where a file holds them, the same rows show other values: null, or not null any more.
@@ -140,8 +117,9 @@ def version_changes(
         else:
             show_more = any(_holds(rows.fragment, shown_once) for rows in (*vanished, *appeared))
             vanished, appeared, moved = _matched(before, vanished, after, appeared)
-            kept.append(moved if show_more else moved.chosen(moved.stamped))
-    return VersionChanges(before, after, tuple(vanished), tuple(appeared), joined_kept(kept))
+            kept += moved if show_more else [one.only_stamped() for one in moved]
+    kept = [one for one in kept if len(one)]
+    return VersionChanges(before, after, tuple(vanished), tuple(appeared), tuple(kept))
 
 
 def _fragments_by_id(
@@ -191,36 +169,11 @@ def _common_length(old: Sequence[Fragment], here: int, new: Sequence[Fragment], 
     return length
 
 
-def joined_kept(parts: Sequence[KeptRows]) -> KeptRows:
-    """All rows of ``parts``; there is at least one part."""
-    if len(parts) == 1:
-        return parts[0]
-    return KeptRows(
-        np.concatenate([part.row_ids for part in parts]),
-        np.concatenate([part.before for part in parts]),
-        np.concatenate([part.after for part in parts]),
-        np.concatenate([part.stamped for part in parts]),
-    )
-
-
-_NO_NUMBERS = np.empty(0, dtype=np.uint64)
-_NOTHING_KEPT = KeptRows(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, np.empty(0, dtype=np.bool_))
-
-
-def lineage_of(snapshot: Snapshot, fragment: Fragment) -> FragmentLineage:
-    """Computes the lineage columns of one fragment of a version."""
-    return FragmentReader(snapshot.files, fragment, stable_row_ids=True).lineage
-
-
-def live_offsets(snapshot: Snapshot, rows: PlacedRows) -> NDArray[np.uint32]:
-    """The offsets of ``rows``, ascending."""
+def live_offsets(snapshot: Snapshot, rows: PlacedRows) -> OffsetSet:
+    """The offsets of ``rows``."""
     if rows.offsets is not None:
         return rows.offsets
-    deleted = snapshot.deletion_vector(rows.fragment)
-    count = rows.fragment.physical_rows
-    if deleted is None:
-        return np.arange(count, dtype=np.uint32)
-    return np.flatnonzero(deleted.keep_mask(0, count)).astype(np.uint32)
+    return OffsetSet.live(rows.fragment.physical_rows, snapshot.deletion_vector(rows.fragment))
 
 
 def overlapping(
@@ -238,9 +191,9 @@ def overlapping(
     return meets
 
 
-def bounds_of(rows: PlacedRows) -> tuple[int, int]:
-    """A range that holds all the row ids of the fragment, from the manifest alone."""
-    source = rows.fragment.row_ids
+def bounds_of(fragment: Fragment) -> tuple[int, int]:
+    """A range that holds all the row ids of a fragment, from the manifest alone."""
+    source = fragment.row_ids
     return row_id_bounds(source) if isinstance(source, bytes) else UNKNOWN_BOUNDS
 
 
@@ -274,7 +227,7 @@ class _SameFragment:
         if self._fragment.deletion_file == self._successor.deletion_file:
             return []
         rows = self._deleted[deleted_in].difference(self._deleted[1 - deleted_in])
-        return [] if rows.is_empty else [PlacedRows(fragment, rows.to_array())]
+        return [] if rows.is_empty else [PlacedRows(fragment, OffsetSet.deleted(rows))]
 
     def changed(self, fields_before: Set[int], fields_after: Set[int]) -> list[KeptRows]:
         """Rows that both versions have, and that may hold other values."""
@@ -284,25 +237,19 @@ class _SameFragment:
         spilled = SPILLED in (new.created_at, new.last_updated_at)
         if not replaced and not restamped and not (spilled and old.files != new.files):
             return []
-        rows = old.physical_rows
-        before, after = lineage_of(self._before, old), lineage_of(self._after, new)
-        stamped = np.zeros(rows, dtype=np.bool_)
-        for name in (CREATED_AT, LAST_UPDATED_AT):
-            stamped |= before.window(name, 0, rows) != after.window(name, 0, rows)
-        candidates = np.ones(rows, dtype=np.bool_) if replaced else stamped
+        before, after = lineage_of(self._before.files, old), lineage_of(self._after.files, new)
         old_deleted, new_deleted = self._deleted
-        chosen = candidates & old_deleted.union(new_deleted).keep_mask(0, rows)
-        where = np.flatnonzero(chosen).astype(np.uint32)
-        if not len(where):
-            return []
-        return [
-            KeptRows(
-                after.take(ROW_ID, where),
-                row_addresses(old.id, where),
-                row_addresses(new.id, where),
-                stamped[where],
-            )
-        ]
+        both = OffsetSet.live(old.physical_rows, old_deleted.union(new_deleted))
+        builder = OffsetSetBuilder()
+        if restamped or (spilled and old.files != new.files):
+            for first in range(0, old.physical_rows, WINDOW_ROWS):
+                last = min(first + WINDOW_ROWS, old.physical_rows)
+                differs = np.zeros(last - first, dtype=np.bool_)
+                for name in (CREATED_AT, LAST_UPDATED_AT):
+                    differs |= before.window(name, first, last) != after.window(name, first, last)
+                builder.add(np.flatnonzero(differs) + first)
+        stamped = builder.done().both(both)
+        return [KeptRows((old,), new, both if replaced else stamped, stamped, in_place=True)]
 
 
 def _field_ids(snapshot: Snapshot | None) -> Set[int]:
@@ -347,55 +294,111 @@ def _matched(
     vanished: Sequence[PlacedRows],
     after: Snapshot,
     appeared: Sequence[PlacedRows],
-) -> tuple[list[PlacedRows], list[PlacedRows], KeptRows]:
+) -> tuple[list[PlacedRows], list[PlacedRows], list[KeptRows]]:
     """What really vanished, what really appeared, and what both have at other places."""
-    old_bounds, new_bounds = ([bounds_of(rows) for rows in side] for side in (vanished, appeared))
+    old_bounds, new_bounds = (
+        [bounds_of(rows.fragment) for rows in side] for side in (vanished, appeared)
+    )
     old_meets = overlapping(old_bounds, new_bounds)
     new_meets = overlapping(new_bounds, old_bounds)
     gone = [rows for rows, meets in zip(vanished, old_meets, strict=True) if not meets]
     come = [rows for rows, meets in zip(appeared, new_meets, strict=True) if not meets]
-    old = _Moved(before, [vanished[index] for index in np.flatnonzero(old_meets).tolist()])
-    new = _Moved(after, [appeared[index] for index in np.flatnonzero(new_meets).tolist()])
-    shared, at_old, at_new = np.intersect1d(
-        old.row_ids, new.row_ids, assume_unique=True, return_indices=True
-    )
-    gone += old.without(at_old)
-    come += new.without(at_new)
-    stamped = (old.created[at_old] != new.created[at_new]) | (
-        old.updated[at_old] != new.updated[at_new]
-    )
-    moved = KeptRows(shared, old.addresses[at_old], new.addresses[at_new], stamped)
-    return gone, come, moved
+    old = _Vanished(before, [vanished[index] for index in np.flatnonzero(old_meets).tolist()])
+    kept = []
+    for index in np.flatnonzero(new_meets).tolist():
+        fragment = appeared[index].fragment
+        lineage = lineage_of(after.files, fragment)
+        new_rows = OffsetSetBuilder()
+        for offsets in live_offsets(after, appeared[index]).windows():
+            addresses, found = old.find(lineage.take(ROW_ID, offsets))
+            new_rows.add(offsets[~found])
+            offsets, addresses = offsets[found], addresses[found]
+            stamped = np.zeros(len(offsets), dtype=np.bool_)
+            for name in (CREATED_AT, LAST_UPDATED_AT):
+                stamped |= old.lineage(name, addresses) != lineage.take(name, offsets)
+            for few in _of_few_fragments(addresses):
+                rows, changed = OffsetSet.of(offsets[few]), OffsetSet.of(offsets[few][stamped[few]])
+                kept.append(
+                    KeptRows(old.fragments(addresses[few]), fragment, rows, changed, in_place=False)
+                )
+        if new := new_rows.done():
+            come.append(PlacedRows(fragment, new))
+    return gone + old.rest(), come, kept
 
 
-class _Moved:
-    """Rows one by one, with their lineage; all arrays of one length."""
+class _Vanished:
+    """Rows that the older version has in places that the newer one has not."""
 
     def __init__(self, snapshot: Snapshot, parts: Sequence[PlacedRows]) -> None:
-        self._fragments = {part.fragment.id: part.fragment for part in parts}
-        row_ids, addresses, created, updated = ([_NO_NUMBERS] for _ in range(4))
-        for part in parts:
-            lineage = lineage_of(snapshot, part.fragment)
-            where = live_offsets(snapshot, part)
-            row_ids.append(lineage.take(ROW_ID, where))
-            addresses.append(row_addresses(part.fragment.id, where))
-            created.append(lineage.take(CREATED_AT, where))
-            updated.append(lineage.take(LAST_UPDATED_AT, where))
-        self.row_ids = np.concatenate(row_ids)
-        self.addresses = np.concatenate(addresses)
-        self.created = np.concatenate(created)
-        self.updated = np.concatenate(updated)
+        self._parts = {part.fragment.id: part for part in parts}
+        self._rows = {part.fragment.id: live_offsets(snapshot, part) for part in parts}
+        self._found = {part.fragment.id: OffsetSetBuilder() for part in parts}
+        self._lineage = {
+            part.fragment.id: lineage_of(snapshot.files, part.fragment) for part in parts
+        }
+        self._index = index_of(
+            snapshot.files,
+            (
+                (
+                    part.fragment,
+                    self._rows[part.fragment.id].complement(part.fragment.physical_rows),
+                )
+                for part in parts
+            ),
+        )
 
-    def without(self, rows: NDArray[np.intp]) -> list[PlacedRows]:
-        """The others, by fragment."""
-        rest = np.ones(len(self.row_ids), dtype=np.bool_)
-        rest[rows] = False
-        return placed_rows(self.addresses[rest], self._fragments)
+    def find(self, row_ids: _U64Array) -> tuple[_U64Array, NDArray[np.bool_]]:
+        """Where rows are, and which of them are here at all."""
+        addresses, found = self._index.addresses_of(row_ids)
+        for fragment_id, inside in group_by_fragment(addresses[found]).items():
+            self._found[fragment_id].add(inside)
+        return addresses, found
+
+    def lineage(self, name: str, addresses: _U64Array) -> _U64Array:
+        """A lineage column of rows that are here."""
+        values = np.empty(len(addresses), dtype=np.uint64)
+        owners = fragment_ids(addresses)
+        order = np.argsort(owners, kind="stable")
+        hit, firsts = np.unique(owners[order], return_index=True)
+        for owner, chosen in zip(hit.tolist(), np.split(order, firsts[1:]), strict=False):
+            values[chosen] = self._lineage[owner].take(name, offsets_of(addresses[chosen]))
+        return values
+
+    def fragments(self, addresses: _U64Array) -> tuple[Fragment, ...]:
+        """Those that have the rows at ``addresses``."""
+        owners = np.unique(fragment_ids(addresses)).tolist()
+        return tuple(self._parts[owner].fragment for owner in owners)
+
+    def rest(self) -> list[PlacedRows]:
+        """The rows that nobody found."""
+        found = []
+        for fragment_id, part in self._parts.items():
+            rest = self._rows[fragment_id].without(self._found[fragment_id].done())
+            if rest:
+                found.append(PlacedRows(part.fragment, rest))
+        return found
+
+
+# Rows are told apart by where they were, so that no piece of work needs too many fragments.
+_FEW_FRAGMENTS = 64
+
+
+def _of_few_fragments(addresses: _U64Array) -> list[slice]:
+    """Stretches of rows that were in a few fragments each; few stretches if rows are mixed."""
+    if not len(addresses):
+        return []
+    owners = fragment_ids(addresses)
+    if len(np.unique(owners)) <= _FEW_FRAGMENTS:
+        return [slice(0, len(owners))]
+    others = np.cumsum(owners[1:] != owners[:-1])
+    parts = others // max(_FEW_FRAGMENTS, -(-int(others[-1]) // _FEW_FRAGMENTS))
+    cuts = [0, *(np.flatnonzero(np.diff(parts, prepend=0)) + 1).tolist(), len(owners)]
+    return [slice(first, last) for first, last in pairwise(cuts)]
 
 
 def placed_rows(addresses: _U64Array, fragments: Mapping[int, Fragment]) -> list[PlacedRows]:
     """Rows given by address, by fragment."""
     return [
-        PlacedRows(fragments[fragment_id], inside)
+        PlacedRows(fragments[fragment_id], OffsetSet.of(inside))
         for fragment_id, inside in group_by_fragment(addresses).items()
     ]
