@@ -45,7 +45,7 @@ def cases_of(first):
     ]
     if first in CREATING:
         cases += [Case(NOTHING, first, (second,), point) for second in CREATING for point in POINTS]
-    return [case for case in cases if not is_open(case)]
+    return cases
 
 
 def number(case):
@@ -74,31 +74,3 @@ def test_a_share_of_all_interleavings_ends_as_an_order_or_as_a_conflict(first):
 @pytest.mark.parametrize("first", FIRST)
 def test_all_interleavings_end_as_an_order_or_as_a_conflict(first):
     check(cases_of(first))
-
-
-# What does not hold yet ----------------------------------------------------------------------
-
-
-def is_open(case):
-    """Known to fail, see the cases below."""
-    (second,) = case.second
-    return not case.setup.exists and second == "their_append"
-
-
-HOLES = {
-    "a race of two writers is an error of the data": [
-        Case(NOTHING, "append", ("their_append",), "before the put"),
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=pytest.mark.xfail(strict=True, reason=reason), id=str(case))
-        for reason, cases in HOLES.items()
-        for case in cases
-    ],
-)
-def test_what_does_not_hold_yet(case):
-    run(case)

@@ -23,7 +23,6 @@ from pyspark_lance.errors import (
     CommitConflictError,
     LanceError,
     RetryableCommitError,
-    SchemaMismatchError,
     StorageError,
     TableAlreadyExistsError,
     VersionNotFoundError,
@@ -351,7 +350,7 @@ def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
         theirs = {one.id: (one.name, one.logical_type) for one in snapshot.schema.walk()}
         ours = {one.id: (one.name, one.logical_type) for one in plan.table_schema.walk()}
         if theirs != ours or snapshot.manifest.file_version != plan.request.file_version:
-            raise SchemaMismatchError(
+            raise CommitConflictError(
                 "another writer created the table at the same time, with another schema",
                 where=plan.request.uri,
                 hint="run the write again",
