@@ -176,8 +176,12 @@ class VersionPut:
         return fate_of(self._store, ours, new_files(before, ours.manifest), newer)
 
     def _take_back(self, wanted: WantedVersion) -> None:
-        """Removes a manifest of ours that no other was made of."""
-        self._store.delete(wanted.result.location.path)
+        """Removes a manifest of ours that no other was made of.
+
+        In a table made anew another one may have its number by now.
+        """
+        if transaction_uuid_at(self._store, wanted.result.location) == self._uuid:
+            self._store.delete(wanted.result.location.path)
         self.in_doubt = None
 
     def _follows(self, wanted: WantedVersion, below: Sequence[ManifestLocation]) -> bool:
