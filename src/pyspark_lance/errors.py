@@ -1,16 +1,16 @@
 """Every exception of the package, grouped by what a caller does next.
 
 LanceError
-|-- TableNotFoundError         fix the path or create the table        (also FileNotFoundError)
-|   `-- VersionNotFoundError   pick another version; it may be cleaned up
-|-- TableAlreadyExistsError    choose a write mode                     (also FileExistsError)
-|-- InvalidInputError          fix the call                            (also ValueError)
-|   `-- SchemaMismatchError    fix the data or the schema
-|-- UnsupportedFeatureError    upgrade, or use another reader
-|-- CorruptFileError           restore the file
-|-- CommitConflictError        redo the work on a newer snapshot
-|   `-- RetryableCommitError   call again; gave up after n tries
-`-- StorageError               look at the store; the cause is chained
+|-- TableNotFoundError         (also FileNotFoundError)
+|   `-- VersionNotFoundError
+|-- TableAlreadyExistsError    (also FileExistsError)
+|-- InvalidInputError          (also ValueError)
+|   `-- SchemaMismatchError
+|-- UnsupportedFeatureError
+|-- CorruptFileError
+|-- CommitConflictError
+|   `-- RetryableCommitError
+`-- StorageError
 
 Only text crosses from a Spark worker to the driver, so the message alone must suffice: a stable
 code, what happened, where, and what to do.
@@ -32,6 +32,7 @@ class LanceError(Exception):
     """
 
     code: ClassVar[str] = "LANCE_ERROR"
+    remedy: ClassVar[str] = "see the hint in the message"
 
     def __init__(self, what: str, where: str = "", hint: str = "") -> None:
         """Keeps the three parts as ``args``, which is all that pickle needs."""
@@ -49,60 +50,73 @@ class TableNotFoundError(LanceError, FileNotFoundError):
     """There is no Lance table at the path."""
 
     code = "LANCE_TABLE_NOT_FOUND"
+    remedy = "fix the path, or create the table"
 
 
 class VersionNotFoundError(TableNotFoundError):
     """The table has no such version, tag or branch (any more)."""
 
     code = "LANCE_VERSION_NOT_FOUND"
+    remedy = "choose another version, tag or branch; an old version may have been cleaned up"
 
 
 class TableAlreadyExistsError(LanceError, FileExistsError):
     """A table is in the way."""
 
     code = "LANCE_TABLE_ALREADY_EXISTS"
+    remedy = "choose `append` or `overwrite`, or another path"
 
 
 class InvalidInputError(LanceError, ValueError):
     """The call cannot be carried out as it was made."""
 
     code = "LANCE_INVALID_INPUT"
+    remedy = "fix the call as the hint says"
 
 
 class SchemaMismatchError(InvalidInputError):
     """Data and table disagree about columns, types or nullability."""
 
     code = "LANCE_SCHEMA_MISMATCH"
+    remedy = "fix the data, change the column, or write with `mergeSchema` or `overwriteSchema`"
 
 
 class UnsupportedFeatureError(LanceError):
     """A feature flag, file version, encoding or type that is not implemented."""
 
     code = "LANCE_UNSUPPORTED_FEATURE"
+    remedy = "upgrade this package, or read the table with another reader of Lance"
 
 
 class CorruptFileError(LanceError):
     """The bytes of a file contradict the format."""
 
     code = "LANCE_CORRUPT_FILE"
+    remedy = "restore the file that the message names, or read an older version"
 
 
 class CommitConflictError(LanceError):
     """Another commit makes this one impossible."""
 
     code = "LANCE_COMMIT_CONFLICT"
+    remedy = "look at what the other commit did, then do the work anew if it still makes sense"
 
 
 class RetryableCommitError(CommitConflictError):
     """Another commit got in the way; the same call may succeed on the newer version."""
 
     code = "LANCE_COMMIT_RETRY"
+    remedy = "run it again, or allow more with `commitRetries` and `commitTimeout`"
 
 
 class StorageError(LanceError):
     """The store failed; the cause is chained."""
 
     code = "LANCE_STORAGE"
+    remedy = (
+        "look at the store and its credentials; the cause is chained. After a commit it means "
+        "that the answer was lost: read the table before repeating the work"
+    )
 
 
 _SHOWN = re.compile(r"\[(LANCE_[A-Z_]+)\] ([^\n]*)(?:\n  at: ([^\n]*))?(?:\n  hint: ([^\n]*))?")
@@ -122,3 +136,13 @@ _BY_CODE = {
     for kind in tuple(globals().values())
     if isinstance(kind, type) and issubclass(kind, LanceError)
 }
+
+
+def errors_as_markdown() -> str:
+    """The codes with their meanings and remedies, as the table of the documents."""
+    lines = ["| code | class | meaning | what to do |", "|---|---|---|---|"]
+    for kind in _BY_CODE.values():
+        if kind is not LanceError:
+            meaning = (kind.__doc__ or "").split("\n")[0].rstrip(".")
+            lines.append(f"| `{kind.code}` | `{kind.__name__}` | {meaning} | {kind.remedy} |")
+    return "\n".join(lines)

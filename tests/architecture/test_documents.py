@@ -1,0 +1,41 @@
+"""References lead somewhere, and catalogues are complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FORMATS = {path.name: path.read_text() for path in (ROOT / "docs" / "format").glob("*.md")}
+_REFERENCE = re.compile(r"docs/format/([a-z-]+\.md), sections? ((?:[\d.]+|[A-D]\b|[,()\s]|and|to|levels)+)")
+
+
+def references() -> list[tuple[str, str, str]]:
+    """Each section that the code refers to: file, document, number."""
+    found = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        text = re.sub(r"\s*\n\s*", " ", path.read_text())
+        for document, sections in _REFERENCE.findall(text):
+            numbers = re.sub(r"\([^)]*\)", "", sections)
+            found += [(path.name, document, n.rstrip(".")) for n in re.findall(r"\d[\d.]*", numbers)]
+    return found
+
+
+def test_the_code_refers_to_the_format():
+    assert len(references()) > 150
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_every_section_that_the_code_refers_to_is_there(name):
+    headings = set(re.findall(r"^#+ (\d[\d.]*)", FORMATS[name], re.MULTILINE))
+    headings = {number.rstrip(".") for number in headings}
+    missing = {one for one in references() if one[1] == name and one[2] not in headings}
+    assert not missing
+
+
+def test_every_helper_of_the_tests_is_in_the_catalogue():
+    catalogue = (ROOT / "CONTRIBUTING.md").read_text()
+    helpers = {f"tests/{path.name}" for path in (ROOT / "tests").glob("*.py")} - {"tests/conftest.py"}
+    assert helpers == set(re.findall(r"^\| `(tests/\w+\.py)` ", catalogue, re.MULTILINE))
