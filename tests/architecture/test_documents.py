@@ -9,7 +9,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = {path.name: path.read_text() for path in (ROOT / "docs" / "format").glob("*.md")}
-_REFERENCE = re.compile(r"docs/format/([a-z-]+\.md), sections? ((?:[\d.]+|[A-D]\b|[,()\s]|and|to|levels)+)")
+_REFERENCE = re.compile(
+    r"docs/format/([a-z-]+\.md), sections? ((?:[\d.]+|[A-D]\b|[,()\s]|and|to|levels)+)"
+)
 
 
 def references() -> list[tuple[str, str, str]]:
@@ -19,7 +21,9 @@ def references() -> list[tuple[str, str, str]]:
         text = re.sub(r"\s*\n\s*", " ", path.read_text())
         for document, sections in _REFERENCE.findall(text):
             numbers = re.sub(r"\([^)]*\)", "", sections)
-            found += [(path.name, document, n.rstrip(".")) for n in re.findall(r"\d[\d.]*", numbers)]
+            found += [
+                (path.name, document, n.rstrip(".")) for n in re.findall(r"\d[\d.]*", numbers)
+            ]
     return found
 
 
@@ -37,5 +41,7 @@ def test_every_section_that_the_code_refers_to_is_there(name):
 
 def test_every_helper_of_the_tests_is_in_the_catalogue():
     catalogue = (ROOT / "CONTRIBUTING.md").read_text()
-    helpers = {f"tests/{path.name}" for path in (ROOT / "tests").glob("*.py")} - {"tests/conftest.py"}
+    helpers = {f"tests/{path.name}" for path in (ROOT / "tests").glob("*.py")} - {
+        "tests/conftest.py"
+    }
     assert helpers == set(re.findall(r"^\| `(tests/\w+\.py)` ", catalogue, re.MULTILINE))

@@ -32,7 +32,7 @@ def test_blocks_are_found_with_what_they_print():
 def test_a_block_that_prints_something_else_fails(tmp_path):
     wrong = tmp_path / "wrong.md"
     wrong.write_text("```python\nprint(1)\n```\n```text\n2\n```\n")
-    with pytest.raises(AssertionError, match="wrong.md:2 prints"):
+    with pytest.raises(AssertionError, match=r"wrong\.md:2 prints"):
         run_document(wrong, None, str(tmp_path))
 
 
