@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.companion import companion_jar
     from pyspark_lance.spark.lance_table import LanceTable
 
+__version__ = "0.1.0"
+
 __all__ = ["DefaultSource", "LanceTable", "companion_jar"]
 
 

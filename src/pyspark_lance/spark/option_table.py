@@ -96,10 +96,12 @@ OPTIONS = (
     ),
     Option(
         "mergeSchema", "write", "false",
-        "`true` adds columns (and fields of structs) that the table lacks; `false` for the other "
-        "refuses an overwrite that changes the schema",
+        "`true` adds columns (and fields of structs) that the table lacks",
     ),
-    Option("overwriteSchema", "write", "", ""),
+    Option(
+        "overwriteSchema", "write", "",
+        "`false` refuses an overwrite that changes the schema",
+    ),
     Option(
         "replaceWhere", "write", "",
         "SQL condition: an overwrite replaces only the rows that match, in one version",
