@@ -1,5 +1,6 @@
-"""The invariants of the table format, section 14, looked up in the files of a version.
+"""The invariants of the table format, looked up in the files of a version.
 
+Source: docs/format/table-format.md, section 14.
 The numbers are those of the section.  I12 and I13, which rows a step may touch, are for whoever
 knows the rows.
 """

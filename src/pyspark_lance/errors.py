@@ -123,7 +123,12 @@ _SHOWN = re.compile(r"\[(LANCE_[A-Z_]+)\] ([^\n]*)(?:\n  at: ([^\n]*))?(?:\n  hi
 
 
 def error_in(text: str) -> LanceError | None:
-    """The last error of this module that a text shows; None if it shows none."""
+    """The last error of this module that a text shows; None if it shows none.
+
+    Example:
+        >>> error_in("Job failed: [LANCE_CORRUPT_FILE] no footer").code
+        'LANCE_CORRUPT_FILE'
+    """
     shown = [one for one in _SHOWN.finditer(text) if one[1] in _BY_CODE]
     if not shown:
         return None

@@ -21,7 +21,8 @@ def test_every_block_of_a_document_runs_and_prints_what_it_shows(page, spark, tm
 
 
 def test_blocks_are_found_with_what_they_print():
-    text = "a\n```python\nprint(1)\n```\n\n```text\n1\n```\n<!-- hidden\nx = 1\n-->\n  ```sql\n  A;\n  ```\n"
+    text = "a\n```python\nprint(1)\n```\n\n```text\n1\n```\n"
+    text += "<!-- hidden\nx = 1\n-->\n  ```sql\n  A;\n  ```\n"
     assert blocks_of(text) == [
         Block("python", "print(1)\n", 3, "1\n"),
         Block("python", "x = 1\n", 10),

@@ -1,6 +1,6 @@
 """Decoded values and levels, put together as Arrow arrays.
 
-Source: file-format.md section 6.1.
+Source: docs/format/file-format.md, section 6.1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ All null or no values: a constant page. Values of 256 bytes and more: full-zip. 
 mini-block, with few distinct values as a dictionary, integers bit-packed or as runs where that
 pays, the rest plain.
 
-Source: file-format.md sections 11 and 12.
+Source: docs/format/file-format.md, sections 11 and 12.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A description is looked at once per page; the functions made here are then called for every group
 of chunks.
 
-Source: file-format.md sections 4, 6.4 and 6.5.
+Source: docs/format/file-format.md, sections 4, 6.4 and 6.5.
 """
 
 from __future__ import annotations

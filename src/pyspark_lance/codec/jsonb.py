@@ -6,7 +6,7 @@ their keys before those of their values, keys ascending. A bare scalar is a cont
 
 Documents are trees of any shape, so this is the one codec that loops over rows.
 
-Source: file-format.md section 9.2.
+Source: docs/format/file-format.md, section 9.2.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ either the layers that the schema's nullability gives, with definition levels, o
 without anything to define; columns with a struct over a list always have the former, because
 pylance 14 cannot read them if their pages differ.
 
-Source: file-format.md sections 2.3, 6.1 and 12.3.
+Source: docs/format/file-format.md, sections 2.3, 6.1 and 12.3.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Definition 0 is a valid leaf value; higher values belong to the layers of the co
 first. Repetition 0 continues the innermost list, k starts an element of the k-th list from the
 inside, and the number of lists starts a row (the reverse of Parquet).
 
-Source: file-format.md sections 6.1 and 6.2.
+Source: docs/format/file-format.md, sections 6.1 and 6.2.
 """
 
 from __future__ import annotations

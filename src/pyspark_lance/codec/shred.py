@@ -5,7 +5,7 @@ null, a list layer replaces every live entry by one entry per item and leaves th
 ones behind as entries that go no further.  Siblings share the work of their parents: levels are
 numbered from the outside while descending and renumbered once, at the leaf.
 
-Source: file-format.md section 6.1.
+Source: docs/format/file-format.md, section 6.1.
 """
 
 from __future__ import annotations

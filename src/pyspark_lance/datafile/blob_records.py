@@ -3,7 +3,7 @@
 The bytes of all values go into the data file itself, whatever their size, so that a file that is
 given up leaves nothing behind. References to objects elsewhere stay references.
 
-Source: file-format.md sections 5, 6.7 and 9.1.
+Source: docs/format/file-format.md, sections 5, 6.7 and 9.1.
 """
 
 from __future__ import annotations

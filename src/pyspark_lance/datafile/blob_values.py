@@ -1,6 +1,6 @@
 """The bytes of blobs, given their descriptors: in the data file, beside it, or anywhere else.
 
-Source: file-format.md sections 6.7 and 9.1.
+Source: docs/format/file-format.md, sections 6.7 and 9.1.
 """
 
 from __future__ import annotations

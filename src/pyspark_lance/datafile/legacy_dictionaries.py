@@ -1,6 +1,6 @@
 """Dictionaries of 0.1 tables: their items are in every manifest file, the same for all writers.
 
-Source: file-format.md sections 10.2 and 14.
+Source: docs/format/file-format.md, sections 10.2 and 14.
 """
 
 from __future__ import annotations

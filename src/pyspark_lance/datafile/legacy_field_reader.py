@@ -1,6 +1,6 @@
 """Reads fields of 0.1 files: a tree of nodes over the pages of batches of rows.
 
-Source: file-format.md sections 10.2 and 10.3.
+Source: docs/format/file-format.md, sections 10.2 and 10.3.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rows come in batches, and every field has one page per batch. The page table says where: for each
 field id from the lowest to the highest, for each batch, a position and a number of values.
 
-Source: file-format.md section 10.1.
+Source: docs/format/file-format.md, section 10.1.
 """
 
 from __future__ import annotations

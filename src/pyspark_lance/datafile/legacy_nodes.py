@@ -3,7 +3,7 @@
 Every node reads parts of batches, all parts of a request at once, into one array. No validity is
 stored: an empty string or binary of a nullable field is null, everything else is valid.
 
-Source: file-format.md sections 10.2 and 10.3.
+Source: docs/format/file-format.md, sections 10.2 and 10.3.
 """
 
 from __future__ import annotations

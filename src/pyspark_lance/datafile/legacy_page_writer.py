@@ -1,6 +1,6 @@
 """Pages of 0.1 files: plain values, strings with their offsets, lists with their items.
 
-Source: file-format.md sections 10.2 and 10.3.
+Source: docs/format/file-format.md, sections 10.2 and 10.3.
 """
 
 from __future__ import annotations

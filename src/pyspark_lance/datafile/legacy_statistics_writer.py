@@ -1,6 +1,6 @@
 """Collects the smallest and largest value of every group of a 0.1 file that is being written.
 
-Source: file-format.md section 10.4.
+Source: docs/format/file-format.md, section 10.4.
 """
 
 from __future__ import annotations

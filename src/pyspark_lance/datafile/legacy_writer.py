@@ -4,7 +4,7 @@ Rows are written in groups, each with one page per field and statistics of its v
 readers pass over groups. The format keeps no validity, so data that would come back changed are
 refused.
 
-Source: file-format.md section 10.
+Source: docs/format/file-format.md, section 10.
 """
 
 from __future__ import annotations

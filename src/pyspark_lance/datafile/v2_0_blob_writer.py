@@ -1,6 +1,6 @@
 """Writes blob columns of 2.0 files, at any depth: pages of (position, size) records.
 
-Source: file-format.md section 5.1.
+Source: docs/format/file-format.md, section 5.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads fields of 2.0 files: every node of the schema has a column, and any row range is cheap.
 
-Source: file-format.md sections 2.3 and 5.2.
+Source: docs/format/file-format.md, sections 2.3 and 5.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes fields of 2.0 files: one column per node, each of which cuts its own pages.
 
-Source: file-format.md sections 2.3, 5.1 and 5.3.
+Source: docs/format/file-format.md, sections 2.3, 5.1 and 5.3.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Lists name ranges of their items, which are values of the next column; so a range of rows becomes
 ranges further down, and columns may have unrelated page borders.
 
-Source: file-format.md sections 2.3, 5.1 and 5.2.
+Source: docs/format/file-format.md, sections 2.3, 5.1 and 5.2.
 """
 
 from __future__ import annotations

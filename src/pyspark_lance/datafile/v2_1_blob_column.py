@@ -1,6 +1,6 @@
 """BlobColumn: a column of blobs of a 2.1 or 2.2 file, read in the form that is asked for.
 
-Source: file-format.md sections 6.7 and 9.1.
+Source: docs/format/file-format.md, sections 6.7 and 9.1.
 """
 
 from __future__ import annotations

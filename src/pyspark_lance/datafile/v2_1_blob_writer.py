@@ -1,6 +1,6 @@
 """Writes blob columns of 2.1 and 2.2 files, at any depth: pages that say where each value is.
 
-Source: file-format.md sections 6.7 and 9.1.
+Source: docs/format/file-format.md, sections 6.7 and 9.1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Which rows are in which page, what must be fetched to decode them, and the decod
 page needs to find rows (metadata words, repetition index, dictionary, symbol table) is read once
 and kept while the page is among those used last.
 
-Source: file-format.md sections 2.3, 6 and 6.8.
+Source: docs/format/file-format.md, sections 2.3, 6 and 6.8.
 """
 
 from __future__ import annotations

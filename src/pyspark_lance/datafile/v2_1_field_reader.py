@@ -2,7 +2,7 @@
 
 Structs, lists and maps are rebuilt from the levels of the leaves below them, leaf first.
 
-Source: file-format.md sections 2.3 and 6.1.
+Source: docs/format/file-format.md, sections 2.3 and 6.1.
 """
 
 from __future__ import annotations

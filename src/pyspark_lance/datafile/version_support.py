@@ -1,6 +1,6 @@
 """Which file version can hold which schema.
 
-Source: file-format.md section 1.
+Source: docs/format/file-format.md, section 1.
 """
 
 from __future__ import annotations

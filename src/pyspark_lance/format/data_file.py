@@ -1,6 +1,6 @@
 """DataFile: one .lance file of a fragment, and which field is in which of its columns.
 
-Source: table format, sections 1.1, 3.3, 4.2; protos/table.proto, message DataFile.
+Source: docs/format/table-format.md, sections 1.1, 3.3, 4.2; protos/table.proto, message DataFile.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A deletion file holds the complete set, never a difference.  No I/O: the files themselves are read
 and written in ``metafile``.
 
-Source: table format, sections 4.3 and 5.
+Source: docs/format/table-format.md, sections 4.3 and 5.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class DeletionFileType(enum.IntEnum):
 class DeletionFile:
     """The deletion file of a fragment.
 
-    Source: table format, section 4.3.
+    Source: docs/format/table-format.md, section 4.3.
 
     Attributes:
         file_type: Decides the parser and the file name's extension.

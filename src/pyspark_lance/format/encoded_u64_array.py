@@ -1,6 +1,6 @@
 """EncodedU64Array: 64-bit numbers stored as small offsets from a base.
 
-Source: table format, sections 6.1 and 6.2 (4).  No I/O.
+Source: docs/format/table-format.md, sections 6.1 and 6.2 (4).  No I/O.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A manifest has one word for readers and one for writers. Who meets a bit it does not implement
 refuses the table.
 
-Source: table format, section 2.3.
+Source: docs/format/table-format.md, section 2.3.
 """
 
 from __future__ import annotations

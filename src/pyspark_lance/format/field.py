@@ -1,6 +1,6 @@
 """Field: one node of the schema tree, with the id by which files refer to it.
 
-Source: table format, sections 3.1, 3.2, 3.5; protos/schema.proto, message Field.
+Source: docs/format/table-format.md, sections 3.1, 3.2, 3.5; protos/schema.proto, message Field.
 """
 
 from __future__ import annotations

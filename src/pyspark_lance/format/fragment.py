@@ -3,7 +3,7 @@
 Sequences are kept as the bytes that were read, so that a fragment that is not touched is written
 back byte for byte; ``row_id_sequence`` and ``version_sequence`` decode them.
 
-Source: table format, sections 4.1, 7.6; protos/table.proto, message DataFragment.
+Source: docs/format/table-format.md, sections 4.1, 7.6; protos/table.proto, message DataFragment.
 """
 
 from __future__ import annotations

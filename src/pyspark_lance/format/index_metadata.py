@@ -3,7 +3,7 @@
 Nothing here uses an index. What writers owe an index is to keep its entry, unknown fields
 included, and to take fragments out of its coverage whose indexed values they change.
 
-Source: table format, section 10.6; protos/table.proto, message IndexMetadata.
+Source: docs/format/table-format.md, section 10.6; protos/table.proto, message IndexMetadata.
 """
 
 from __future__ import annotations

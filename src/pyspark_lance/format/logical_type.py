@@ -2,7 +2,7 @@
 
 Types here are storage types; extension types are a matter of field metadata (``field.py``).
 
-Source: table format, section 3.2.
+Source: docs/format/table-format.md, section 3.2.
 """
 
 from __future__ import annotations

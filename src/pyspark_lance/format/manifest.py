@@ -1,7 +1,7 @@
 """Manifest: everything about one version of a table.
 
-Source: table format, section 2.2; protos/table.proto, message Manifest. How a manifest is framed
-and found is in ``metafile/manifest_file.py``.
+Source: docs/format/table-format.md, section 2.2; protos/table.proto, message Manifest.
+How a manifest is framed and found is in ``metafile/manifest_file.py``.
 """
 
 from __future__ import annotations

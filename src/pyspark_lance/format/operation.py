@@ -2,7 +2,7 @@
 
 Field names are those of protos/transaction.proto; the protobuf form is in ``operation_proto``.
 
-Source: table format, sections 8.1, 8.2.
+Source: docs/format/table-format.md, sections 8.1, 8.2.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A sequence of ranges is nothing but varints: tags, lengths and numbers.  So its 
 varints by array operations, and the shape of all messages is checked together.  Bytes of another
 shape, and damaged ones, are left to the protobuf library.  No I/O.
 
-Source: table format, sections 6.1 and 7.1.
+Source: docs/format/table-format.md, sections 6.1 and 7.1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The offset counts all physical rows of the fragment, deleted ones included.  No I/O.
 
-Source: table format, section 0.
+Source: docs/format/table-format.md, section 0.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Ids of different fragments interleave after updates and compactions, and a delet
 while the same id lives elsewhere.  So spans are dealt onto layers: within one layer they are
 disjoint and sorted, which makes a lookup one binary search per layer for all ids at once.
 
-Source: table format, section 6.3.  No I/O.
+Source: docs/format/table-format.md, section 6.3.  No I/O.
 """
 
 from __future__ import annotations

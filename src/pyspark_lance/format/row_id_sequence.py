@@ -2,7 +2,7 @@
 
 Deleted rows keep their entry, so position k belongs to offset k.  No I/O.
 
-Source: table format, sections 6.1, 6.3, 6.4.
+Source: docs/format/table-format.md, sections 6.1, 6.3, 6.4.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class RowIdSequence:
         Lance also turns rising neighbour ranges of one sequence into a single segment.  That can
         make two numbers into an array of every id, so ranges stay ranges here.
 
-        Source: table format, section 6.4.
+        Source: docs/format/table-format.md, section 6.4.
 
         Raises:
             CorruptFileError: A deleted offset is not inside the sequence.

@@ -1,6 +1,6 @@
 """LanceSchema: the tree of fields of a table, its protobuf form and its Arrow form.
 
-Source: table format, section 3.
+Source: docs/format/table-format.md, section 3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transaction: an operation, and the version it was made against.
 
-Source: table format, section 8.1; protos/transaction.proto.
+Source: docs/format/table-format.md, section 8.1; protos/transaction.proto.
 """
 
 from __future__ import annotations

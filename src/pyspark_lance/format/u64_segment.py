@@ -4,7 +4,7 @@ A segment belongs to one fragment, whose rows are counted in 32 bits, so none is
 Expanding one allocates eight bytes per value: check the length against the fragment first.
 No I/O.
 
-Source: table format, sections 6.1 and 6.2.
+Source: docs/format/table-format.md, sections 6.1 and 6.2.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ U64Segment = (
 def choose_segment(values: NDArray[np.uint64]) -> U64Segment:
     """The shape that Lance would choose for ``values``, byte for byte.
 
-    Source: table format, section 6.2.
+    Source: docs/format/table-format.md, section 6.2.
     """
     values = np.asarray(values, dtype=np.uint64)
     count = len(values)

@@ -2,7 +2,7 @@
 
 Aligned with the physical rows, deleted ones included.  No I/O.
 
-Source: table format, section 7.
+Source: docs/format/table-format.md, section 7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Deletion files: the complete set of deleted offsets of one fragment, in one of two encodings.
 
-Source: table format, section 5.
+Source: docs/format/table-format.md, section 5.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Layout: index section, transaction section, manifest, each behind its length in 
 footer of 16 bytes that says where the manifest is. In tables of file version 0.1 the values of
 dictionaries come first.
 
-Source: table format, sections 1.2, 1.4, 2.1.
+Source: docs/format/table-format.md, sections 1.2, 1.4, 2.1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Paths are relative to the table root.
 
-Source: table format, sections 1.1 to 1.3.
+Source: docs/format/table-format.md, sections 1.1 to 1.3.
 """
 
 from __future__ import annotations

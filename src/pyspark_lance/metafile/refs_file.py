@@ -1,6 +1,6 @@
 """Tags and branches: small JSON files below the root of the main branch.
 
-Source: table format, sections 12.1, 12.2.
+Source: docs/format/table-format.md, sections 12.1, 12.2.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 No Lance writes them; the format has them.
 
-Source: table format, section 4.1 (ExternalFile).
+Source: docs/format/table-format.md, section 4.1 (ExternalFile).
 """
 
 from __future__ import annotations

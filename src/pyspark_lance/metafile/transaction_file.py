@@ -1,6 +1,6 @@
 """Transaction files: one bare Transaction message each.
 
-Source: table format, section 8.1.
+Source: docs/format/table-format.md, section 8.1.
 """
 
 from __future__ import annotations

@@ -30,6 +30,10 @@ def companion_jar() -> str:
 
     Raises:
         UnsupportedFeatureError: The package is not installed as files (imported from a zip).
+
+    Example:
+        >>> companion_jar().endswith("pyspark-lance-companion.jar")
+        True
     """
     jar = Path(__file__).parent.parent / "jars" / JAR_NAME
     if not jar.exists():

@@ -51,6 +51,10 @@ class LanceTable(TableColumns):
         path: Root of the table.
         storage_options: As ``storage.*`` of the data source, without the prefix.
         alias: What conditions call the table.
+
+    Example:
+        >>> LanceTable.forPath(spark, path).toDF().count()
+        3
     """
 
     def __init__(
@@ -74,6 +78,10 @@ class LanceTable(TableColumns):
 
         Raises:
             TableNotFoundError: There is none.
+
+        Example:
+            >>> LanceTable.forPath(spark, path).toDF().columns
+            ['id', 'kind', 'price']
         """
         Snapshot.open(path, storage_options)
         return cls(spark, path, storage_options)
@@ -103,6 +111,11 @@ class LanceTable(TableColumns):
 
         Raises:
             TableAlreadyExistsError: There is a table, and ``ifNotExists`` is false.
+
+        Example:
+            >>> new = LanceTable.create(spark, f"{folder}/new", "id bigint NOT NULL, name string")
+            >>> new.toDF().columns
+            ['id', 'name']
         """
         given = {name: str(value) for name, value in (options or {}).items()}
         write = WriteOptions.parse({**given, "path": path})
@@ -118,7 +131,12 @@ class LanceTable(TableColumns):
 
     @classmethod
     def isLanceTable(cls, spark: SparkSession, path: str, **storage_options: str) -> bool:  # noqa: N802
-        """Whether there is a Lance table at ``path``."""
+        """Whether there is a Lance table at ``path``.
+
+        Example:
+            >>> LanceTable.isLanceTable(spark, path)
+            True
+        """
         try:
             Snapshot.open(path, storage_options)
         except TableNotFoundError:
@@ -126,7 +144,12 @@ class LanceTable(TableColumns):
         return True
 
     def toDF(self) -> DataFrame:  # noqa: N802
-        """The latest version as a DataFrame, without lineage columns."""
+        """The latest version as a DataFrame, without lineage columns.
+
+        Example:
+            >>> table.toDF().count()
+            3
+        """
         return self.scan()
 
     def scan(
@@ -144,6 +167,10 @@ class LanceTable(TableColumns):
             filter: SQL condition over the table's and the lineage columns.
             metadata_columns: Lineage columns besides: ``all``, ``none`` or names.
             version: Version to read; None for the latest.
+
+        Example:
+            >>> table.scan(["id", "_rowid"], "price > 1").orderBy("id").collect()
+            [Row(id=2, _rowid=1), Row(id=3, _rowid=2)]
         """
         options = {f"storage.{name}": value for name, value in self._storage.items()}
         if columns is not None:
@@ -184,6 +211,11 @@ class LanceTable(TableColumns):
             branch: Name of the branch; None for main.
             deduplicationMode: ``dropCarryovers`` leaves out rows that were written anew without
                 another value, ``none`` keeps them, ``netChanges`` gives one change for each row.
+
+        Example:
+            >>> _ = table.delete("id = 3")
+            >>> table.changes(2).select("id", "_change_type", "_commit_version").collect()
+            [Row(id=3, _change_type='delete', _commit_version=2)]
         """
         options = self._feed_options(
             startingVersion=startingVersion,
@@ -209,6 +241,11 @@ class LanceTable(TableColumns):
 
         Opens no data file, so an update counts whatever its values are. The arguments are those
         of ``changes``.
+
+        Example:
+            >>> _ = table.delete("id = 3")
+            >>> [(one.version, one.num_deleted_rows) for one in table.changeCounts(2)]
+            [(2, 1)]
         """
         options = self._feed_options(
             startingVersion=startingVersion,
@@ -234,6 +271,10 @@ class LanceTable(TableColumns):
         """The rows with these row ids; ids that no row has are left out.
 
         The cost follows the number of ids, not the size of the table.
+
+        Example:
+            >>> table.take([0, 2], ["id"]).orderBy("id").collect()
+            [Row(id=1, _rowid=0), Row(id=3, _rowid=2)]
         """
         ids = sorted({int(row_id) for row_id in rowIds})
         condition = f"{ROW_ID} IN ({', '.join(map(str, ids))})" if ids else "false"
@@ -246,6 +287,10 @@ class LanceTable(TableColumns):
 
         Args:
             retentionHours: Leaves out younger files.
+
+        Example:
+            >>> table.leftoverFiles()
+            []
         """
         return leftover_files(self._path, self._storage, older_than_s=retentionHours * 3600)
 
@@ -263,13 +308,22 @@ class LanceTable(TableColumns):
 
         Raises:
             InvalidInputError: Less than seven days without ``force``.
+
+        Example:
+            >>> table.removeLeftoverFiles()
+            []
         """
         return remove_leftover_files(
             self._path, self._storage, older_than_s=retentionHours * 3600, force=force
         )
 
     def alias(self, name: str) -> LanceTable:
-        """The same table under another name in conditions; without it, it is ``target``."""
+        """The same table under another name in conditions; without it, it is ``target``.
+
+        Example:
+            >>> table.alias("t").delete("t.id = 3").num_deleted_rows
+            1
+        """
         return LanceTable(self._spark, self._path, self._storage, name)
 
     def delete(self, condition: Expression | None = None, **options: str) -> ChangeResult:
@@ -283,6 +337,10 @@ class LanceTable(TableColumns):
         Raises:
             RetryableCommitError: Other commits were in the way too often.
             CommitConflictError: Another commit makes the delete pointless.
+
+        Example:
+            >>> table.delete("id = 3")
+            ChangeResult(version=2, num_inserted_rows=0, num_updated_rows=0, num_deleted_rows=1)
         """
         return self._change(
             lambda plan: delete_once(self._spark, plan, condition, self._alias), options
@@ -309,6 +367,10 @@ class LanceTable(TableColumns):
         Raises:
             RetryableCommitError: Other commits were in the way too often.
             CommitConflictError: Another commit makes the update pointless.
+
+        Example:
+            >>> table.update("kind = 'click'", {"price": "price * 2"}).num_updated_rows
+            2
         """
         assignments = dict(set or {})
         mode = rewrite_mode(rewrite)
@@ -338,6 +400,14 @@ class LanceTable(TableColumns):
             rewrite: As for ``update``; columns are written anew only by merges that do nothing
                 but update.
             options: As for ``delete``.
+
+        Example:
+            >>> rows = [(3, "view", 9.5), (4, "view", 4.5)]
+            >>> source = spark.createDataFrame(rows, table.toDF().schema)
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> result = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+            >>> result.num_updated_rows, result.num_inserted_rows
+            (1, 1)
         """
         mode = rewrite_mode(rewrite)
 

@@ -21,6 +21,12 @@ class LanceMergeBuilder:
     Args:
         merge: What is known so far.
         run: Runs the whole.
+
+    Example:
+        >>> source = spark.createDataFrame([(3,)], "id bigint")
+        >>> merge = table.merge(source, "target.id = source.id")
+        >>> merge.whenMatchedDelete().execute().num_deleted_rows
+        1
     """
 
     def __init__(self, merge: Merge, run: Callable[[Merge], ChangeResult]) -> None:
@@ -37,15 +43,35 @@ class LanceMergeBuilder:
         Args:
             condition: Besides the match; over both sides.
             set: Column to value; the other columns keep theirs.
+
+        Example:
+            >>> source = spark.createDataFrame([(3, 9.5)], "id bigint, price double")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenMatchedUpdate(set={"price": "source.price"}).execute().num_updated_rows
+            1
         """
         return self._with(Match.MATCHED, RowAction.UPDATE, condition, _required(set, "set"))
 
     def whenMatchedUpdateAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
-        """Gives a matched target row the values of the source; columns it lacks keep theirs."""
+        """Gives a matched target row the values of the source; columns it lacks keep theirs.
+
+        Example:
+            >>> source = spark.createDataFrame([(3, "view", 9.5)], table.toDF().schema)
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenMatchedUpdateAll().execute().num_updated_rows
+            1
+        """
         return self._with(Match.MATCHED, RowAction.UPDATE, condition, ALL_COLUMNS)
 
     def whenMatchedDelete(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
-        """Deletes a matched target row."""
+        """Deletes a matched target row.
+
+        Example:
+            >>> source = spark.createDataFrame([(3,), (2,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenMatchedDelete("target.price > 2").execute().num_deleted_rows
+            1
+        """
         return self._with(Match.MATCHED, RowAction.DELETE, condition, {})
 
     def whenNotMatchedInsert(  # noqa: N802
@@ -58,12 +84,26 @@ class LanceMergeBuilder:
         Args:
             condition: Over the source.
             values: Column to value; the other columns are null.
+
+        Example:
+            >>> source = spark.createDataFrame([(9,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> insert = merge.whenNotMatchedInsert(values={"id": "source.id", "kind": "'new'"})
+            >>> insert.execute().num_inserted_rows
+            1
         """
         values = _required(values, "values")
         return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, values)
 
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
-        """Inserts a source row without a match; columns it lacks are null."""
+        """Inserts a source row without a match; columns it lacks are null.
+
+        Example:
+            >>> source = spark.createDataFrame([(9,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenNotMatchedInsertAll().execute().num_inserted_rows
+            1
+        """
         return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, ALL_COLUMNS)
 
     def whenNotMatchedBySourceUpdate(  # noqa: N802
@@ -71,14 +111,29 @@ class LanceMergeBuilder:
         condition: Expression | None = None,
         set: Mapping[str, Expression] | None = None,  # noqa: A002
     ) -> LanceMergeBuilder:
-        """Gives columns of a target row without a match other values; over the target."""
+        """Gives columns of a target row without a match other values; over the target.
+
+        Example:
+            >>> source = spark.createDataFrame([(1,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> late = merge.whenNotMatchedBySourceUpdate(set={"kind": "'gone'"})
+            >>> late.execute().num_updated_rows
+            2
+        """
         values = _required(set, "set")
         return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.UPDATE, condition, values)
 
     def whenNotMatchedBySourceDelete(  # noqa: N802
         self, condition: Expression | None = None
     ) -> LanceMergeBuilder:
-        """Deletes a target row without a match."""
+        """Deletes a target row without a match.
+
+        Example:
+            >>> source = spark.createDataFrame([(1,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenNotMatchedBySourceDelete().execute().num_deleted_rows
+            2
+        """
         return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.DELETE, condition, {})
 
     def execute(self) -> ChangeResult:
@@ -88,6 +143,12 @@ class LanceMergeBuilder:
             InvalidInputError: Two source rows match one target row; clauses that make no sense.
             RetryableCommitError: Other commits were in the way too often.
             CommitConflictError: Another commit makes the merge pointless.
+
+        Example:
+            >>> source = spark.createDataFrame([(8,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id").whenMatchedDelete()
+            >>> merge.execute()  # nothing to do, so no version
+            ChangeResult(version=None, num_inserted_rows=0, num_updated_rows=0, num_deleted_rows=0)
         """
         check_clauses(self._merge.clauses)
         return self._run(self._merge)

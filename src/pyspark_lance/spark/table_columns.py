@@ -64,6 +64,12 @@ class TableColumns:
         Raises:
             InvalidInputError: A name is taken, or a row would get two values.
             CommitConflictError: Another commit makes the change pointless.
+
+        Example:
+            >>> table.addColumns({"double_price": "price * 2"}).version
+            2
+            >>> table.addColumns("note string").version
+            3
         """
         settings = column_settings(options, self._path)
         if isinstance(columns, str | StructType):
@@ -81,6 +87,12 @@ class TableColumns:
 
         Raises:
             InvalidInputError: There is no such column, or none would be left.
+
+        Example:
+            >>> table.dropColumns("price").version
+            2
+            >>> table.toDF().columns
+            ['id', 'kind']
         """
         settings = column_settings(options, self._path)
         return drop_columns(self._path, self._storage, columns, settings)
@@ -95,6 +107,11 @@ class TableColumns:
 
         Raises:
             InvalidInputError: There is no such column, or the name is taken.
+
+        Example:
+            >>> _ = table.renameColumn("price", "amount")
+            >>> table.toDF().columns
+            ['id', 'kind', 'amount']
         """
         settings = column_settings(options, self._path)
         return rename_column(self._path, self._storage, existing, new, settings)
@@ -120,6 +137,10 @@ class TableColumns:
 
         Raises:
             InvalidInputError: Not one property exactly, or one that cannot be changed.
+
+        Example:
+            >>> table.changeColumn("kind", comment="what happened").version
+            2
         """
         settings = column_settings(options, self._path)
         if sum(one is not None for one in (dataType, nullable, comment)) != 1:
@@ -152,7 +173,12 @@ class TableColumns:
         columns: Mapping[str, Mapping[str, str | None]] | None = None,
         **options: str,
     ) -> ColumnResult:
-        """Sets metadata of the schema, and of columns by their path; None removes a key."""
+        """Sets metadata of the schema, and of columns by their path; None removes a key.
+
+        Example:
+            >>> table.setMetadata(schema={"owner": "web team"}).version
+            2
+        """
         settings = column_settings(options, self._path)
         return set_metadata(
             self._path, self._storage, schema=schema, columns=columns, settings=settings

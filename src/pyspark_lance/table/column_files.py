@@ -3,7 +3,7 @@
 Such a file has a row for every physical row of its fragment, in the same order.  For a deleted
 row it holds null or, where null cannot be, the value of a row next to it.
 
-Source: table format, section 13.
+Source: docs/format/table-format.md, section 13.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ dropped column may be given again.  So columns and their parts are followed from
 Where nothing tells how one version became the next (versions between were removed, or a
 transaction was), ids are trusted as far as data files prove what they mean, and names beyond that.
 
-Source: table format, sections 3.4, 3.5, 8.4, 13.
+Source: docs/format/table-format.md, sections 3.4, 3.5, 8.4, 13.
 """
 
 from __future__ import annotations

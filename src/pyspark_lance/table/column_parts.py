@@ -4,7 +4,7 @@ The columns of a fragment may be spread over several data files: a column added 
 file of its own, and so does a sub-field added to a struct.  A part that no file holds reads as
 null.  Pure: no I/O.
 
-Source: table format, sections 3.3, 3.6, 4.1.
+Source: docs/format/table-format.md, sections 3.3, 3.6, 4.1.
 """
 
 from __future__ import annotations

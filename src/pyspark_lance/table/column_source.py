@@ -3,7 +3,7 @@
 Columns and their parts, at any depth, are paired by what they are; what a version does not have
 reads as null, and so does every single value that the wanted type does not hold.
 
-Source: table format, section 3.
+Source: docs/format/table-format.md, section 3.
 """
 
 from __future__ import annotations

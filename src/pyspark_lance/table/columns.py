@@ -5,7 +5,7 @@ metadata) writes no data file.  Values go into new files beside the ones that ar
 calls decides where those are computed.  When others commit first, the change is planned again
 on their version, and only fragments that are new or changed are written again.
 
-Source: table format, section 13.
+Source: docs/format/table-format.md, section 13.
 """
 
 from __future__ import annotations

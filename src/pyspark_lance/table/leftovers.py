@@ -5,7 +5,7 @@ A file is listed first and looked for in the manifests afterwards, so that a com
 cannot make it look unused; a writer that has not committed yet is protected by the age of its
 files alone.  Clones of the table are not looked for: they refer to files of versions, not to these.
 
-Source: table format, section 11.2.
+Source: docs/format/table-format.md, section 11.2.
 """
 
 from __future__ import annotations

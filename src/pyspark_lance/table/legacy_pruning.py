@@ -3,7 +3,7 @@
 The statistics describe the values as they were written. What a null became, and NaN, are not
 within the bounds.
 
-Source: file-format.md sections 10.3 and 10.4.
+Source: docs/format/file-format.md, sections 10.3 and 10.4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Row ids and versions are usually inline in the manifest; they can also be spilled to hidden columns
 of a data file (flag 2048) or, by the format's letter, stored in a file of their own.
 
-Source: table format, sections 6.3, 7.2, 7.3, 7.6.
+Source: docs/format/table-format.md, sections 6.3, 7.2, 7.3, 7.6.
 """
 
 from __future__ import annotations

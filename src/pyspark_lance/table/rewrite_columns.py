@@ -4,7 +4,7 @@ The changed columns of all physical rows of a fragment go into a new file; in th
 ids become tombstones.  Row ids, addresses, deletion files and all other columns stay, and only
 the rows that really changed count as updated.
 
-Source: table format, sections 7.2, 10.4.
+Source: docs/format/table-format.md, sections 7.2, 10.4.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ recorded live rows as if they were all rows. None of them recorded who wrote the
 without a writer nothing that is stated is believed. Releases 0.22 to 0.29 counted deleted rows that
 do not exist.
 
-Source: table format, sections 2.2, 4.1, 5.
+Source: docs/format/table-format.md, sections 2.2, 4.1, 5.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A column is its field id: renaming keeps the id, another type gets another id.
 
-Source: table format, sections 3.3, 3.4, 13.
+Source: docs/format/table-format.md, sections 3.3, 3.4, 13.
 """
 
 from __future__ import annotations

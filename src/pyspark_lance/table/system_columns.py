@@ -3,7 +3,7 @@
 They are not stored like other columns: row ids come from a fragment's row-id sequence, row
 addresses from the position, the two versions from run lengths.  No I/O.
 
-Source: table format, sections 0, 6.3, 7.
+Source: docs/format/table-format.md, sections 0, 6.3, 7.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Shallow clones and branches refer to files of other roots by a base id.
 
-Source: table format, section 4.4.
+Source: docs/format/table-format.md, section 4.4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which manifest a request for "version 7", "the tag v1" or "last Tuesday" means.
 
-Source: table format, sections 1.4, 12.1 to 12.3.
+Source: docs/format/table-format.md, sections 1.4, 12.1 to 12.3.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Fragments that are the same in both are passed over.  Of the others, a row is kn
 one that only the older version has was deleted, one that only the newer has was inserted, and one
 that both have may have changed if its lineage says so, or if its values lie in another file.
 
-Source: table format, sections 6.3, 7.2, 7.4.
+Source: docs/format/table-format.md, sections 6.3, 7.2, 7.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A block is cut into ``1024 / T`` lanes of T rows. Each lane is a bit string of i
 T-bit words; word w of all lanes comes before word w + 1. Row r of all lanes holds neighbouring
 elements, so every step below handles one row of many blocks at once.
 
-Source: file-format.md sections 3.2, 6.2 (levels), 6.4 and 6.5.
+Source: docs/format/file-format.md, sections 3.2, 6.2 (levels), 6.4 and 6.5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """General compression of whole buffers by zstd or lz4.
 
-Source: file-format.md section 3.1.
+Source: docs/format/file-format.md, section 3.1.
 """
 
 from __future__ import annotations

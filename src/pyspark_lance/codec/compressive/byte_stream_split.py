@@ -1,6 +1,6 @@
 """ByteStreamSplit: all first bytes, all second bytes, and so on.
 
-Source: file-format.md section 6.4 (4).
+Source: docs/format/file-format.md, section 6.4 (4).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Constant: one value for every slot of a page.
 
-Source: file-format.md section 6.6.
+Source: docs/format/file-format.md, section 6.6.
 """
 
 from __future__ import annotations

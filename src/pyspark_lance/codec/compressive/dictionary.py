@@ -1,6 +1,6 @@
 """Dictionary: indices into items that are stored once per page.
 
-Source: file-format.md section 6.2.
+Source: docs/format/file-format.md, section 6.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """General compression of mini-block chunks, written when the column's metadata ask for it.
 
-Source: file-format.md sections 3.1 and 6.4.
+Source: docs/format/file-format.md, sections 3.1 and 6.4.
 """
 
 from __future__ import annotations

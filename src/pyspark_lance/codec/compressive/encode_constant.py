@@ -1,6 +1,6 @@
 """Writing constant pages with a value: is there one, and its bytes.
 
-Source: file-format.md section 6.6.
+Source: docs/format/file-format.md, section 6.6.
 """
 
 from __future__ import annotations

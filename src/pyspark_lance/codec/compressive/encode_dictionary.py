@@ -1,6 +1,6 @@
 """Writing dictionaries: the distinct values of a page as a block, the values as indices.
 
-Source: file-format.md sections 6.2, 6.5, 11 and 12.4.
+Source: docs/format/file-format.md, sections 6.2, 6.5, 11 and 12.4.
 """
 
 from __future__ import annotations

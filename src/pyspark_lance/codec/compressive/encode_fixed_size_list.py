@@ -1,6 +1,6 @@
 """Writing fixed-size lists of primitive values: vectors.
 
-Source: file-format.md sections 6.3 and 6.4.
+Source: docs/format/file-format.md, sections 6.3 and 6.4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writing values of equal width into mini-block chunks: plain, bit-packed or as runs.
 
-Source: file-format.md sections 6.4 and 12.
+Source: docs/format/file-format.md, sections 6.4 and 12.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ be walked from its start, so numpy walks thousands of strings at a time, one sym
 strings are cut into pieces that are walked side by side, which costs half a symbol at each cut. The
 pieces are copied into rows of one width, with zeros behind each.
 
-Source: file-format.md section 6.4 (7).
+Source: docs/format/file-format.md, section 6.4 (7).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Fields of fixed width make records of fixed width. With strings, binaries or vectors among them
 (2.2 only) every row is a value of variable width.
 
-Source: file-format.md sections 6.3 and 6.4 (9).
+Source: docs/format/file-format.md, sections 6.3 and 6.4 (9).
 """
 
 from __future__ import annotations

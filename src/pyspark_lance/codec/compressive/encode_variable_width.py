@@ -1,6 +1,6 @@
 """Writing strings and binaries: into mini-block chunks, and as a dictionary block.
 
-Source: file-format.md sections 6.4 and 6.5.
+Source: docs/format/file-format.md, sections 6.4 and 6.5.
 """
 
 from __future__ import annotations

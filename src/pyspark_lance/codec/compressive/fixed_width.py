@@ -1,6 +1,6 @@
 """Flat: values of equal width as they lie in Arrow's memory.
 
-Source: file-format.md sections 6.4 (1) and 6.5.
+Source: docs/format/file-format.md, sections 6.4 (1) and 6.5.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ differ in length; to copy them without asking how long each one is, every symbol
 slot of fixed size to the place where it begins, and the next one covers what is too much. Taking
 two codes at a time from a table of all pairs halves the number of steps.
 
-Source: file-format.md section 6.4 (7).
+Source: docs/format/file-format.md, section 6.4 (7).
 """
 
 from __future__ import annotations

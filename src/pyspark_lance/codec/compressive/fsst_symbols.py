@@ -4,7 +4,7 @@ A symbol of three bytes and more is found by a hash of its first three bytes, so
 for each hash; shorter ones by the first two bytes. Only symbols of one byte may contain a zero,
 because zeros stand for what lies behind the end of a string.
 
-Source: file-format.md section 6.4 (7).
+Source: docs/format/file-format.md, section 6.4 (7).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The rows of a block are gathered first, so that each step works on one row of many blocks that lie
 side by side: that is twice as fast as the steps of unpacking, turned round.
 
-Source: file-format.md sections 3.2, 6.2 and 6.4.
+Source: docs/format/file-format.md, sections 3.2, 6.2 and 6.4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """PackedStruct: all fields of a row side by side.
 
-Source: file-format.md sections 6.3 and 6.4 (9).
+Source: docs/format/file-format.md, sections 6.3 and 6.4 (9).
 """
 
 from __future__ import annotations

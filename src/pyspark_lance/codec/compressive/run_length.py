@@ -1,6 +1,6 @@
 """RLE: run values and run lengths.
 
-Source: file-format.md sections 6.4 (3), 6.2 (levels) and 6.5.
+Source: docs/format/file-format.md, sections 6.4 (3), 6.2 (levels) and 6.5.
 """
 
 from __future__ import annotations

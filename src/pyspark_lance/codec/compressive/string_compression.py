@@ -3,7 +3,7 @@
 Text becomes FSST codes if a sample says that this pays, as pylance does it; values of tens of
 kilobytes are compressed one by one.
 
-Source: file-format.md sections 6.3, 6.4 and 11.
+Source: docs/format/file-format.md, sections 6.3, 6.4 and 11.
 """
 
 from __future__ import annotations

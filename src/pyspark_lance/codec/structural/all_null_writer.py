@@ -1,6 +1,6 @@
 """Constant pages: every value is null, there are no values at all, or all are equal.
 
-Source: file-format.md section 6.6.
+Source: docs/format/file-format.md, section 6.6.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A record is (position, size). Size 0 with a position is a level word: repetition in the low 16
 bits, definition in the next 16.
 
-Source: file-format.md section 6.7.
+Source: docs/format/file-format.md, section 6.7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Full-zip pages: large values, each row a byte range of its own.
 
-Source: file-format.md sections 6.3 and 6.8.
+Source: docs/format/file-format.md, sections 6.3 and 6.8.
 """
 
 from __future__ import annotations

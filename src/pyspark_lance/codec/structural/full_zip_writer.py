@@ -1,6 +1,6 @@
 """Full-zip pages: large values, each with its levels in front of it.
 
-Source: file-format.md section 6.3.
+Source: docs/format/file-format.md, section 6.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Levels of mini-block chunks: which entries go with which chunk, and their bytes.
 
-Source: file-format.md section 6.2.
+Source: docs/format/file-format.md, section 6.2.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A chunk is found by its row through the metadata words and, if there are lists, the repetition
 index; only the chunks that hold wanted rows are fetched, and all of them are decoded at once.
 
-Source: file-format.md sections 6.2 and 6.8.
+Source: docs/format/file-format.md, sections 6.2 and 6.8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mini-block pages: many small values, cut into chunks of a few kilobytes.
 
-Source: file-format.md section 6.2.
+Source: docs/format/file-format.md, section 6.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Values of full-zip pages that are compressed one by one, and packed structs of such values.
 
-Source: file-format.md section 6.3.
+Source: docs/format/file-format.md, section 6.3.
 """
 
 from __future__ import annotations

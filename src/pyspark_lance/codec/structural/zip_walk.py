@@ -3,7 +3,7 @@
 All rows are walked in step, so that one pass handles one entry of every row; when few long rows
 are left, these are walked one by one.
 
-Source: file-format.md section 6.3.
+Source: docs/format/file-format.md, section 6.3.
 """
 
 from __future__ import annotations

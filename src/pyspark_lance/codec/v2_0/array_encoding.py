@@ -1,6 +1,6 @@
 """ArrayEncoding trees of 2.0 pages: from a description to decoders, from arrays to descriptions.
 
-Source: file-format.md sections 4 and 5.
+Source: docs/format/file-format.md, sections 4 and 5.
 """
 
 from __future__ import annotations

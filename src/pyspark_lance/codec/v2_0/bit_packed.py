@@ -1,6 +1,6 @@
 """Bitpacked and BitpackedForNonNeg: integers in fewer bits; of experimental 2.0 writers only.
 
-Source: file-format.md sections 3.2 and 5.1.
+Source: docs/format/file-format.md, sections 3.2 and 5.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 For an Arrow dictionary column the indices have the column's index type, and a null is an index of
 a null item. For a plain string column the indices are bytes, 0 is null and k is item k - 1.
 
-Source: file-format.md sections 5.1 and 5.3.
+Source: docs/format/file-format.md, sections 5.1 and 5.3.
 """
 
 from __future__ import annotations

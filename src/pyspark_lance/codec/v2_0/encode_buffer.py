@@ -1,6 +1,6 @@
 """Buffers of bytes, plain or compressed as a whole if the column's metadata ask for it.
 
-Source: file-format.md sections 3.1 and 5.1.
+Source: docs/format/file-format.md, sections 3.1 and 5.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """FixedSizeList: the items of all rows behind each other; nests.
 
-Source: file-format.md section 5.1.
+Source: docs/format/file-format.md, section 5.1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The whole buffer may be compressed; then it is decompressed once and kept.
 
-Source: file-format.md sections 3.1, 5.1 and 5.2.
+Source: docs/format/file-format.md, sections 3.1, 5.1 and 5.2.
 """
 
 from __future__ import annotations

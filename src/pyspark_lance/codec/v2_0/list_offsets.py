@@ -1,6 +1,6 @@
 """List: the end positions of lists whose items are another column.
 
-Source: file-format.md section 5.1.
+Source: docs/format/file-format.md, section 5.1.
 """
 
 from __future__ import annotations

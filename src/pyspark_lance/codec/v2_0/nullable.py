@@ -1,6 +1,6 @@
 """Nullable: a validity bitmap beside values that have a slot for every null.
 
-Source: file-format.md section 5.1.
+Source: docs/format/file-format.md, section 5.1.
 """
 
 from __future__ import annotations

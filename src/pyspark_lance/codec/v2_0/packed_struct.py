@@ -1,6 +1,6 @@
 """PackedStruct: fixed-width children, row after row without padding.
 
-Source: file-format.md section 5.1.
+Source: docs/format/file-format.md, section 5.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Binary keeps the end of every value; a null has the null adjustment added to its end, so one array
 of u64 says both where a value is and whether it is there.
 
-Source: file-format.md sections 5.1 and 5.2.
+Source: docs/format/file-format.md, sections 5.1 and 5.2.
 """
 
 from __future__ import annotations
