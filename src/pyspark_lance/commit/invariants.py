@@ -1,7 +1,8 @@
 """What must hold before a manifest is written; pure, no I/O.
 
-The numbers name the invariants; checks cost O(fragments).  A sequence is looked into only if its fragment is new or changed: what another writer left behind
-is not ours to refuse, but nothing broken is added.
+The numbers name the invariants; checks cost O(fragments).  A sequence is looked into only if its
+fragment is new or changed: what another writer left behind is not ours to refuse, but nothing
+broken is added.
 
 Source: docs/format/table-format.md, section 14.
 """
