@@ -30,12 +30,17 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.deletion_file import write_deletion_file
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.proto import table_pb2
-from pyspark_lance.table.change_feed import ChangeRequest, count_changes, plan_changes
-from pyspark_lance.table.change_mode import Deduplication
-from pyspark_lance.table.change_window import ChangeWindow
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
-from pyspark_lance.table.write_fragments import write_fragments
+from pyspark_lance.table.feed.change_feed import ChangeRequest, count_changes, plan_changes
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_window import ChangeWindow
+from pyspark_lance.table.rows.write_fragments import write_fragments
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import (
+    WriteSettings,
+    commit_write,
+    open_existing,
+    plan_write,
+)
 
 MILLION = 1_000_000
 

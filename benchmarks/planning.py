@@ -15,11 +15,16 @@ import numpy as np
 import pyarrow as pa
 from timing import print_table
 
-from pyspark_lance.table.scan import ScanRequest, plan_scan
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
-from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
-from pyspark_lance.table.write_fragments import write_fragments
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.table.rows.write_fragments import write_fragments
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import (
+    WriteSettings,
+    commit_write,
+    open_existing,
+    plan_write,
+)
 
 FRAGMENTS = 100_000
 

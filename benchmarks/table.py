@@ -21,13 +21,18 @@ import numpy as np
 import pyarrow as pa
 from timing import best, best_of_each, print_table
 
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan_task import run
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
-from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
-from pyspark_lance.table.write_fragments import write_fragments
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.rows.write_fragments import write_fragments
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import (
+    WriteSettings,
+    commit_write,
+    open_existing,
+    plan_write,
+)
 
 ROWS = 4_000_000
 FRAGMENTS = 2

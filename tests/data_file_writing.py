@@ -12,7 +12,7 @@ from lance.file import LanceFileReader
 from lance.fragment import DataFile as PylanceDataFile
 from lance.fragment import FragmentMetadata
 
-from pyspark_lance.datafile import v2_1_field_writer
+from pyspark_lance.datafile.v2_1 import field_writer as v2_1_field_writer
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.schema import LanceSchema

@@ -17,9 +17,18 @@ from row_changes import delete_by_source, insert, matched_delete, matched_update
 from table_access import write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.spark.change_writer import LanceChangeWriter
-from pyspark_lance.spark.options import WriteOptions
-from pyspark_lance.table.columns import (
+from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.table.change.delete import as_changes, delete_rows, matching_rows
+from pyspark_lance.table.change.merge import SOURCE_PREFIX, merge_rows
+from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
+from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.change.reads import reads_where
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.row_change import plan_change
+from pyspark_lance.table.change.update import update_rows
+from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
     change_nullability,
@@ -27,17 +36,8 @@ from pyspark_lance.table.columns import (
     rename_column,
     widen_column,
 )
-from pyspark_lance.table.delete import as_changes, delete_rows, matching_rows
-from pyspark_lance.table.local_columns import computed, copied, has_nulls
-from pyspark_lance.table.merge import SOURCE_PREFIX, merge_rows
-from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
-from pyspark_lance.table.plan_again import plan_again_on_conflict
-from pyspark_lance.table.reads import reads_where
-from pyspark_lance.table.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
-from pyspark_lance.table.row_change import plan_change
-from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID
-from pyspark_lance.table.update import update_rows
-from pyspark_lance.table.write import (
+from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
+from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,
     commit_write,

@@ -35,12 +35,12 @@ from table_access import assert_same_rows, read_ours, write_table
 from table_invariants import check_fragments
 
 from pyspark_lance.errors import CommitConflictError, LanceError, StorageError
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
 from pyspark_lance.metafile.paths import INDICES, data_path, deletion_path
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.version.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,16 +23,16 @@ from pyspark import cloudpickle
 PACKAGE = "pyspark_lance"
 
 ON_EXECUTORS = {
-    "table.scan_task.run": ["task"],
-    "table.change_task.run_changes": ["task"],
-    "table.write.write_rows": ["plan"],
-    "table.write_fragments.write_fragments": ["request"],
-    "table.moved_rows.write_changes": ["plan", "clauses"],
-    "table.sort_changes.sort_changes": ["plan", "clauses", "parts"],
-    "table.deletions.write_deletions": ["plan"],
-    "table.plain_merge.plain_changes": ["merge"],
-    "table.column_files.write_column_files": ["request"],
-    "table.rewrite_columns.rewrite_columns": ["request"],
+    "table.scan.scan_task.run": ["task"],
+    "table.feed.change_task.run_changes": ["task"],
+    "table.write.write_table.write_rows": ["plan"],
+    "table.rows.write_fragments.write_fragments": ["request"],
+    "table.change.moved_rows.write_changes": ["plan", "clauses"],
+    "table.change.sort_changes.sort_changes": ["plan", "clauses", "parts"],
+    "table.change.deletions.write_deletions": ["plan"],
+    "table.change.plain_merge.plain_changes": ["merge"],
+    "table.rows.column_files.write_column_files": ["request"],
+    "table.change.rewrite_columns.rewrite_columns": ["request"],
 }
 """What runs on executors, and which of its arguments come from the driver; the others are rows."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_lance.table.merge import Match, MergeClause, merge_rows, update_all
-from pyspark_lance.table.row_change import RowAction
-from pyspark_lance.table.update import update_rows
+from pyspark_lance.table.change.merge import Match, MergeClause, merge_rows, update_all
+from pyspark_lance.table.change.row_change import RowAction
+from pyspark_lance.table.change.update import update_rows
 
 
 def set_to(path, condition, **arguments):

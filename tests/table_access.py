@@ -11,17 +11,17 @@ import pytest
 from random_tables import random_table
 
 from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.change_feed import ChangeRequest, Deduplication, plan_changes
-from pyspark_lance.table.change_task import CHANGE_FIELDS, run_changes
-from pyspark_lance.table.change_window import Bound, resolve_window
-from pyspark_lance.table.scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan_task import run
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
-from pyspark_lance.table.time_travel import LATEST, VersionSpec
-from pyspark_lance.table.write import (
+from pyspark_lance.table.feed.change_feed import ChangeRequest, Deduplication, plan_changes
+from pyspark_lance.table.feed.change_task import CHANGE_FIELDS, run_changes
+from pyspark_lance.table.feed.change_window import Bound, resolve_window
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
     open_existing,

@@ -25,8 +25,8 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.manifest_file import read_manifest
 from pyspark_lance.metafile.paths import transaction_path
 from pyspark_lance.metafile.transaction_file import read_transaction
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig)
 

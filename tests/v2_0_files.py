@@ -11,8 +11,8 @@ from pyspark_lance.datafile.field_reader import FieldReader
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.page_sink import PageSink
-from pyspark_lance.datafile.v2_0_field_reader import make_v2_0_field_reader, v2_0_columns
-from pyspark_lance.datafile.v2_0_field_writer import make_v2_0_field_writer
+from pyspark_lance.datafile.v2_0.field_reader import make_v2_0_field_reader, v2_0_columns
+from pyspark_lance.datafile.v2_0.field_writer import make_v2_0_field_writer
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.object_store import ObjectStore
 

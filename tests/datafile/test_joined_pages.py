@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from data_file_writing import as_rows, assert_same, write_table
 
-from pyspark_lance.datafile import v2_1_column
 from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.datafile.v2_1 import column as v2_1_column
 from pyspark_lance.store.open_store import open_store
 
 RNG = np.random.default_rng(17)

@@ -8,7 +8,7 @@ from legacy_tables import as_legacy_reads, legacy_columns
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.store.memory_store import MemoryStore
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

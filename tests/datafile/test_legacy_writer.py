@@ -10,10 +10,10 @@ from lance.fragment import DataFile as PylanceDataFile
 from lance.fragment import FragmentMetadata
 from legacy_tables import as_legacy_reads, legacy_columns
 
-from pyspark_lance.datafile import legacy_writer
-from pyspark_lance.datafile.legacy_statistics_writer import above, text_above, text_prefix
-from pyspark_lance.datafile.legacy_writer import LegacyFileWriter
 from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.datafile.v0_1 import writer as legacy_writer
+from pyspark_lance.datafile.v0_1.statistics_writer import above, text_above, text_prefix
+from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.memory_store import MemoryStore

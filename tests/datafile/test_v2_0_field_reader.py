@@ -8,11 +8,11 @@ from lance.file import LanceFileWriter
 from v2_0_files import leaf_arrays, nested_arrays, open_fields, same_values, with_nulls
 
 from pyspark_lance.codec.row_ranges import RowRanges
-from pyspark_lance.datafile import v2_0_scattered_rows
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.datafile.v2_0_field_reader import make_v2_0_field_reader, v2_0_columns
+from pyspark_lance.datafile.v2_0 import scattered_rows as v2_0_scattered_rows
+from pyspark_lance.datafile.v2_0.field_reader import make_v2_0_field_reader, v2_0_columns
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store

@@ -18,7 +18,7 @@ from v2_0_files import (
 )
 
 from pyspark_lance.datafile.page_sink import PageSink
-from pyspark_lance.datafile.v2_0_field_writer import MAX_PAGE_BYTES, make_v2_0_field_writer
+from pyspark_lance.datafile.v2_0.field_writer import MAX_PAGE_BYTES, make_v2_0_field_writer
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.memory_store import MemoryStore

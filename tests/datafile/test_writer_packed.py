@@ -11,10 +11,10 @@ from data_file_writing import as_dataset, as_rows, assert_pylance_reads, assert_
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan_task import run
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.write import (
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
     open_existing,

@@ -13,7 +13,7 @@ from column_cases import column_cases, with_nulls
 from legacy_tables import legacy_columns
 
 from pyspark_lance.codec.jsonb import encode_jsonb
-from pyspark_lance.datafile.legacy_writer import LegacyFileWriter
+from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.deletion_vector import DeletionVector

@@ -17,7 +17,7 @@ from pylance_files import OneColumn
 
 from pyspark_lance.codec.jsonb import decode_jsonb, encode_jsonb
 from pyspark_lance.datafile.file_metadata import ARRAY_ENCODING_URL, PAGE_LAYOUT_URL, FileMetadata
-from pyspark_lance.datafile.legacy_metadata import LEGACY_FOOTER, LENGTH
+from pyspark_lance.datafile.v0_1.metadata import LEGACY_FOOTER, LENGTH
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType, DeletionVector
 from pyspark_lance.format.index_metadata import indices_from_section, section_of_indices
@@ -35,6 +35,9 @@ from pyspark_lance.metafile.paths import (
     tag_path,
 )
 from pyspark_lance.metafile.refs_file import read_branch, read_tag
+from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.predicate.json import predicate_from_json
+from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.proto import (
     encodings_v2_0_pb2,
     encodings_v2_1_pb2,
@@ -44,9 +47,6 @@ from pyspark_lance.proto import (
     transaction_pb2,
 )
 from pyspark_lance.store.memory_store import MemoryStore
-from pyspark_lance.table.predicate import evaluate
-from pyspark_lance.table.predicate_json import predicate_from_json
-from pyspark_lance.table.predicate_text import parse_predicate
 
 # A file may claim any number of rows, cheaply if they are all equal: so many are read.
 MOST_ROWS = 3000

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_lance.errors import StorageError
-from pyspark_lance.spark.batch_writer import LanceBatchWriter
-from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
 SCHEMA = StructType([StructField("id", LongType())])
 

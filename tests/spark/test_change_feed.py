@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table.change_feed import ChangeCounts
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.feed.change_feed import ChangeCounts
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 

@@ -15,7 +15,7 @@ from table_files import files_of, used_files
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table.row_change import ChangeResult
+from pyspark_lance.table.change.row_change import ChangeResult
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 

@@ -11,8 +11,8 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.spark.change_writer import LanceChangeWriter
-from pyspark_lance.spark.options import WriteOptions
-from pyspark_lance.table.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
+from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 
 INSERT = 3
 NAMES = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS, "id", "n")

@@ -20,7 +20,7 @@ from pyspark_lance.codec.structural.page_layout import parse_page_layout
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.spark.write_schema import stored_schema
+from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.store.open_store import open_store
 
 SCHEMA = StructType(

@@ -14,9 +14,9 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.metafile.manifest_file import latest_version, read_manifest
-from pyspark_lance.spark import merge_columns, merge_job
-from pyspark_lance.table.row_change import ChangeResult
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.spark.jobs import merge_columns, merge_job
+from pyspark_lance.table.change.row_change import ChangeResult
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 

@@ -13,10 +13,10 @@ from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, writ
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark import merge_job, plain_merge_job
-from pyspark_lance.spark.merge_condition import understood
-from pyspark_lance.spark.plain_merge_plan import plain_merge
-from pyspark_lance.table.row_change import ChangeResult, plan_change
+from pyspark_lance.spark.jobs import merge_job, plain_merge_job
+from pyspark_lance.spark.jobs.merge_condition import understood
+from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
+from pyspark_lance.table.change.row_change import ChangeResult, plan_change
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import LanceError
-from pyspark_lance.table.plain_types import plain_type, to_plain
-from pyspark_lance.table.predicate import evaluate
-from pyspark_lance.table.predicate_text import parse_predicate
+from pyspark_lance.format.plain_types import plain_type, to_plain
+from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.predicate.parse import parse_predicate
 
 pytestmark = pytest.mark.spark
 

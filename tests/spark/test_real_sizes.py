@@ -20,7 +20,7 @@ from table_files import move_sequences_outside
 
 from pyspark_lance import LanceTable
 from pyspark_lance.format.deletion_vector import DeletionFileType
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 

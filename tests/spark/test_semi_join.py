@@ -9,8 +9,8 @@ from pyspark.sql import functions as sf
 from table_access import read_ours, write_table
 
 from pyspark_lance import LanceTable
-from pyspark_lance.spark.semi_join import LEAST_TARGET_ROWS, KeyPair, equal_columns
-from pyspark_lance.table.row_change import ChangeResult
+from pyspark_lance.spark.jobs.semi_join import LEAST_TARGET_ROWS, KeyPair, equal_columns
+from pyspark_lance.table.change.row_change import ChangeResult
 
 pytestmark = pytest.mark.spark
 

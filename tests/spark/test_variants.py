@@ -20,8 +20,8 @@ from pyspark.sql.variant_utils import VariantUtils
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.spark.variant_text import variants_as_text
-from pyspark_lance.spark.write_schema import stored_schema
+from pyspark_lance.spark.types.variant_text import variants_as_text
+from pyspark_lance.spark.types.write_schema import stored_schema
 
 DOCUMENTS = [
     '{"a":[1,2.5,null,"x\\"y"],"é":{"":true}}', None, '"text"', "7", "null", "-0.25", "[]", "{}",

@@ -39,20 +39,26 @@ from table_access import assert_same_rows, read_changes, read_ours, read_theirs,
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table import snapshot as snapshots
-from pyspark_lance.table.columns import (
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.change.merge import (
+    SOURCE_PREFIX,
+    Match,
+    MergeClause,
+    merge_rows,
+    update_all,
+)
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.row_change import RowAction, plan_change
+from pyspark_lance.table.change.update import update_rows
+from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
     drop_columns,
     rename_column,
     widen_column,
 )
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.local_columns import computed, copied
-from pyspark_lance.table.merge import SOURCE_PREFIX, Match, MergeClause, merge_rows, update_all
-from pyspark_lance.table.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
-from pyspark_lance.table.row_change import RowAction, plan_change
-from pyspark_lance.table.update import update_rows
+from pyspark_lance.table.columns.local_columns import computed, copied
+from pyspark_lance.table.version import snapshot as snapshots
 
 pytestmark = pytest.mark.interop
 

@@ -16,9 +16,9 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.shown_form import shown_schema
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.scan import predicate_schema
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

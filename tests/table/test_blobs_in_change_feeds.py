@@ -6,12 +6,12 @@ import pytest
 from table_access import read_changes, write_table
 
 from pyspark_lance.format.shown_form import shown_schema
-from pyspark_lance.table.change_feed import ChangeCounts, count_changes
-from pyspark_lance.table.change_window import ChangeWindow
-from pyspark_lance.table.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
-from pyspark_lance.table.row_change import plan_change
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.update import update_rows
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.row_change import plan_change
+from pyspark_lance.table.change.update import update_rows
+from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
+from pyspark_lance.table.feed.change_window import ChangeWindow
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

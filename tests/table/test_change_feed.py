@@ -16,17 +16,17 @@ from pyspark_lance.errors import (
     VersionNotFoundError,
 )
 from pyspark_lance.metafile.manifest_file import encode_manifest
-from pyspark_lance.table.change_feed import ChangeCounts, check_change_feed, count_changes
-from pyspark_lance.table.change_task import CHANGE_FIELDS
-from pyspark_lance.table.change_window import Bound, ChangeWindow, resolve_window
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
-from pyspark_lance.table.row_change import plan_change
-from pyspark_lance.table.row_differences import differing_rows
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import VersionSpec
-from pyspark_lance.table.update import update_rows
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.row_change import plan_change
+from pyspark_lance.table.change.update import update_rows
+from pyspark_lance.table.feed.change_feed import ChangeCounts, check_change_feed, count_changes
+from pyspark_lance.table.feed.change_task import CHANGE_FIELDS
+from pyspark_lance.table.feed.change_window import Bound, ChangeWindow, resolve_window
+from pyspark_lance.table.feed.row_differences import differing_rows
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 MODES = ["dropCarryovers", "none", "netChanges"]

@@ -9,14 +9,14 @@ import pytest
 from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.table.choose_rewrite import (
+from pyspark_lance.table.change.choose_rewrite import (
     RewriteMode,
     can_rewrite_columns,
     choose_rewrite,
     rewrite_cost,
     rewrite_mode,
 )
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot
 
 AUTO, ROWS, COLUMNS = RewriteMode.AUTO, RewriteMode.ROWS, RewriteMode.COLUMNS
 COUNT = 20_000

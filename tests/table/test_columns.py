@@ -18,7 +18,7 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.operation import Merge, Project, UpdateConfig
-from pyspark_lance.table.columns import (
+from pyspark_lance.table.columns.change_columns import (
     ColumnSettings,
     add_columns,
     add_null_columns,
@@ -28,8 +28,8 @@ from pyspark_lance.table.columns import (
     set_metadata,
     widen_column,
 )
-from pyspark_lance.table.local_columns import computed, copied, has_nulls
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

@@ -6,11 +6,11 @@ import pytest
 from table_access import append, forget_transactions, read_changes, remove_versions, write_table
 
 from pyspark_lance.format.shown_form import shown_schema
-from pyspark_lance.table.columns import widen_column
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.local_columns import copied
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.columns.change_columns import widen_column
+from pyspark_lance.table.columns.local_columns import copied
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

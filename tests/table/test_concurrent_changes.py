@@ -20,10 +20,10 @@ from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.operation import Delete, Update
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.row_change import ChangeSettings
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
@@ -279,7 +279,7 @@ WORKER = """
 import sys
 sys.path.insert(0, {tests!r})
 from row_changes import add_to
-from pyspark_lance.table.row_change import ChangeSettings
+from pyspark_lance.table.change.row_change import ChangeSettings
 path, first, step, count = sys.argv[1], *map(int, sys.argv[2:5])
 patient = ChangeSettings(retries=1000, timeout_s=500)
 sys.stdin.readline()

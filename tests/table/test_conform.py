@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import SchemaMismatchError
-from pyspark_lance.table.conform import conform_array, storable
-from pyspark_lance.table.plain_types import plain_type, to_plain
+from pyspark_lance.format.plain_types import plain_type, to_plain
+from pyspark_lance.table.rows.conform import conform_array, storable
 
 MAP = pa.map_(pa.string(), pa.int32())
 STRICT_MAP = pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))

@@ -13,10 +13,10 @@ from row_changes import insert, matched_delete, matched_update, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.draft import TableState
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.merge import merge_rows
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.change.merge import merge_rows
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

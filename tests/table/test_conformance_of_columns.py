@@ -14,18 +14,18 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
-from pyspark_lance.table.columns import (
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.row_change import plan_change
+from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
     drop_columns,
     rename_column,
     widen_column,
 )
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.local_columns import computed, copied
-from pyspark_lance.table.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
-from pyspark_lance.table.row_change import plan_change
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.columns.local_columns import computed, copied
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

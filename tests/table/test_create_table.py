@@ -11,8 +11,8 @@ from table_access import append
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import TableAlreadyExistsError, UnsupportedFeatureError
-from pyspark_lance.table.leftovers import leftover_files
-from pyspark_lance.table.write import WriteSettings, create_table
+from pyspark_lance.table.upkeep.leftovers import leftover_files
+from pyspark_lance.table.write.write_table import WriteSettings, create_table
 
 pytestmark = pytest.mark.interop
 

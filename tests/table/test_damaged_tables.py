@@ -13,7 +13,7 @@ from table_access import read_ours
 
 from pyspark_lance.errors import CorruptFileError, LanceError
 from pyspark_lance.metafile.paths import data_path, deletion_path
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

@@ -14,11 +14,11 @@ import pytest
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.scan_facts import rows_left
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.scan.scan_facts import rows_left
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -11,8 +11,8 @@ import pytest
 from table_access import forget_transactions, read_changes, read_ours, write_table
 
 from pyspark_lance.format.shown_form import shown_schema
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.update import update_rows
+from pyspark_lance.table.change.update import update_rows
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 BLOB = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})

@@ -10,8 +10,8 @@ import pytest
 from table_access import read_ours
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.write import (
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,
     commit_write,
@@ -95,7 +95,7 @@ KILLED = """
 import os, sys
 import pyarrow as pa
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
-from pyspark_lance.table.write import (
+from pyspark_lance.table.write.write_table import (
     WriteSettings, commit_write, open_existing, plan_write, write_rows
 )
 

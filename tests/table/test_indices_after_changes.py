@@ -9,8 +9,8 @@ import pytest
 from row_changes import delete_by_source, insert, matched_delete, matched_update, set_to
 from table_access import write_table
 
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.merge import merge_rows
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.change.merge import merge_rows
 
 pytestmark = pytest.mark.interop
 

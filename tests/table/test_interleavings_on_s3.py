@@ -16,11 +16,11 @@ from s3_server import s3_server  # noqa: F401
 
 from pyspark_lance.errors import CommitConflictError, StorageError
 from pyspark_lance.store import fsspec_store
-from pyspark_lance.table.scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan_task import run
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.update import update_rows
-from pyspark_lance.table.write import (
+from pyspark_lance.table.change.update import update_rows
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,
     commit_write,

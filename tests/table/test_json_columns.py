@@ -9,10 +9,10 @@ from pyspark_lance.codec.jsonb import encode_jsonb
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.shown_form import shown_schema
-from pyspark_lance.table.json_columns import shown_json, stored_json
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.scan import predicate_schema
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.rows.json_columns import shown_json, stored_json
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.table.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
+from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
 
 TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=40)), min_size=1, max_size=30)
 

@@ -14,7 +14,7 @@ from row_changes import upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 from table_files import files_of, used_files
 
-from pyspark_lance.table.leftovers import leftover_files, remove_leftover_files
+from pyspark_lance.table.upkeep.leftovers import leftover_files, remove_leftover_files
 
 pytestmark = pytest.mark.interop
 
@@ -36,11 +36,11 @@ from table_access import read_ours, write_table
 from pyspark_lance.commit import commit_loop, retries
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.store.local_store import LocalOutput
-from pyspark_lance.table.columns import add_columns, drop_columns
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.local_columns import computed
-from pyspark_lance.table.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
-from pyspark_lance.table.row_change import plan_change
+from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.columns.local_columns import computed
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.row_change import plan_change
 
 root, point = sys.argv[1:3]
 

@@ -12,8 +12,8 @@ import pytest
 from table_access import append, read_ours, write_table
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, TableNotFoundError
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.leftovers import leftover_files, remove_leftover_files
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.upkeep.leftovers import leftover_files, remove_leftover_files
 
 pytestmark = pytest.mark.interop
 

@@ -13,12 +13,12 @@ from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.operation import Delete, Restore
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.legacy_pruning import matching_rows
-from pyspark_lance.table.predicate import evaluate
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.scan import predicate_schema
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.rows.legacy_pruning import matching_rows
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

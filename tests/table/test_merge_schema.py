@@ -14,9 +14,9 @@ from pyspark_lance.errors import InvalidInputError, RetryableCommitError, Schema
 from pyspark_lance.format.operation import Append, Merge, ReserveFragments
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.table.schema_change import merged_schema
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.write import (
+from pyspark_lance.table.columns.schema_change import merged_schema
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
     open_existing,

@@ -11,7 +11,7 @@ from table_access import read_ours, write_table
 from pyspark_lance.datafile import blob_records
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.shown_form import shown_schema
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

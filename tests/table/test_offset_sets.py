@@ -13,12 +13,12 @@ from row_changes import set_to
 from table_access import write_table
 
 from pyspark_lance.format.deletion_vector import DeletionVector
-from pyspark_lance.table.change_feed import ChangeRequest, plan_changes
-from pyspark_lance.table.change_mode import Deduplication
-from pyspark_lance.table.change_task import run_changes
-from pyspark_lance.table.change_window import ChangeWindow
-from pyspark_lance.table.offset_set import NO_OFFSETS, WINDOW_ROWS, OffsetSet
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.format.offset_set import NO_OFFSETS, WINDOW_ROWS, OffsetSet
+from pyspark_lance.table.feed.change_feed import ChangeRequest, plan_changes
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_task import run_changes
+from pyspark_lance.table.feed.change_window import ChangeWindow
+from pyspark_lance.table.version.snapshot import Snapshot
 
 OFFSETS = st.sets(st.integers(0, 300)).map(lambda some: np.array(sorted(some), dtype=np.uint32))
 

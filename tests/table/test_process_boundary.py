@@ -25,10 +25,10 @@ from pyspark_lance.format.encoded_u64_array import EncodedU64Array
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment
 from pyspark_lance.format.manifest import BasePath
-from pyspark_lance.table.scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan_task import ScanSlice, ScanTask, run
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.table_files import TableFiles
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import ScanSlice, ScanTask, run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_files import TableFiles
 
 NUMBERS = st.integers(0, 2**63)
 BASES = st.none() | st.integers(0, 9)

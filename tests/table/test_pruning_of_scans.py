@@ -10,9 +10,9 @@ import pytest
 from table_access import append, read_ours, write_table
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.scan import predicate_schema
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

@@ -8,8 +8,8 @@ from interleaving import sweep
 from table_access import append
 
 from pyspark_lance.errors import VersionNotFoundError
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -21,11 +21,11 @@ from pyspark_lance.errors import (
 from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version, read_manifest
 from pyspark_lance.metafile.refs_file import list_branches
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan_task import run
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.table_files import TableFiles
-from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

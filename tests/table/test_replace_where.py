@@ -9,8 +9,8 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.operation import Update
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.write import (
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
     open_existing,

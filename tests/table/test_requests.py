@@ -15,18 +15,23 @@ from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.change_feed import ChangeRequest, plan_changes
-from pyspark_lance.table.change_mode import Deduplication
-from pyspark_lance.table.change_task import run_changes
-from pyspark_lance.table.change_window import Bound, resolve_window
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan_task import run
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import VersionSpec, newest_at, version_at
-from pyspark_lance.table.update import update_rows
-from pyspark_lance.table.write import WriteSettings, commit_write, open_existing, plan_write
-from pyspark_lance.table.write_fragments import write_fragments
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.change.update import update_rows
+from pyspark_lance.table.feed.change_feed import ChangeRequest, plan_changes
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_task import run_changes
+from pyspark_lance.table.feed.change_window import Bound, resolve_window
+from pyspark_lance.table.rows.write_fragments import write_fragments
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec, newest_at, version_at
+from pyspark_lance.table.write.write_table import (
+    WriteSettings,
+    commit_write,
+    open_existing,
+    plan_write,
+)
 
 
 class CountingStore(MemoryStore):

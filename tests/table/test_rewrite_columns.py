@@ -20,15 +20,15 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.operation import Update
-from pyspark_lance.table.columns import add_null_columns, drop_columns
-from pyspark_lance.table.rewrite_columns import (
+from pyspark_lance.table.change.rewrite_columns import (
     commit_rewrite,
     plan_rewrite,
     remove_rewritten,
     rewrite_columns,
 )
-from pyspark_lance.table.row_change import plan_change
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.change.row_change import plan_change
+from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

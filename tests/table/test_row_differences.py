@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_tables import random_array, random_type
 
-from pyspark_lance.table.row_differences import differing_rows, differing_values
+from pyspark_lance.table.feed.row_differences import differing_rows, differing_values
 
 
 def shown(array: pa.Array) -> list[str]:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from table_access import LINEAGE, append, read_ours
 
-from pyspark_lance.table.fragment_pruning import row_id_index
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.scan.fragment_pruning import row_id_index
+from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop
 

@@ -11,9 +11,9 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.table.commit_changes import commit_changes, gathered
-from pyspark_lance.table.deletions import write_deletions
-from pyspark_lance.table.moved_rows import (
+from pyspark_lance.table.change.commit_changes import commit_changes, gathered
+from pyspark_lance.table.change.deletions import write_deletions
+from pyspark_lance.table.change.moved_rows import (
     CHANGED_ADDRESS,
     CHANGED_ROW_ID,
     CLAUSE,
@@ -21,15 +21,15 @@ from pyspark_lance.table.moved_rows import (
     WrittenChanges,
     write_changes,
 )
-from pyspark_lance.table.packed_rows import pack_rows, split_rows, unpack_rows
-from pyspark_lance.table.row_change import ChangeResult, RowAction, plan_change
-from pyspark_lance.table.sort_changes import (
+from pyspark_lance.table.change.row_change import ChangeResult, RowAction, plan_change
+from pyspark_lance.table.change.sort_changes import (
     LEAST_FILE_ROWS,
     Parts,
     SortedChanges,
     in_order,
     sort_changes,
 )
+from pyspark_lance.table.rows.packed_rows import pack_rows, split_rows, unpack_rows
 
 CLAUSES = (
     Clause(RowAction.UPDATE, ("v",)),

@@ -9,10 +9,10 @@ from table_access import append, assert_same_rows, read_changes, read_ours, read
 from table_files import move_sequences_outside
 
 from pyspark_lance.errors import UnsupportedFeatureError
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.scan import predicate_schema
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.time_travel import VersionSpec
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 

@@ -15,12 +15,17 @@ from table_access import read_changes, write_table
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.format.field import Field
+from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan_task import run
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.write import WriteSettings, commit_write, plan_write, write_rows
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import (
+    WriteSettings,
+    commit_write,
+    plan_write,
+    write_rows,
+)
 
 MIB = 1 << 20
 BATCH = MIB

@@ -12,8 +12,8 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import CommitConflictError, SchemaMismatchError
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.delete import delete_rows
-from pyspark_lance.table.write import (
+from pyspark_lance.table.change.delete import delete_rows
+from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,
     commit_write,

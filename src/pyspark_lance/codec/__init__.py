@@ -1,1 +1,4 @@
-"""How values become bytes: numpy and Arrow in, bytes out; no I/O."""
+"""How values become bytes, and back: numpy and Arrow in and out; no I/O.
+
+May import: proto, errors.
+"""

@@ -1,1 +1,4 @@
-"""Making the next version, once."""
+"""Commits: what a new version is, conflicts, the loop that makes it.
+
+May import: metafile, format, store.
+"""

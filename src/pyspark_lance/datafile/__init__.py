@@ -1,1 +1,4 @@
-"""Reading and writing one .lance file."""
+"""Data files: what is inside of one, and reading and writing it.
+
+May import: metafile, codec, format, store.
+"""

@@ -23,12 +23,12 @@ from pyspark_lance.codec.row_selection import take_values
 from pyspark_lance.datafile.field_reader import FieldReader
 from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
 from pyspark_lance.datafile.footer import file_version_of
-from pyspark_lance.datafile.legacy_field_reader import LegacyFieldReader
-from pyspark_lance.datafile.legacy_metadata import LegacyFile, LegacyMetadata
-from pyspark_lance.datafile.legacy_statistics import PageStatistics, read_statistics
 from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
-from pyspark_lance.datafile.v2_0_field_reader import make_v2_0_field_reader, v2_0_columns
-from pyspark_lance.datafile.v2_1_field_reader import (
+from pyspark_lance.datafile.v0_1.field_reader import LegacyFieldReader
+from pyspark_lance.datafile.v0_1.metadata import LegacyFile, LegacyMetadata
+from pyspark_lance.datafile.v0_1.statistics import PageStatistics, read_statistics
+from pyspark_lance.datafile.v2_0.field_reader import make_v2_0_field_reader, v2_0_columns
+from pyspark_lance.datafile.v2_1.field_reader import (
     make_v2_1_field_reader,
     v2_1_columns,
 )

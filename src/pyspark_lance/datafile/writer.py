@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark_lance.datafile.field_writer import FieldWriter
 from pyspark_lance.datafile.inherited_encodings import with_inherited_encodings
 from pyspark_lance.datafile.page_sink import PageSink
-from pyspark_lance.datafile.v2_0_field_writer import make_v2_0_field_writer
-from pyspark_lance.datafile.v2_1_field_writer import V21FieldWriter
+from pyspark_lance.datafile.v2_0.field_writer import make_v2_0_field_writer
+from pyspark_lance.datafile.v2_1.field_writer import V21FieldWriter
 from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.data_file import DataFile

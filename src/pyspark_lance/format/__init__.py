@@ -1,1 +1,4 @@
-"""What a table is: immutable values and their protobuf form; no I/O."""
+"""What a table is, as immutable values, and their protobuf messages; no I/O.
+
+May import: errors.
+"""

@@ -1,1 +1,4 @@
-"""Reading and writing metadata files."""
+"""Manifests, transactions, deletion files, references: reading and writing them.
+
+May import: format, store.
+"""

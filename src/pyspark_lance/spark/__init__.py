@@ -1,1 +1,4 @@
-"""The only package that imports pyspark."""
+"""The Spark connector: the data source, LanceTable, and what the JVM companion asks.
+
+May import: everything.
+"""

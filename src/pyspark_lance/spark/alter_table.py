@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.expressions import quoted
-from pyspark_lance.spark.write_schema import stored_schema
-from pyspark_lance.table.columns import (
+from pyspark_lance.spark.types.write_schema import stored_schema
+from pyspark_lance.table.columns.change_columns import (
     ColumnSettings,
     add_null_columns,
     change_nullability,
@@ -24,9 +24,9 @@ from pyspark_lance.table.columns import (
     set_metadata,
     widen_column,
 )
-from pyspark_lance.table.local_columns import copied, has_nulls
-from pyspark_lance.table.schema_change import find_field
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.columns.local_columns import copied, has_nulls
+from pyspark_lance.table.columns.schema_change import find_field
+from pyspark_lance.table.version.snapshot import Snapshot
 
 _COMMENT = "comment"
 

@@ -18,12 +18,12 @@ from pyspark.sql.types import StructType
 from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import InvalidInputError, StorageError
-from pyspark_lance.spark.clean_errors import clean_errors
-from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.commit_changes import commit_changes, gathered
-from pyspark_lance.table.deletions import write_deletions
-from pyspark_lance.table.moved_rows import (
+from pyspark_lance.table.change.commit_changes import commit_changes, gathered
+from pyspark_lance.table.change.deletions import write_deletions
+from pyspark_lance.table.change.moved_rows import (
     CHANGED_ADDRESS,
     CHANGED_ROW_ID,
     CLAUSE,
@@ -31,10 +31,10 @@ from pyspark_lance.table.moved_rows import (
     WrittenChanges,
     write_changes,
 )
-from pyspark_lance.table.reads import EVERYTHING
-from pyspark_lance.table.row_change import ChangeSettings, RowAction, plan_change
-from pyspark_lance.table.time_travel import VersionSpec
-from pyspark_lance.table.unlanded_files import remove_unless_landed
+from pyspark_lance.table.change.reads import EVERYTHING
+from pyspark_lance.table.change.row_change import ChangeSettings, RowAction, plan_change
+from pyspark_lance.table.change.unlanded_files import remove_unless_landed
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 
 @dataclass

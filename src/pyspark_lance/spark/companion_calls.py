@@ -23,25 +23,11 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.shown_form import shown_field
-from pyspark_lance.spark.alter_table import alter_table
-from pyspark_lance.spark.batch_writer import LanceBatchWriter
-from pyspark_lance.spark.change_plan import (
-    FEED_COLUMNS,
-    feed_request_of,
-    feed_schema_of,
-    pin_feed,
-)
-from pyspark_lance.spark.option_table import INTERNAL_PREFIX
-from pyspark_lance.spark.options import ReadOptions, WriteOptions
-from pyspark_lance.spark.pushed_down import CALL, PushedDown, pinned_version
-from pyspark_lance.spark.read_plan import open_pinned, scan_request_of, spark_schema_of
-from pyspark_lance.spark.spark_types import arrow_schema_of, spark_field
-from pyspark_lance.table.columns import ColumnSettings
-from pyspark_lance.table.delete_where import delete_where
-from pyspark_lance.table.predicate import Predicate, all_of
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.predicate_tree import TRUE
-from pyspark_lance.table.predicate_types import (
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.predicate.conditions import Predicate, all_of
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.predicate.tree import TRUE
+from pyspark_lance.predicate.types import (
     INTERVAL,
     NULL,
     TIME,
@@ -49,13 +35,27 @@ from pyspark_lance.table.predicate_types import (
     spark_type_of,
     type_name,
 )
-from pyspark_lance.table.scan import column_width, predicate_schema
-from pyspark_lance.table.scan_facts import lineage_bounds, rows_left
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from pyspark_lance.table.table_folder import drop_table, list_tables, rename_table
-from pyspark_lance.table.time_travel import LATEST
-from pyspark_lance.table.write_plan import open_existing
+from pyspark_lance.spark.alter_table import alter_table
+from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
+from pyspark_lance.spark.source.change_plan import (
+    FEED_COLUMNS,
+    feed_request_of,
+    feed_schema_of,
+    pin_feed,
+)
+from pyspark_lance.spark.source.pushed_down import CALL, PushedDown, pinned_version
+from pyspark_lance.spark.source.read_plan import open_pinned, scan_request_of, spark_schema_of
+from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
+from pyspark_lance.table.change.delete_where import delete_where
+from pyspark_lance.table.columns.change_columns import ColumnSettings
+from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
+from pyspark_lance.table.scan.scan_facts import lineage_bounds, rows_left
+from pyspark_lance.table.upkeep.table_folder import drop_table, list_tables, rename_table
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import LATEST
+from pyspark_lance.table.write.write_plan import open_existing
 
 _REPLY = "_lance"
 _TEXT, _REPLACE = f"{INTERNAL_PREFIX}text", f"{INTERNAL_PREFIX}replace"

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pyspark_lance.errors import LanceError
-from pyspark_lance.spark.clean_errors import clean_errors
+from pyspark_lance.spark.source.clean_errors import clean_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_lance.spark.batch_reader import LanceBatchReader
-    from pyspark_lance.spark.batch_writer import LanceBatchWriter
-    from pyspark_lance.spark.change_plan import PinnedFeed
-    from pyspark_lance.spark.change_reader import LanceChangeReader
     from pyspark_lance.spark.change_writer import LanceChangeWriter
-    from pyspark_lance.spark.options import ReadOptions
+    from pyspark_lance.spark.options.parse_options import ReadOptions
+    from pyspark_lance.spark.source.batch_reader import LanceBatchReader
+    from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
+    from pyspark_lance.spark.source.change_plan import PinnedFeed
+    from pyspark_lance.spark.source.change_reader import LanceChangeReader
 
 # As in pushed_down.py, which costs more to import.
 _CALL, _CHANGE = "_lance.call", "_lance.change"
@@ -64,12 +64,12 @@ class LanceDataSource(DataSource):
             answered = answer(self.options)
             _speed_up_collection()
             return answered
-        from pyspark_lance.spark.catalog_options import keep_options
-        from pyspark_lance.spark.read_plan import spark_schema_of
+        from pyspark_lance.spark.options.catalog_options import keep_options
+        from pyspark_lance.spark.source.read_plan import spark_schema_of
 
         read = self._read_options()
         if read.changes is not None:
-            from pyspark_lance.spark.change_plan import feed_schema_of
+            from pyspark_lance.spark.source.change_plan import feed_schema_of
 
             found = feed_schema_of(read, self._pin_feed())
         else:
@@ -81,15 +81,15 @@ class LanceDataSource(DataSource):
     @clean_errors
     def reader(self, schema: StructType) -> LanceBatchReader | LanceChangeReader:
         """Plans a scan of the pinned version, or of the changes up to it."""
-        from pyspark_lance.spark.batch_reader import LanceBatchReader
-        from pyspark_lance.spark.pushed_down import PushedDown
+        from pyspark_lance.spark.source.batch_reader import LanceBatchReader
+        from pyspark_lance.spark.source.pushed_down import PushedDown
 
         _speed_up_collection()
         self._restore_options(schema)
         pushed = PushedDown.parse(self.options)
         read = self._read_options()
         if read.changes is not None:
-            from pyspark_lance.spark.change_reader import LanceChangeReader
+            from pyspark_lance.spark.source.change_reader import LanceChangeReader
 
             return LanceChangeReader(read, self._pin_feed(), schema, pushed)
         return LanceBatchReader(read, self._pin(), schema, pushed)
@@ -97,8 +97,8 @@ class LanceDataSource(DataSource):
     @clean_errors
     def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter | LanceChangeWriter:
         """Plans an append or overwrite, or a change of rows that the JVM companion planned."""
-        from pyspark_lance.spark.batch_writer import LanceBatchWriter
-        from pyspark_lance.spark.options import WriteOptions
+        from pyspark_lance.spark.options.parse_options import WriteOptions
+        from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
         _speed_up_collection()
         if _CHANGE in self.options:
@@ -111,23 +111,23 @@ class LanceDataSource(DataSource):
     def _restore_options(self, schema: StructType) -> None:
         """Takes the options that a catalog table was created with from its schema."""
         if "path" not in self.options:
-            from pyspark_lance.spark.catalog_options import kept_options
+            from pyspark_lance.spark.options.catalog_options import kept_options
 
             self.options = {**kept_options(schema), **self.options}
 
     def _read_options(self) -> ReadOptions:
-        from pyspark_lance.spark.options import ReadOptions
+        from pyspark_lance.spark.options.parse_options import ReadOptions
 
         return ReadOptions.parse(self.options)
 
     def _pin(self) -> tuple[str, int]:
         """Root (of the table or branch) and version that this query reads, decided once."""
         if self._pinned is None:
-            from pyspark_lance.spark.pushed_down import pinned_version
+            from pyspark_lance.spark.source.pushed_down import pinned_version
 
             self._pinned = pinned_version(self.options)
         if self._pinned is None:
-            from pyspark_lance.table.snapshot import Snapshot
+            from pyspark_lance.table.version.snapshot import Snapshot
 
             options = self._read_options()
             if options.changes is not None:
@@ -140,8 +140,8 @@ class LanceDataSource(DataSource):
     def _pin_feed(self) -> PinnedFeed:
         """The versions whose changes this query reads, decided once."""
         if self._feed is None:
-            from pyspark_lance.spark.change_plan import pin_feed
-            from pyspark_lance.spark.pushed_down import pinned_version
+            from pyspark_lance.spark.source.change_plan import pin_feed
+            from pyspark_lance.spark.source.pushed_down import pinned_version
 
             self._feed = pin_feed(self._read_options(), pinned_version(self.options))
         return self._feed

@@ -18,15 +18,15 @@ from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.shown_form import shown_field
-from pyspark_lance.spark.spark_types import same_type, spark_field
-from pyspark_lance.table.predicate import columns_of
-from pyspark_lance.table.predicate_text import parse_predicate
-from pyspark_lance.table.predicate_tree import can_raise
-from pyspark_lance.table.predicate_types import spark_type_of
-from pyspark_lance.table.reads import reads_where
-from pyspark_lance.table.row_change import ChangePlan
-from pyspark_lance.table.scan import predicate_schema
-from pyspark_lance.table.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.predicate.conditions import columns_of
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.predicate.tree import can_raise
+from pyspark_lance.predicate.types import spark_type_of
+from pyspark_lance.spark.types.spark_types import same_type, spark_field
+from pyspark_lance.table.change.reads import reads_where
+from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.scan.plan_scan import predicate_schema
 
 Expression = str | Column
 """A SQL text or a Column."""

@@ -10,37 +10,37 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
-from pyspark_lance.spark.change_plan import pin_feed
-from pyspark_lance.spark.column_jobs import declared_columns
-from pyspark_lance.spark.column_update import update_by
-from pyspark_lance.spark.delete_job import delete_once
+from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.expressions import Expression
+from pyspark_lance.spark.jobs.column_jobs import declared_columns
+from pyspark_lance.spark.jobs.column_update import update_by
+from pyspark_lance.spark.jobs.delete_job import delete_once
+from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
-from pyspark_lance.spark.options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.write_settings import write_settings
+from pyspark_lance.spark.source.change_plan import pin_feed
 from pyspark_lance.spark.table_columns import TableColumns
 from pyspark_lance.spark.typed_errors import typed_errors
-from pyspark_lance.spark.write_settings import write_settings
-from pyspark_lance.table.change_feed import ChangeCounts, count_changes
-from pyspark_lance.table.change_mode import Deduplication
-from pyspark_lance.table.choose_rewrite import rewrite_mode
-from pyspark_lance.table.commit_changes import Prepared
-from pyspark_lance.table.leftovers import (
-    SAFE_AGE_S,
-    LeftoverFile,
-    leftover_files,
-    remove_leftover_files,
-)
-from pyspark_lance.table.plan_again import plan_again_on_conflict
-from pyspark_lance.table.row_change import (
+from pyspark_lance.table.change.choose_rewrite import rewrite_mode
+from pyspark_lance.table.change.commit_changes import Prepared
+from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.change.row_change import (
     ChangePlan,
     ChangeResult,
     ChangeSettings,
     plan_change,
 )
-from pyspark_lance.table.snapshot import Snapshot
-from pyspark_lance.table.system_columns import ROW_ID
-from pyspark_lance.table.write import create_table
+from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.upkeep.leftovers import (
+    SAFE_AGE_S,
+    LeftoverFile,
+    leftover_files,
+    remove_leftover_files,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.write_table import create_table
 
 
 class LanceTable(TableColumns):

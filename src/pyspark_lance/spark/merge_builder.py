@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.expressions import Expression
-from pyspark_lance.spark.merge_job import ALL_COLUMNS, Merge, SparkClause
-from pyspark_lance.table.merge import Match, MergeClause, check_clauses
-from pyspark_lance.table.row_change import ChangeResult, RowAction
+from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge, SparkClause
+from pyspark_lance.table.change.merge import Match, MergeClause, check_clauses
+from pyspark_lance.table.change.row_change import ChangeResult, RowAction
 
 
 class LanceMergeBuilder:

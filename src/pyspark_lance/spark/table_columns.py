@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.column_jobs import (
+from pyspark_lance.spark.expressions import Expression
+from pyspark_lance.spark.jobs.column_jobs import (
     converted_column,
     declared_columns,
     expression_columns,
@@ -17,10 +18,9 @@ from pyspark_lance.spark.column_jobs import (
     joined_columns,
     stored_type,
 )
-from pyspark_lance.spark.expressions import Expression
-from pyspark_lance.spark.options import WriteOptions
+from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.typed_errors import typed_errors
-from pyspark_lance.table.columns import (
+from pyspark_lance.table.columns.change_columns import (
     ColumnResult,
     ColumnSettings,
     add_columns,
@@ -31,8 +31,8 @@ from pyspark_lance.table.columns import (
     set_metadata,
     widen_column,
 )
-from pyspark_lance.table.schema_change import find_field
-from pyspark_lance.table.snapshot import Snapshot
+from pyspark_lance.table.columns.schema_change import find_field
+from pyspark_lance.table.version.snapshot import Snapshot
 
 
 class TableColumns:

@@ -1,1 +1,4 @@
-"""Where bytes live: knows nothing of Lance."""
+"""Where bytes live: local disks, S3 and other stores; knows nothing of Lance.
+
+May import: errors.
+"""

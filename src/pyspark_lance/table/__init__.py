@@ -1,1 +1,4 @@
-"""Operations on a table, without Spark."""
+"""What users do with a table: read versions, scan, write, change, follow.
+
+May import: commit, datafile and all below; never Spark.
+"""

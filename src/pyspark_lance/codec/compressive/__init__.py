@@ -1,1 +1,4 @@
-"""Value encodings, one file each."""
+"""Encodings of values, one file for each.
+
+May import: codec and below.
+"""

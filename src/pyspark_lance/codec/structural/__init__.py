@@ -1,1 +1,4 @@
-"""Page layouts of files 2.1 and 2.2, one file each."""
+"""Layouts of the pages of files 2.1 and 2.2.
+
+May import: codec.compressive and below.
+"""

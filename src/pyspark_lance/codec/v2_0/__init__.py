@@ -1,1 +1,4 @@
-"""The page encodings of files 2.0."""
+"""Encodings of the pages of files 2.0.
+
+May import: codec.compressive and below.
+"""

@@ -1,0 +1,410 @@
+"""The nodes of a field of a 0.1 file: plain, variable-width, dictionary, list, struct.
+
+Every node reads parts of batches, all parts of a request at once, into one array. No validity is
+stored: an empty string or binary of a nullable field is null, everything else is valid.
+
+Source: docs/format/file-format.md, sections 10.2 and 10.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.room import BatchTooLargeError, require_room, take_room
+from pyspark_lance.codec.v2_0.variable_width import Ends, is_variable_type, variable_array
+from pyspark_lance.datafile.v0_1.metadata import LegacyFile, PageTable
+from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.object_store import Buffer
+
+_OFFSET_BYTES: Final = 8
+_INT32_MAX: Final = (1 << 31) - 1
+_ALIGNMENT: Final = 8
+
+
+class Part(NamedTuple):
+    """Values ``start`` to ``end`` of a node, within one batch."""
+
+    batch: int
+    start: int
+    end: int
+
+
+class LegacyNode(Protocol):
+    """One node of the wanted field's tree."""
+
+    def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
+        """What reading the parts fetches, as far as the page table tells."""
+
+    def read(self, parts: Sequence[Part]) -> pa.Array:
+        """The values of all parts, one after another."""
+
+    def num_bytes(self, part: Part) -> int:
+        """Decoded size of a part, roughly."""
+
+
+def make_legacy_node(file: LegacyFile, pages: PageTable, field: Field) -> LegacyNode:
+    """The node of a field, with everything below.
+
+    Args:
+        file: The open file.
+        pages: Where the pages of the fields are.
+        field: A field of the file; its children may be fewer than are stored.
+
+    Raises:
+        UnsupportedFeatureError: A type that 0.1 files cannot hold.
+    """
+    if field.is_map or field.is_blob or (field.is_fixed_size_list and field.children):
+        raise UnsupportedFeatureError(
+            f"column {field.name!r} of type {field.logical_type} cannot be in a 0.1 file",
+            where=file.path,
+        )
+    data_type = field.to_arrow().type
+    if field.is_list:
+        return _ListNode(file, pages, field, make_legacy_node(file, pages, field.children[0]))
+    if field.is_struct:
+        children = [make_legacy_node(file, pages, child) for child in field.children]
+        return _StructNode(data_type, children)
+    if pa.types.is_dictionary(data_type):
+        return _DictionaryNode(file, pages, field)
+    if is_variable_type(data_type):
+        return _VariableNode(file, pages, field)
+    return _PlainNode(file, pages, field.id, data_type)
+
+
+class _Leaf:
+    """What nodes with pages of their own have in common."""
+
+    def __init__(self, file: LegacyFile, pages: PageTable, field_id: int) -> None:
+        self._file, self._pages, self._field_id = file, pages, field_id
+
+    def _page(self, part: Part, more: int = 0) -> int:
+        """Position of the page of a part; checks that the page has so many values.
+
+        Args:
+            part: What is wanted of the page.
+            more: How many entries a page has beyond its values.
+        """
+        try:
+            position, count = self._pages.page(self._field_id, part.batch)
+        except CorruptFileError as error:
+            raise CorruptFileError(error.what, where=self._file.path, hint=error.hint) from error
+        if part.end + more > count:
+            raise CorruptFileError(
+                f"{part.end + more} values of field {self._field_id} are wanted in batch "
+                f"{part.batch}, its page has {count}",
+                where=self._file.path,
+            )
+        return position
+
+    def _offsets(self, parts: Sequence[Part], width: int, more: int = 0) -> list[NDArray[np.int64]]:
+        """The borders of each part's values: one more than values."""
+        ranges = self._offset_ranges(parts, width, more)
+        found = []
+        for place, buffer in zip(ranges, self._file.fetch_checked(ranges), strict=True):
+            borders = np.frombuffer(buffer, f"<i{width}").astype(np.int64)
+            if borders[0] < 0 or bool((np.diff(borders) < 0).any()):
+                raise CorruptFileError(
+                    f"the offsets of field {self._field_id} do not ascend",
+                    where=f"{self._file.path} bytes {place.start}..{place.end}",
+                )
+            found.append(borders)
+        return found
+
+    def _offset_ranges(self, parts: Sequence[Part], width: int, more: int = 0) -> list[ByteRange]:
+        pages = [self._page(part, more) for part in parts]
+        return [
+            ByteRange(page + part.start * width, page + (part.end + 1) * width)
+            for page, part in zip(pages, parts, strict=True)
+        ]
+
+
+class _PlainNode(_Leaf):
+    """Values of fixed width, one after another; booleans are single bits."""
+
+    def __init__(
+        self, file: LegacyFile, pages: PageTable, field_id: int, data_type: pa.DataType
+    ) -> None:
+        super().__init__(file, pages, field_id)
+        self._type = data_type
+        self._bits = _plain_bits(data_type)
+
+    def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
+        """Exactly what ``read`` fetches."""
+        pages = [self._page(part) for part in parts]
+        return [
+            ByteRange(
+                page + part.start * self._bits // 8,
+                page + -(-part.end * self._bits // 8),
+            )
+            for page, part in zip(pages, parts, strict=True)
+        ]
+
+    def read(self, parts: Sequence[Part]) -> pa.Array:
+        """The values; a view of the file for a single aligned part."""
+        count = sum(part.end - part.start for part in parts)
+        require_room(count * self._bits // 8)
+        if not self._bits:
+            return _plain_array(self._type, count, pa.py_buffer(b""))
+        pieces = self._file.fetch_checked(self.known_ranges(parts))
+        if self._bits % 8 == 0:
+            return _plain_array(self._type, count, pa.py_buffer(_joined(pieces)))
+        bits = [
+            np.unpackbits(np.frombuffer(piece, np.uint8), bitorder="little")[skipped:][:wanted]
+            for piece, skipped, wanted in (
+                (piece, part.start * self._bits % 8, (part.end - part.start) * self._bits)
+                for piece, part in zip(pieces, parts, strict=True)
+            )
+        ]
+        packed = np.packbits(np.concatenate(bits) if bits else _NO_BYTES, bitorder="little")
+        return _plain_array(self._type, count, pa.py_buffer(packed))
+
+    def num_bytes(self, part: Part) -> int:
+        """By type."""
+        return (part.end - part.start) * self._bits // 8
+
+
+class _VariableNode(_Leaf):
+    """Strings and binaries: offsets in the file, of bytes that lie before them."""
+
+    def __init__(self, file: LegacyFile, pages: PageTable, field: Field) -> None:
+        super().__init__(file, pages, field.id)
+        self._type = field.to_arrow().type
+        self._nullable = field.nullable
+
+    def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
+        """The offsets."""
+        return self._offset_ranges(parts, _OFFSET_BYTES)
+
+    def read(self, parts: Sequence[Part]) -> pa.Array:
+        """The offsets of all parts, then the bytes of all parts."""
+        return read_strings(
+            self._file, self._type, self._offsets(parts, _OFFSET_BYTES), nullable=self._nullable
+        )
+
+    def num_bytes(self, part: Part) -> int:
+        """The bytes between the first and the last offset, and the offsets."""
+        (borders,) = self._offsets([part], _OFFSET_BYTES)
+        return int(borders[-1] - borders[0]) + _OFFSET_BYTES * (part.end - part.start)
+
+
+class _ListNode(_Leaf):
+    """Lists: offsets of items of the same batch."""
+
+    def __init__(self, file: LegacyFile, pages: PageTable, field: Field, items: LegacyNode) -> None:
+        super().__init__(file, pages, field.id)
+        self._type, self._items = field.to_arrow().type, items
+        self._width = 8 if field.is_large_list else 4
+
+    def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
+        """The offsets."""
+        return self._offset_ranges(parts, self._width, 1)
+
+    def read(self, parts: Sequence[Part]) -> pa.Array:
+        """Lists over exactly their items."""
+        offsets = self._offsets(parts, self._width, 1)
+        wanted = [
+            Part(part.batch, int(borders[0]), int(borders[-1]))
+            for part, borders in zip(parts, offsets, strict=True)
+            if borders[0] < borders[-1]
+        ]
+        joined = _joined_borders(offsets)
+        if self._width == 4 and int(joined[-1]) > _INT32_MAX:
+            raise BatchTooLargeError
+        borders = pa.py_buffer(joined.astype(f"<i{self._width}", copy=False))
+        items = self._items.read(wanted)
+        return pa.Array.from_buffers(self._type, len(joined) - 1, [None, borders], children=[items])
+
+    def num_bytes(self, part: Part) -> int:
+        """Offsets and items."""
+        (borders,) = self._offsets([part], self._width, 1)
+        items = Part(part.batch, int(borders[0]), int(borders[-1]))
+        inner = self._items.num_bytes(items) if items.start < items.end else 0
+        return inner + self._width * (part.end - part.start)
+
+
+class _StructNode:
+    """Children side by side; a struct has no page of its own."""
+
+    def __init__(self, data_type: pa.DataType, children: Sequence[LegacyNode]) -> None:
+        self._type, self._children = data_type, children
+
+    def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
+        """Those of the children."""
+        return [place for child in self._children for place in child.known_ranges(parts)]
+
+    def read(self, parts: Sequence[Part]) -> pa.Array:
+        """There are no null structs."""
+        count = sum(part.end - part.start for part in parts)
+        children = [child.read(parts) for child in self._children]
+        return pa.Array.from_buffers(self._type, count, [None], children=children)
+
+    def num_bytes(self, part: Part) -> int:
+        """The sum over the children."""
+        return sum(child.num_bytes(part) for child in self._children)
+
+
+class _DictionaryNode:
+    """Indices in pages; the values once, where the file's own schema says.
+
+    A table keeps a second copy of the values in its manifest files, for which its fields have
+    other positions; Lance refuses to append other values, so the copies are equal.
+    """
+
+    def __init__(self, file: LegacyFile, pages: PageTable, field: Field) -> None:
+        self._file, self._id, self._name = file, field.id, field.name
+        self._type = field.to_arrow().type
+        self._indices = _PlainNode(file, pages, field.id, self._type.index_type)
+        self._values: pa.Array | None = None
+
+    def known_ranges(self, parts: Sequence[Part]) -> list[ByteRange]:
+        """The indices."""
+        return self._indices.known_ranges(parts)
+
+    def read(self, parts: Sequence[Part]) -> pa.Array:
+        """Indices of values; null where there are no values at all."""
+        indices = self._indices.read(parts)
+        if self._values is None:
+            self._values = self._read_values()
+        limit = len(self._values)
+        if not limit:
+            # Lance writes so if all rows are null.
+            indices = pa.nulls(len(indices), indices.type)
+        elif len(indices):
+            keys = np.asarray(indices)
+            if int(keys.min()) < 0 or int(keys.max()) >= limit:
+                raise CorruptFileError(
+                    f"column {self._name!r} has dictionary indices {keys.min()} to {keys.max()}, "
+                    f"its dictionary has {limit} values",
+                    where=self._file.path,
+                )
+        return pa.DictionaryArray.from_arrays(indices, self._values, safe=False)
+
+    def num_bytes(self, part: Part) -> int:
+        """The indices."""
+        return self._indices.num_bytes(part)
+
+    def _read_values(self) -> pa.Array:
+        try:
+            stored = self._file.metadata.schema.field_by_id(self._id).dictionary
+        except LanceError:
+            stored = None
+        if stored is None:
+            raise UnsupportedFeatureError(
+                f"column {self._name!r}: the data file does not hold the values of its dictionary",
+                where=self._file.path,
+            )
+        position, count = stored
+        value_type = self._type.value_type
+        if position < 0 or count < 0:
+            raise CorruptFileError(
+                f"a dictionary of {count} values at {position}", where=self._file.path
+            )
+        if not count:
+            return pa.nulls(0, value_type)
+        if not is_variable_type(value_type):
+            end = position + -(-count * _plain_bits(value_type) // 8)
+            (content,) = self._file.fetch_checked([ByteRange(position, end)])
+            return _plain_array(value_type, count, pa.py_buffer(_joined([content])))
+        end = position + (count + 1) * _OFFSET_BYTES
+        (content,) = self._file.fetch_checked([ByteRange(position, end)])
+        borders = np.frombuffer(content, "<i8")
+        if borders[0] < 0 or bool((np.diff(borders) < 0).any()):
+            raise CorruptFileError(
+                f"the offsets of the dictionary of column {self._name!r} do not ascend",
+                where=f"{self._file.path} bytes {position}..{end}",
+            )
+        # Nulls are no items, so an empty one is empty, although pylance takes it for null when it
+        # opens the table anew.
+        return read_strings(self._file, value_type, [borders], nullable=False)
+
+
+def read_strings(
+    file: LegacyFile,
+    data_type: pa.DataType,
+    offsets: Sequence[NDArray[np.int64]],
+    *,
+    nullable: bool,
+) -> pa.Array:
+    """Strings or binaries whose offsets are known.
+
+    Args:
+        file: The file that holds the bytes.
+        data_type: A string or binary type.
+        offsets: For each run of values their ascending borders as positions in the file.
+        nullable: Whether an empty value means null.
+
+    Raises:
+        CorruptFileError: The values lie outside of the file.
+        BatchTooLargeError: More bytes than 32-bit offsets can address.
+    """
+    places = [ByteRange(int(one[0]), int(one[-1])) for one in offsets if one[0] < one[-1]]
+    file.check(places)
+    borders = _joined_borders(offsets)
+    if int(borders[-1]) > _INT32_MAX and not _is_large(data_type):
+        raise BatchTooLargeError
+    require_room(int(borders[-1]))
+    data = pa.py_buffer(_joined(file.fetch(places)))
+    validity = None
+    if nullable:
+        filled = borders[1:] != borders[:-1]
+        validity = None if filled.all() else filled
+    return take_room(variable_array(data_type, Ends(borders, validity), data))
+
+
+_NO_BYTES: Final = np.zeros(0, np.uint8)
+
+
+def _is_large(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type))
+
+
+def _joined_borders(offsets: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The borders of all runs put end to end, from 0 on."""
+    lengths = [np.diff(one) for one in offsets]
+    borders = np.zeros(sum(map(len, lengths)) + 1, np.int64)
+    if lengths:
+        np.cumsum(np.concatenate(lengths), out=borders[1:])
+    return borders
+
+
+def _joined(pieces: Sequence[Buffer]) -> NDArray[np.uint8]:
+    """The bytes of all pieces; a view if it is one that Arrow can work on in place."""
+    arrays = [np.frombuffer(piece, np.uint8) for piece in pieces if len(piece)]
+    if len(arrays) == 1:
+        one = arrays[0]
+        # Pages of 0.1 files begin anywhere.
+        return one if one.ctypes.data % _ALIGNMENT == 0 else one.copy()
+    return np.concatenate(arrays) if arrays else _NO_BYTES
+
+
+def _plain_bits(data_type: pa.DataType) -> int:
+    """Bits of a value."""
+    types = pa.types
+    if types.is_null(data_type):
+        return 0
+    if types.is_fixed_size_list(data_type):
+        return int(data_type.list_size) * _plain_bits(data_type.value_type)
+    if types.is_fixed_size_binary(data_type):
+        return int(data_type.byte_width) * 8
+    try:
+        return int(data_type.bit_width)
+    except ValueError as error:
+        raise UnsupportedFeatureError(f"values of {data_type} in a 0.1 file") from error
+
+
+def _plain_array(data_type: pa.DataType, count: int, content: pa.Buffer) -> pa.Array:
+    """The values that ``content`` holds, without nulls."""
+    types = pa.types
+    if types.is_null(data_type):
+        return pa.nulls(count)
+    if types.is_fixed_size_list(data_type):
+        items = _plain_array(data_type.value_type, count * data_type.list_size, content)
+        return pa.Array.from_buffers(data_type, count, [None], children=[items])
+    return pa.Array.from_buffers(data_type, count, [None, content])

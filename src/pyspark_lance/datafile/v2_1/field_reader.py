@@ -1,0 +1,317 @@
+"""Reads fields of 2.1 and 2.2 files, where only the leaves of a schema have columns.
+
+Structs, lists and maps are rebuilt from the levels of the leaves below them, leaf first.
+
+Source: docs/format/file-format.md, sections 2.3 and 6.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_lance.codec.array_assembly import (
+    assemble_items,
+    assemble_list,
+    concat_arrays,
+    select_fields,
+)
+from pyspark_lance.codec.encoding_tree import encoding_kind
+from pyspark_lance.codec.levels import Unraveler
+from pyspark_lance.codec.room import take_room
+from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.structural.page_layout import parse_page_layout
+from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
+from pyspark_lance.datafile.open_file import OpenFile
+from pyspark_lance.datafile.v2_1.blob_column import BlobColumn
+from pyspark_lance.datafile.v2_1.column import LeafColumnReader, PageRead, as_array
+from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.store.byte_range import ByteRange
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some rows of a node, in row order, with the levels left over for its parents."""
+
+    array: pa.Array
+    unravelers: tuple[Unraveler, ...]
+
+
+class _Node(Protocol):
+    """One node of the wanted field's tree."""
+
+    def leaves(self) -> Iterator[LeafColumnReader]:
+        """The columns below, in order."""
+
+    def assemble(self, pieces: Iterator[list[_Piece]]) -> list[_Piece]:
+        """The node's rows, from those of its columns, in the order of ``leaves``."""
+
+
+class V21FieldReader:
+    """Reads one field with everything below.
+
+    Args:
+        file: The open file.
+        field: The wanted field.
+        root: The tree of its readers.
+    """
+
+    def __init__(self, file: OpenFile, field: Field, root: _Node) -> None:
+        self._file = file
+        self._type = field.to_arrow().type
+        self._root = root
+        self._leaves = tuple(root.leaves())
+
+    def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
+        """What must be read before it is known where the rows are; empty if it is known."""
+        return [place for leaf in self._leaves for place in leaf.state_ranges(rows)]
+
+    def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
+        """What ``read(start, end)`` will fetch."""
+        return self.row_byte_ranges(RowRanges.single(start, end)) if start < end else []
+
+    def row_byte_ranges(self, rows: RowRanges) -> list[ByteRange]:
+        """What ``read_arrays(rows)`` will fetch."""
+        self._load(rows)
+        return [place for leaf in self._leaves for read in leaf.plan(rows) for place in read.ranges]
+
+    def read(self, start: int, end: int) -> pa.Array:
+        """The top-level rows ``start`` to ``end``."""
+        arrays = self.read_arrays(RowRanges.single(start, end)) if start < end else []
+        return concat_arrays(arrays) if arrays else pa.nulls(0, self._type)
+
+    def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
+        """The wanted rows as consecutive arrays, which spares copying them together.
+
+        Raises:
+            CorruptFileError: The bytes contradict the format.
+            UnsupportedFeatureError: An encoding that is not implemented.
+        """
+        self._load(rows)
+        reads = [leaf.plan(rows) for leaf in self._leaves]
+        ranges = [place for leaf in reads for read in leaf for place in read.ranges]
+        buffers = iter([as_array(buffer) for buffer in self._file.fetch(ranges)])
+        columns = (
+            [_decode(leaf, read, buffers) for read in leaf_reads]
+            for leaf, leaf_reads in zip(self._leaves, reads, strict=True)
+        )
+        pieces = self._root.assemble(iter(columns))
+        found = sum(len(piece.array) for piece in pieces)
+        if found != rows.num_rows:
+            raise CorruptFileError(
+                f"{found} rows were decoded, {rows.num_rows} are wanted", where=self._file.path
+            )
+        for piece in pieces:
+            for unraveler in piece.unravelers:
+                unraveler.require_done()
+        for leaf in self._leaves:
+            leaf.forget_old_pages()
+        return [piece.array for piece in pieces]
+
+    def average_row_bytes(self) -> int:
+        """Estimate of the decoded size of one row, at least 1."""
+        return max(1, sum(leaf.average_row_bytes() for leaf in self._leaves))
+
+    def _load(self, rows: RowRanges) -> None:
+        ranges = [place for leaf in self._leaves for place in leaf.state_ranges(rows)]
+        buffers = iter([as_array(buffer) for buffer in self._file.fetch(ranges)] if ranges else [])
+        for leaf in self._leaves:
+            leaf.load(rows, buffers)
+
+
+def _decode(
+    leaf: LeafColumnReader, read: PageRead, buffers: Iterator[np.typing.NDArray[np.uint8]]
+) -> _Piece:
+    pieces = [next(buffers) for _ in read.ranges]
+    array, unraveler = leaf.decode(read, pieces)
+    return _Piece(take_room(array), (unraveler,))
+
+
+class _LeafNode:
+    """A column."""
+
+    def __init__(self, column: LeafColumnReader) -> None:
+        self._column = column
+
+    def leaves(self) -> Iterator[LeafColumnReader]:
+        yield self._column
+
+    def assemble(self, pieces: Iterator[list[_Piece]]) -> list[_Piece]:
+        return next(pieces)
+
+
+class _PackedNode:
+    """A struct stored as records in one column; children that are not wanted are dropped."""
+
+    def __init__(self, records: LeafColumnReader, data_type: pa.DataType, kept: list[int]) -> None:
+        self._records = records
+        self._type = data_type
+        self._kept = kept
+
+    def leaves(self) -> Iterator[LeafColumnReader]:
+        yield self._records
+
+    def assemble(self, pieces: Iterator[list[_Piece]]) -> list[_Piece]:
+        return [
+            _Piece(select_fields(piece.array, self._type, self._kept), piece.unravelers)
+            for piece in next(pieces)
+        ]
+
+
+class _ListNode:
+    """A list, large list or map."""
+
+    def __init__(self, data_type: pa.DataType, item: _Node) -> None:
+        self._type = data_type
+        self._item = item
+
+    def leaves(self) -> Iterator[LeafColumnReader]:
+        yield from self._item.leaves()
+
+    def assemble(self, pieces: Iterator[list[_Piece]]) -> list[_Piece]:
+        return [
+            _Piece(assemble_list(self._type, piece.array, piece.unravelers), piece.unravelers)
+            for piece in self._item.assemble(pieces)
+        ]
+
+
+class _StructNode:
+    """A struct, or a fixed-size list of structs."""
+
+    def __init__(self, data_type: pa.DataType, children: Sequence[_Node], dimension: int) -> None:
+        self._type = data_type
+        self._children = children
+        self._dimension = dimension
+
+    def leaves(self) -> Iterator[LeafColumnReader]:
+        for child in self._children:
+            yield from child.leaves()
+
+    def assemble(self, pieces: Iterator[list[_Piece]]) -> list[_Piece]:
+        columns = [child.assemble(pieces) for child in self._children]
+        rows = []
+        for parts in _align(columns):
+            unravelers = parts[0].unravelers
+            if self._dimension > 1:
+                for unraveler in unravelers:
+                    unraveler.keep_every(self._dimension)
+            array = assemble_items(self._type, [part.array for part in parts], unravelers)
+            rows.append(_Piece(array, unravelers))
+        return rows
+
+
+def _align(columns: Sequence[list[_Piece]]) -> list[tuple[_Piece, ...]]:
+    """Siblings cut at the same places: as they are, or each joined to one piece."""
+    lengths = [[len(piece.array) for piece in column] for column in columns]
+    if all(found == lengths[0] for found in lengths):
+        return list(zip(*columns, strict=True))
+    joined = []
+    for column in columns:
+        unravelers = tuple(unraveler for piece in column for unraveler in piece.unravelers)
+        joined.append(_Piece(concat_arrays([piece.array for piece in column]), unravelers))
+    return [tuple(joined)]
+
+
+def make_v2_1_field_reader(
+    file: OpenFile, field: Field, column_of: Mapping[int, int]
+) -> V21FieldReader:
+    """A reader for a field and everything below.
+
+    Args:
+        file: A 2.1 or 2.2 file.
+        field: The wanted field; its children may be fewer than are stored.
+        column_of: Field id -> physical column; only leaves have one.
+
+    Raises:
+        CorruptFileError: A leaf has no column.
+        UnsupportedFeatureError: A type that is not implemented.
+    """
+    return V21FieldReader(file, field, _make_node(file, field, column_of, field.name, 1))
+
+
+def _make_node(
+    file: OpenFile, field: Field, column_of: Mapping[int, int], name: str, slots: int
+) -> _Node:
+    data_type = field.to_arrow().type
+    column = column_of.get(field.id, -1)
+    if column >= 0 and field.is_blob:
+        return _LeafNode(BlobColumn(file, column, name, field, slots))
+    if column >= 0 and field.is_struct:
+        return _make_packed_node(file, field, column, name, slots)
+    if column >= 0 and not (field.is_list or field.is_map):
+        return _LeafNode(LeafColumnReader(file, column, name, data_type, slots))
+    if not field.children:
+        if field.is_struct:
+            raise UnsupportedFeatureError(
+                f"column {name!r} is a struct without fields", where=file.path
+            )
+        raise CorruptFileError(
+            f"field {name!r} (id {field.id}) has no column in this file", where=file.path
+        )
+    dimension = data_type.list_size if field.is_fixed_size_list else 1
+    children = [
+        _make_node(file, child, column_of, f"{name}.{child.name}", slots * dimension)
+        for child in field.children
+    ]
+    if field.is_list or field.is_map:
+        return _ListNode(data_type, children[0])
+    return _StructNode(data_type, children, dimension)
+
+
+def _make_packed_node(
+    file: OpenFile, field: Field, column: int, name: str, slots: int
+) -> _PackedNode:
+    """Records are decoded with all the fields they are stored with."""
+    stored = field
+    with contextlib.suppress(LanceError):
+        stored = file.metadata.schema.field_by_id(field.id)
+    ids = [child.id for child in stored.children]
+    if not all(child.id in ids for child in field.children):
+        stored, ids = field, [child.id for child in field.children]
+    records = LeafColumnReader(file, column, name, stored.to_arrow().type, slots)
+    kept = [ids.index(child.id) for child in field.children]
+    return _PackedNode(records, field.to_arrow().type, kept)
+
+
+def v2_1_columns(file: OpenFile, fields: Iterable[Field]) -> dict[int, int]:
+    """Field id -> column of a file that no manifest describes: leaves, depth first.
+
+    A struct counts as packed if its column is stored so, whatever its metadata ask for.
+    """
+    columns: dict[int, int] = {}
+
+    def assign(field: Field, depth: int) -> None:
+        column = len(columns)
+        if field.children and not (field.is_packed and _is_packed_column(file, column, depth)):
+            for child in field.children:
+                assign(child, depth + 1)
+        elif field.children or field.is_blob or not field.is_struct:
+            columns[field.id] = column
+
+    for field in fields:
+        assign(field, 1)
+    return columns
+
+
+def _is_packed_column(file: OpenFile, column: int, depth: int) -> bool:
+    """Whether the first page of a column holds packed structs of a struct at that depth."""
+    pages = file.metadata.column(column).pages
+    if not pages or pages[0].encoding_type_url != PAGE_LAYOUT_URL:
+        return True
+    layout = parse_page_layout(pages[0].encoding_bytes)
+    kind = layout.WhichOneof("layout")
+    if kind is None or kind == "sparse_layout":
+        return True
+    part = getattr(layout, kind)
+    if len(part.layers) != depth:
+        return False
+    if kind in ("mini_block_layout", "full_zip_layout"):
+        packed = ("packed_struct", "variable_packed_struct")
+        return encoding_kind(part.value_compression) in packed
+    return True

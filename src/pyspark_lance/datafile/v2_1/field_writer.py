@@ -1,0 +1,202 @@
+"""Writing one top-level field of a 2.1 or 2.2 file.
+
+Arrays are collected until there is enough for a page and then taken apart into the rows of each
+leaf column; a column with narrow values next to wide ones collects on until it has a page of its
+own. So what is held in memory depends on the number of columns and not on the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from pyspark_lance.codec.array_bytes import data_bytes, has_dictionaries
+from pyspark_lance.codec.choose_encoding import PageEncoder
+from pyspark_lance.codec.leaf_column import (
+    LeafColumn,
+    LeafValues,
+    concat_leaf_values,
+    leaf_columns,
+    with_values,
+)
+from pyspark_lance.codec.shred import shred
+from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
+from pyspark_lance.datafile.held_arrays import HeldArrays
+from pyspark_lance.datafile.page_sink import PageSink
+from pyspark_lance.datafile.v2_1.blob_writer import V21BlobWriter
+from pyspark_lance.format.field import Field
+
+PAGE_BYTES: Final = 8 << 20
+"""A page is written as soon as this many bytes of Arrow data have come together."""
+
+MAX_PAGE_BYTES: Final = 2 * PAGE_BYTES
+"""A page holds no more Arrow data than this, unless one row alone does."""
+
+
+class V21FieldWriter:
+    """See ``FieldWriter``.
+
+    Args:
+        sink: Takes the pages.
+        field: The field with its subtree.
+        first_column: Number of its first physical column.
+        version: ``2.1`` or ``2.2``.
+
+    Raises:
+        UnsupportedFeatureError: The field's metadata ask for an encoding that is not written.
+    """
+
+    def __init__(self, sink: PageSink, field: Field, *, first_column: int, version: str) -> None:
+        self._field = field.to_arrow()
+        leaf_ids = [part.id for part in _column_fields(field)]
+        columns = list(leaf_columns(self._field))
+        self._has_blobs = any(column.is_blob for column in columns)
+        self._columns = [
+            (V21BlobWriter if column.is_blob else _ColumnWriter)(
+                sink, first_column + index, column, version
+            )
+            for index, column in enumerate(columns)
+        ]
+        assert len(leaf_ids) == len(self._columns), "a leaf field is not a column"
+        self._column_of = {
+            field_id: first_column + index for index, field_id in enumerate(leaf_ids)
+        }
+        self._has_dictionaries = has_dictionaries(self._field.type)
+        self._held = HeldArrays()
+        self._array_bytes = 0
+
+    @property
+    def num_columns(self) -> int:
+        """One column per leaf."""
+        return len(self._columns)
+
+    @property
+    def column_of(self) -> dict[int, int]:
+        """Field id -> physical column, leaves only."""
+        return dict(self._column_of)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes collected and not yet written as pages."""
+        return self._array_bytes + sum(column.buffered_bytes for column in self._columns)
+
+    def write(self, array: pa.Array) -> None:
+        """Appends rows.
+
+        Raises:
+            SchemaMismatchError: A null where the schema allows none.
+        """
+        for piece, num_bytes in self._pieces(array):
+            if num_bytes > MAX_PAGE_BYTES:
+                self._distribute()  # 32-bit offsets may not reach over such a row and others
+            self._held.add(piece)
+            self._array_bytes += num_bytes
+            # Blobs go to the file one by one: there is nothing to collect them for.
+            if self._array_bytes >= PAGE_BYTES or self._has_blobs:
+                self._distribute()
+
+    def own(self) -> None:
+        """Copies what is buffered."""
+        self._held.own()
+        for column in self._columns:
+            column.own()
+
+    def flush(self) -> None:
+        """Writes what is still buffered."""
+        self._distribute()
+        for column in self._columns:
+            column.flush()
+
+    def _pieces(self, array: pa.Array) -> Iterator[tuple[pa.Array, int]]:
+        """Slices of the array, in order, small enough for a page or of one row; their bytes."""
+        num_bytes = data_bytes(array) if self._has_dictionaries else int(array.nbytes)
+        if len(array) <= 1 or num_bytes <= MAX_PAGE_BYTES:
+            if len(array):
+                yield array, num_bytes
+            return
+        half = len(array) // 2
+        yield from self._pieces(array.slice(0, half))
+        yield from self._pieces(array.slice(half))
+
+    def _distribute(self) -> None:
+        """Takes the collected arrays apart."""
+        arrays, self._array_bytes = self._held.take(), 0
+        if len(arrays) > 1 and not self._has_dictionaries:
+            arrays = [pa.concat_arrays(arrays)]
+        for array in arrays:
+            leaves = shred(array, self._field)
+            for column, rows in zip(self._columns, leaves, strict=True):
+                column.add(rows)
+
+
+class _ColumnWriter:
+    """Collects the rows of one column and cuts them into pages."""
+
+    def __init__(self, sink: PageSink, index: int, column: LeafColumn, version: str) -> None:
+        self._sink = sink
+        self._index = index
+        self._slots_per_row = column.slots_per_row
+        self._encoder = PageEncoder.of(column, version)
+        self._pieces: list[LeafValues] = []
+        self._values = HeldArrays()
+        self._rows_written = 0
+        self.buffered_bytes = 0
+
+    def add(self, rows: LeafValues) -> None:
+        num_bytes = data_bytes(rows.values) + sum(
+            levels.nbytes
+            for levels in (rows.repetition, rows.definition, rows.visible)
+            if levels is not None
+        )
+        if self._pieces and self.buffered_bytes + num_bytes > MAX_PAGE_BYTES:
+            self.flush()
+        # The values are held apart from their levels, which belong to nobody else.
+        self._pieces.append(with_values(rows, pa.nulls(0)))
+        self._values.add(rows.values)
+        self.buffered_bytes += num_bytes
+        if self.buffered_bytes >= PAGE_BYTES:
+            self.flush()
+
+    def own(self) -> None:
+        self._values.own()
+
+    def flush(self) -> None:
+        pieces, self._pieces, self.buffered_bytes = self._pieces, [], 0
+        pieces = [with_values(*pair) for pair in zip(pieces, self._values.take(), strict=True)]
+        for group in _joinable(pieces):
+            for page in self._encoder.encode(concat_leaf_values(group)):
+                self._sink.write_page(
+                    self._index,
+                    page.buffers,
+                    PAGE_LAYOUT_URL,
+                    page.layout.SerializeToString(),
+                    # Below a fixed-size list of structs the slots are what pylance counts.
+                    num_rows=page.num_rows * self._slots_per_row,
+                    priority=self._rows_written,
+                )
+                self._rows_written += page.num_rows
+
+
+def _joinable(pieces: list[LeafValues]) -> Iterator[list[LeafValues]]:
+    """Groups that can become a page: with one dictionary, if there are dictionaries."""
+    if len(pieces) < 2 or not pa.types.is_dictionary(pieces[0].values.type):
+        if pieces:
+            yield pieces
+        return
+    try:
+        unified = pa.chunked_array([piece.values for piece in pieces]).unify_dictionaries()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # more items than the indices can name
+        yield from ([piece] for piece in pieces)
+        return
+    yield [with_values(piece, chunk) for piece, chunk in zip(pieces, unified.chunks, strict=True)]
+
+
+def _column_fields(field: Field) -> Iterator[Field]:
+    """The fields below, or the field itself, that have a column."""
+    if field.is_leaf or field.is_packed or field.is_blob:
+        yield field
+    else:
+        for child in field.children:
+            yield from _column_fields(child)

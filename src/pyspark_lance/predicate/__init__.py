@@ -1,0 +1,4 @@
+"""Conditions on rows: parse, types, casts, evaluate, prune; pure, no I/O.
+
+May import: format, errors.
+"""

@@ -1,0 +1,306 @@
+"""Making typed conditions: finds common types as Spark does, refuses what does not go together.
+
+Both front doors (SQL text and the JVM companion's tree) build their conditions with these
+functions, so a comparison means the same wherever it came from.  No I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.casts import cast_array
+from pyspark_lance.predicate.patterns import like_pieces, like_regex, rlike_regex
+from pyspark_lance.predicate.tree import (
+    BOOLEAN,
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNaN,
+    IsNull,
+    Literal,
+    Match,
+    Not,
+    Or,
+    Predicate,
+)
+from pyspark_lance.predicate.types import (
+    BINARY,
+    STRING,
+    common_type,
+    is_comparable,
+    is_integral,
+    type_name,
+)
+from pyspark_lance.predicate.values import call, cast, fold, literal, text, tight_decimal
+
+
+def comparison(
+    operator: str, left: Expression, right: Expression, time_zone: str = "UTC"
+) -> Predicate:
+    """``left operator right`` for ``= <> < <= > >= <=>``, in the type Spark would compare in."""
+    decided = _integer_against_decimal(operator, left, right)
+    if decided is None and operator in _MIRRORED:
+        decided = _integer_against_decimal(_MIRRORED[operator], right, left)
+    if decided is not None:
+        return decided
+    left, right = _to_common(left, right, time_zone, f"{operator!r}")
+    if pa.types.is_null(left.type):
+        return TRUE if operator == "<=>" else UNKNOWN
+    if operator == "<=>":
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, Literal) and one.is_null:
+                return is_null(other)
+    elif _is_null_literal(left) or _is_null_literal(right):
+        return UNKNOWN
+    return fold(Comparison(operator, left, right))
+
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _integer_against_decimal(
+    operator: str, value: Expression, bound: Expression
+) -> Predicate | None:
+    """``integer operator decimal constant`` as a comparison of integers, as Spark rewrites it.
+
+    Like Spark, a constant beyond bigint decides the comparison even for NULL.
+    """
+    if (
+        operator not in _MIRRORED
+        or isinstance(value, Literal)
+        or not is_integral(value.type)
+        or not isinstance(bound, Literal)
+        or not pa.types.is_decimal(bound.type)
+        or bound.is_null
+    ):
+        return None
+    limit = bound.value
+    if limit < -(2**63):
+        return TRUE if operator in (">", ">=") else FALSE
+    if limit > 2**63 - 1:
+        return TRUE if operator in ("<", "<=") else FALSE
+    whole = math.floor(limit) if operator in (">", "<=") else math.ceil(limit)
+    if not -(2**63) <= whole < 2**63:
+        return None
+    return comparison(operator, value, literal(whole, pa.int64()))
+
+
+def _is_null_literal(value: Expression) -> bool:
+    return isinstance(value, Literal) and value.is_null
+
+
+def _to_common(
+    left: Expression, right: Expression, time_zone: str, what: str
+) -> tuple[Expression, Expression]:
+    left, right = tight_decimal(left, right), tight_decimal(right, left)
+    kind = common_type(left.type, right.type)
+    if kind is None or not is_comparable(kind):
+        raise InvalidInputError(
+            f"{what} does not work on {type_name(left.type)} and {type_name(right.type)}",
+            hint="cast one of the two, as in: CAST(x AS string)",
+        )
+    return cast(left, kind, time_zone), cast(right, kind, time_zone)
+
+
+def membership(
+    value: Expression,
+    items: Sequence[Expression],
+    constants: pa.Array | None = None,
+    time_zone: str = "UTC",
+) -> Predicate:
+    """``value IN (items…, constants…)``; the items may be expressions."""
+    kind: pa.DataType = value.type
+    types = [item.type for item in items] + ([] if constants is None else [constants.type])
+    for other in dict.fromkeys(types):
+        wider = common_type(kind, other)
+        if wider is None or not is_comparable(wider):
+            raise InvalidInputError(
+                f"IN does not work on {type_name(value.type)} and {type_name(other)}"
+            )
+        kind = wider
+    if pa.types.is_null(kind) or _is_null_literal(value):
+        return UNKNOWN
+    value = cast(value, kind, time_zone)
+    listed = [item for item in items if isinstance(item, Literal)]
+    arrays = [] if constants is None else [cast_array(constants, kind, time_zone)]
+    if listed:
+        arrays.append(_constants(listed, kind, time_zone))
+    terms: list[Predicate] = []
+    if arrays:
+        values = pa.concat_arrays(arrays)
+        known = values.drop_null()
+        terms.append(fold(In(value, known, has_null=len(known) < len(values))))
+    terms += [
+        comparison("=", value, item, time_zone) for item in items if not isinstance(item, Literal)
+    ]
+    return disjunction(terms)
+
+
+def _constants(items: Sequence[Literal], kind: pa.DataType, time_zone: str) -> pa.Array:
+    """The constants as one array of type ``kind``; a cast per distinct type, not per item."""
+    by_type: dict[pa.DataType, list[pa.Scalar]] = {}
+    for item in items:
+        by_type.setdefault(item.type, []).append(item.scalar)
+    parts = [
+        cast_array(pa.array([one.as_py() for one in scalars], own), kind, time_zone)
+        if own not in _BEYOND_PYTHON
+        else pa.concat_arrays([cast_array(pa.repeat(one, 1), kind, time_zone) for one in scalars])
+        for own, scalars in by_type.items()
+    ]
+    return pa.concat_arrays(parts)
+
+
+# Their scalars may lie outside of what datetime can hold.
+_BEYOND_PYTHON = (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us"))
+
+
+def is_null(value: Expression) -> Predicate:
+    """``value IS NULL``; decided at once for what is never NULL, as Spark's optimizer does."""
+    return FALSE if _never_null(value) else fold(IsNull(value))
+
+
+def _never_null(value: Expression) -> bool:
+    match value:
+        case IsNull() | IsNaN() | Comparison("<=>"):
+            return True
+        case Not(term):
+            return _never_null(term)
+        case And(terms) | Or(terms):
+            return all(_never_null(term) for term in terms)
+        case _:
+            return False
+
+
+def is_nan(value: Expression) -> Predicate:
+    """``isnan(value)``; other numbers and texts become doubles first, as in Spark."""
+    if not pa.types.is_floating(value.type):
+        value = cast(value, pa.float64())
+    return fold(IsNaN(value))
+
+
+def like(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
+    """``value LIKE pattern``, as the cheapest test that answers it."""
+    value = text(value)
+    pieces = like_pieces(pattern, escape)
+    match pieces:
+        case []:
+            return comparison("=", value, literal("", STRING))
+        case [str(whole)] if whole:
+            return comparison("=", value, literal(whole, STRING))
+        case [str(prefix), None] if prefix:
+            return match("starts_with", value, literal(prefix, STRING))
+        case [None, str(suffix)] if suffix:
+            return match("ends_with", value, literal(suffix, STRING))
+        case [None, str(part), None] if part:
+            return match("contains", value, literal(part, STRING))
+    return fold(Match("regex", value, like_regex(pieces)))
+
+
+def ilike(value: Expression, pattern: str, escape: str = "\\") -> Predicate:
+    """``value ILIKE pattern``: both sides in lower case, which is how Spark defines it."""
+    return like(call("lower", [text(value)]), pattern.lower(), escape)
+
+
+def rlike(value: Expression, pattern: str) -> Predicate:
+    """``value RLIKE pattern``."""
+    return fold(Match("regex", text(value), rlike_regex(pattern)))
+
+
+def match(kind: str, value: Expression, part: Expression) -> Predicate:
+    """``startswith``, ``endswith`` or ``contains`` with a constant part."""
+    if not isinstance(part, Literal):
+        raise InvalidInputError(f"{kind} needs a constant to look for")
+    if value.type == BINARY == part.type:
+        if part.is_null:
+            return UNKNOWN
+        return fold(Match(kind, value, part.value))
+    part = text(part)
+    if _is_null_literal(part):
+        return UNKNOWN
+    assert isinstance(part, Literal)
+    return fold(Match(kind, text(value), part.value))
+
+
+def negation(term: Expression) -> Predicate:
+    """``NOT term``."""
+    term = condition(term, "NOT")
+    return term.term if isinstance(term, Not) else fold(Not(term))
+
+
+def conjunction(terms: Sequence[Expression]) -> Predicate:
+    """``AND`` of all terms; TRUE for none."""
+    kept: list[Expression] = []
+    for term in terms:
+        term = condition(term, "AND")
+        if term == FALSE:
+            return FALSE
+        kept.extend(term.terms if isinstance(term, And) else () if term == TRUE else (term,))
+    if not kept:
+        return TRUE
+    return kept[0] if len(kept) == 1 else And(tuple(kept))
+
+
+def disjunction(terms: Sequence[Expression]) -> Predicate:
+    """``OR`` of all terms; FALSE for none.  Equalities on one column become one IN."""
+    kept: list[Expression] = []
+    for term in terms:
+        term = condition(term, "OR")
+        if term == TRUE:
+            return TRUE
+        kept.extend(term.terms if isinstance(term, Or) else () if term == FALSE else (term,))
+    if len(kept) > 2:
+        kept = _merge_equalities(kept)
+    if not kept:
+        return FALSE
+    return kept[0] if len(kept) == 1 else Or(tuple(kept))
+
+
+def _merge_equalities(terms: list[Expression]) -> list[Expression]:
+    """``a = 1 OR a = 2 OR …`` as ``a IN (1, 2, …)``: the same answers, one pass over ``a``."""
+    found: dict[tuple[Column, pa.DataType], list[pa.Scalar]] = {}
+    result: list[Expression | tuple[Column, pa.DataType]] = []
+    for term in terms:
+        match term:
+            case Comparison("=", Column() as column, Literal(scalar)):
+                key = (column, scalar.type)
+                if key not in found:
+                    result.append(key)
+                found.setdefault(key, []).append(scalar)
+            case _:
+                result.append(term)
+    return [
+        _equal_to_any(item[0], found[item]) if isinstance(item, tuple) else item for item in result
+    ]
+
+
+def _equal_to_any(column: Column, scalars: list[pa.Scalar]) -> Predicate:
+    if len(scalars) == 1:
+        return Comparison("=", column, Literal(scalars[0]))
+    return In(column, _constants([Literal(scalar) for scalar in scalars], column.type, "UTC"))
+
+
+def condition(value: Expression, what: str) -> Predicate:
+    """``value`` as a condition.
+
+    Raises:
+        InvalidInputError: It is neither a boolean nor NULL.
+    """
+    if value.type == BOOLEAN:
+        return value
+    if pa.types.is_null(value.type):
+        return UNKNOWN
+    if isinstance(value, Literal) and pa.types.is_string(value.type):
+        return cast(value, BOOLEAN)
+    raise InvalidInputError(
+        f"{what} needs a condition, not a value of type {type_name(value.type)}",
+        hint="compare it with something, as in: x <> 0",
+    )

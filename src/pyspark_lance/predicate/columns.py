@@ -1,0 +1,56 @@
+"""Which column of a schema a name in a condition means; upper and lower case are the same."""
+
+from __future__ import annotations
+
+import difflib
+
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.predicate.tree import Column
+from pyspark_lance.predicate.types import spark_type_of
+
+
+def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
+    """The column or struct field that ``path`` names, whatever its case.
+
+    Raises:
+        InvalidInputError: There is none, or more than one.
+    """
+    lineage = [name for name in SYSTEM_COLUMNS if name not in schema.names]
+    fields = [*schema, *(pa.field(name, pa.uint64()) for name in lineage)]
+    found = _find_field(path[0], fields, "column")
+    if found.name in SYSTEM_COLUMNS and pa.types.is_uint64(found.type):
+        kind = pa.int64()
+    else:
+        kind = found.type
+    names = [found.name]
+    for name in path[1:]:
+        if not pa.types.is_struct(kind):
+            raise InvalidInputError(
+                f"{'.'.join(names)!r} is not a struct, so it has no field {name!r}",
+                hint="put a column name that has a dot in it into `backquotes`",
+            )
+        found = _find_field(name, list(kind), f"field of {'.'.join(names)}")
+        kind = found.type
+        names.append(found.name)
+    return Column(tuple(names), spark_type_of(kind))
+
+
+def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
+    wanted = name.lower()
+    found = [field for field in fields if field.name.lower() == wanted]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        spelled = ", ".join(field.name for field in found)
+        raise InvalidInputError(f"{name!r} is ambiguous, it could be {spelled}")
+    names = [field.name for field in fields]
+    spelled_as = {one.lower(): one for one in names}
+    near = difflib.get_close_matches(wanted, spelled_as, n=1, cutoff=0.6)
+    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    raise InvalidInputError(
+        f"there is no {what} {name!r}",
+        hint=f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}",
+    )

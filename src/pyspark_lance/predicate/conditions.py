@@ -1,0 +1,43 @@
+"""Conditions on rows: the door to the tree, its evaluation on a batch, and pruning.
+
+A condition comes from ``parse`` (SQL) or ``json`` (the JVM companion).  The
+modules behind this one: ``tree`` (the nodes), ``builder`` (types and constant
+folding), ``evaluate`` (answers per row), ``prune`` (answers per fragment).
+No I/O.
+"""
+
+from __future__ import annotations
+
+from pyspark_lance.predicate.evaluate import evaluate
+from pyspark_lance.predicate.prune import (
+    Bounds,
+    can_match,
+    fragments_that_can_match,
+    matches_everywhere,
+    row_address_candidates,
+    row_id_candidates,
+    rows_that_can_match,
+)
+from pyspark_lance.predicate.tree import (
+    Predicate,
+    all_of,
+    column_paths_of,
+    columns_of,
+    conjuncts,
+)
+
+__all__ = [
+    "Bounds",
+    "Predicate",
+    "all_of",
+    "can_match",
+    "column_paths_of",
+    "columns_of",
+    "conjuncts",
+    "evaluate",
+    "fragments_that_can_match",
+    "matches_everywhere",
+    "row_address_candidates",
+    "row_id_candidates",
+    "rows_that_can_match",
+]

@@ -1,0 +1,386 @@
+"""Evaluating a condition on an Arrow batch, with the answers Spark would give.
+
+Three-valued logic; NaN equals NaN and is greater than everything; -0.0 equals 0.0; text and bytes
+compare bytewise.  A part that may fail (overflow, bad cast, division by zero) is evaluated only
+on the rows that still need it, so ``x <> 0 AND 1 / x > 2`` never divides by zero.  Whole arrays
+at a time; no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.plain_types import to_plain
+from pyspark_lance.predicate.casts import cast_array
+from pyspark_lance.predicate.functions import FUNCTIONS
+from pyspark_lance.predicate.tree import (
+    And,
+    Arithmetic,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNaN,
+    IsNull,
+    Literal,
+    Match,
+    Not,
+    Or,
+    Predicate,
+    can_raise,
+    columns_of,
+)
+
+# An array of one value per row, or a scalar that stands for all rows.
+_Values: TypeAlias = pa.Array | pa.Scalar
+
+
+def evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
+    """For each row of ``batch`` whether ``predicate`` is true, false or (null) unknown.
+
+    Args:
+        predicate: As returned by ``parse_predicate``.
+        batch: Has at least the columns ``columns_of(predicate)``, in their stored types; lineage
+            columns as uint64.
+
+    Raises:
+        InvalidInputError: A row on which Spark would fail as well: overflow, division by zero,
+            a text that is no number.
+    """
+    return evaluate_expression(predicate, batch)
+
+
+def evaluate_expression(expression: Expression, batch: pa.RecordBatch) -> pa.Array:
+    """The value of ``expression`` for each row, of type ``expression.type``."""
+    if batch.num_rows == 0:
+        return pa.nulls(0, expression.type)
+    return _as_array(_evaluate(expression, _Rows(batch)), batch.num_rows)
+
+
+class _Rows:
+    """The rows under evaluation; converts each column to its Spark type once."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self._converted: dict[tuple[str, ...], pa.Array] = {}
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def column(self, column: Column) -> pa.Array:
+        found = self._converted.get(column.path)
+        if found is None:
+            found = _as_spark(_stored_column(self.batch, column.path), column)
+            self._converted[column.path] = found
+        return found
+
+    def where(self, mask: pa.BooleanArray, names: frozenset[str]) -> _Rows:
+        """The rows at which ``mask`` is true, with only the columns ``names``."""
+        kept = [name for name in self.batch.schema.names if name in names]
+        if not kept:
+            # No column to filter: the number of rows is all that matters.
+            count = pc.sum(mask).as_py() or 0
+            return _Rows(pa.record_batch([pa.nulls(count)], ["rows"]))
+        return _Rows(self.batch.select(kept).filter(mask))
+
+
+def _stored_column(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    place = batch.schema.get_field_index(path[0])
+    if place < 0:
+        raise InvalidInputError(f"the rows have no column {path[0]!r}")
+    values = batch.column(place)
+    for name in path[1:]:
+        # Unlike StructArray.field, this lets the nulls of the struct through.
+        values = pc.struct_field(values, name)
+    return values
+
+
+def _as_spark(stored: pa.Array, column: Column) -> pa.Array:
+    """The stored values as the Spark type of ``column``."""
+    source, wanted = stored.type, column.type
+    if source == wanted:
+        return stored
+    if pa.types.is_dictionary(source):
+        return _as_spark(stored.dictionary_decode(), column)
+    if pa.types.is_uint64(source) and pa.types.is_int64(wanted):
+        return stored.view(wanted)
+    return to_plain(stored, wanted, ".".join(column.path))
+
+
+def _evaluate(expression: Expression, rows: _Rows) -> _Values:
+    return _RULES[type(expression)](expression, rows)
+
+
+def _evaluate_where(expression: Expression, rows: _Rows, mask: pa.Array) -> _Values:
+    """``expression`` on the rows at which ``mask`` is true (never null), null on the others."""
+    if pc.all(mask).as_py():
+        return _evaluate(expression, rows)
+    if not pc.any(mask).as_py():
+        return pa.scalar(None, expression.type)
+    kept = rows.where(mask, columns_of(expression))
+    some = _as_array(_evaluate(expression, kept), len(kept))
+    chosen = np.asarray(mask)
+    places = np.cumsum(chosen, dtype=np.int64) - 1
+    return some.take(pa.array(places, mask=~chosen))
+
+
+def _as_array(values: _Values, length: int) -> pa.Array:
+    return pa.repeat(values, length) if isinstance(values, pa.Scalar) else values
+
+
+def _on_arrays(values: _Values) -> pa.Array:
+    return _as_array(values, 1)
+
+
+def _like(result: pa.Array, source: _Values) -> _Values:
+    """``result`` as a scalar if it was computed from one."""
+    return result[0] if isinstance(source, pa.Scalar) else result
+
+
+def _has_null(values: _Values) -> bool:
+    return not values.is_valid if isinstance(values, pa.Scalar) else values.null_count > 0
+
+
+def _operands(first: Expression, second: Expression, rows: _Rows) -> tuple[_Values, _Values]:
+    """Both values; ``second`` is not looked at where ``first`` is null, as Spark does not."""
+    left = _evaluate(first, rows)
+    if _has_null(left) and can_raise(second):
+        valid = pc.is_valid(_as_array(left, len(rows)))
+        return left, _evaluate_where(second, rows, valid)
+    return left, _evaluate(second, rows)
+
+
+def _comparison(node: Comparison, rows: _Rows) -> _Values:
+    if node.operator == "<=>":
+        left, right = _evaluate(node.left, rows), _evaluate(node.right, rows)
+        return _null_safe_equal(left, right)
+    left, right = _operands(node.left, node.right, rows)
+    return compare(node.operator, left, right)
+
+
+def compare(operator: str, left: _Values, right: _Values) -> _Values:
+    """``left operator right`` for ``= <> < <= > >=``; both of one type."""
+    if operator == "<>":
+        return pc.invert(compare("=", left, right))
+    if operator in (">", ">="):
+        return compare("<" if operator == ">" else "<=", right, left)
+    result = _PLAIN_COMPARISONS[operator](left, right)
+    if not pa.types.is_floating(left.type):
+        return result
+    # NaN is equal to itself and greater than everything else.
+    left_nan, right_nan = _nan(left), _nan(right)
+    if operator == "=":
+        extra = _both(left_nan, right_nan)
+    elif operator == "<":
+        extra = _both(pc.invert(left_nan) if left_nan is not None else pa.scalar(True), right_nan)
+    else:
+        extra = right_nan
+    return result if extra is None else pc.or_(result, extra)
+
+
+_PLAIN_COMPARISONS: dict[str, Callable[[_Values, _Values], _Values]] = {
+    "=": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+}
+
+
+def _nan(values: _Values) -> _Values | None:
+    """Where ``values`` are NaN; None when they are nowhere."""
+    found = pc.is_nan(values)
+    if isinstance(found, pa.Scalar):
+        return found if found.as_py() else None
+    return found if found.true_count else None
+
+
+def _both(left: _Values | None, right: _Values | None) -> _Values | None:
+    return None if left is None or right is None else pc.and_(left, right)
+
+
+def _null_safe_equal(left: _Values, right: _Values) -> _Values:
+    equal = pc.coalesce(compare("=", left, right), pa.scalar(False))
+    return pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
+
+
+def _in(node: In, rows: _Rows) -> _Values:
+    values = _evaluate(node.value, rows)
+    wanted = node.values
+    if pa.types.is_floating(wanted.type):
+        # The set tells -0.0 from 0.0; adding zero makes them one.
+        zero = pa.scalar(0, wanted.type)
+        values, wanted = pc.add(values, zero), pc.add(wanted, zero)
+    found = pc.is_in(_on_arrays(values), value_set=wanted, skip_nulls=True)
+    if pa.types.is_floating(wanted.type) and _nan(wanted) is not None:
+        # It also tells NaN from -NaN, which is what -x makes of it.
+        found = pc.or_(found, pc.is_nan(_on_arrays(values)).fill_null(False))
+    known = pc.is_valid(_on_arrays(values))
+    if node.has_null:
+        known = pc.and_(known, found)
+    return _like(pc.if_else(known, found, pa.scalar(None, pa.bool_())), values)
+
+
+def _is_null(node: IsNull, rows: _Rows) -> _Values:
+    return pc.is_null(_evaluate(node.value, rows))
+
+
+def _is_nan(node: IsNaN, rows: _Rows) -> _Values:
+    return pc.coalesce(pc.is_nan(_evaluate(node.value, rows)), pa.scalar(False))
+
+
+_MATCHES: dict[str, Callable[..., _Values]] = {
+    "starts_with": pc.starts_with,
+    "ends_with": pc.ends_with,
+    "contains": pc.match_substring,
+    "regex": pc.match_substring_regex,
+}
+
+
+def _match(node: Match, rows: _Rows) -> _Values:
+    return _MATCHES[node.kind](_evaluate(node.value, rows), pattern=node.pattern)
+
+
+def _not(node: Not, rows: _Rows) -> _Values:
+    return pc.invert(_evaluate(node.term, rows))
+
+
+def _and(node: And, rows: _Rows) -> _Values:
+    return _connect(node.terms, rows, combine=pc.and_kleene, decided=False)
+
+
+def _or(node: Or, rows: _Rows) -> _Values:
+    return _connect(node.terms, rows, combine=pc.or_kleene, decided=True)
+
+
+def _connect(
+    terms: tuple[Expression, ...],
+    rows: _Rows,
+    *,
+    combine: Callable[[_Values, _Values], _Values],
+    decided: bool,
+) -> _Values:
+    """Folds ``terms`` from left to right; ``decided`` is the value that ends the search."""
+    result = _evaluate(terms[0], rows)
+    for term in terms[1:]:
+        if can_raise(term):
+            undecided = pc.not_equal(_as_array(result, len(rows)), pa.scalar(decided))
+            other = _evaluate_where(term, rows, undecided.fill_null(True))
+        elif _all_are(result, decided):
+            return result
+        else:
+            other = _evaluate(term, rows)
+        result = combine(result, other)
+    return result
+
+
+def _all_are(values: _Values, wanted: bool) -> bool:
+    if isinstance(values, pa.Scalar):
+        return values.as_py() is wanted
+    if values.null_count:
+        return False
+    return bool(values.true_count == (len(values) if wanted else 0))
+
+
+def _cast(node: Cast, rows: _Rows) -> _Values:
+    values = _evaluate(node.value, rows)
+    return _like(cast_array(_on_arrays(values), node.type, node.time_zone), values)
+
+
+_CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+_FLOATING = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
+
+
+def _arithmetic(node: Arithmetic, rows: _Rows) -> _Values:
+    if node.operator in _CHECKED:
+        left, right = _operands(node.left, node.right, rows)
+        kernels = _FLOATING if pa.types.is_floating(node.type) else _CHECKED
+        try:
+            return kernels[node.operator](left, right).cast(node.type)
+        except pa.ArrowInvalid as error:
+            raise _overflow(node) from error
+    # Spark looks at the divisor first: NULL / 0 is NULL and no error.
+    right, left = _operands(node.right, node.left, rows)
+    dividend, divisor = _as_array(left, len(rows)), _as_array(right, len(rows))
+    both = pc.and_(pc.is_valid(dividend), pc.is_valid(divisor))
+    zero = pc.equal(divisor, pa.scalar(0, divisor.type))
+    if pc.any(pc.and_(both, zero)).as_py():
+        raise InvalidInputError(
+            f"division by zero in {node.operator!r}",
+            hint="exclude zero first, as in: x <> 0 AND y / x > 1",
+        )
+    return _divide(node, dividend, pc.if_else(both, divisor, pa.scalar(None, divisor.type)))
+
+
+def _divide(node: Arithmetic, dividend: pa.Array, divisor: pa.Array) -> pa.Array:
+    """The quotient or remainder; ``divisor`` is never zero."""
+    if node.operator == "/":
+        return pc.divide(dividend, divisor)
+    if node.operator == "div":
+        try:
+            return pc.divide_checked(dividend.cast(pa.int64()), divisor.cast(pa.int64()))
+        except pa.ArrowInvalid as error:
+            raise _overflow(node) from error
+    ones = np.asarray(divisor.fill_null(pa.scalar(1, divisor.type)))
+    zeros = np.asarray(dividend.fill_null(pa.scalar(0, dividend.type)))
+    unknown = np.asarray(pc.or_(dividend.is_null(), divisor.is_null()))
+    with np.errstate(invalid="ignore"):
+        return pa.array(np.fmod(zeros, ones), mask=unknown, from_pandas=False)
+
+
+def _overflow(node: Arithmetic) -> InvalidInputError:
+    return InvalidInputError(
+        f"the result of {node.operator!r} does not fit {node.type}",
+        hint="cast an operand to a wider type first, for example bigint or double",
+    )
+
+
+def _call(node: Call, rows: _Rows) -> _Values:
+    if node.name == "coalesce":
+        return _coalesce(node, rows)
+    arguments: list[_Values] = []
+    valid: pa.Array | None = None
+    for argument in node.arguments:
+        if valid is not None and can_raise(argument):
+            arguments.append(_evaluate_where(argument, rows, valid))
+        else:
+            arguments.append(_evaluate(argument, rows))
+        if _has_null(arguments[-1]):
+            known = pc.is_valid(_as_array(arguments[-1], len(rows)))
+            valid = known if valid is None else pc.and_(valid, known)
+    if all(isinstance(argument, pa.Scalar) for argument in arguments):
+        result = FUNCTIONS[node.name](node, [_on_arrays(argument) for argument in arguments])
+        return result if isinstance(result, pa.Scalar) else result[0]
+    whole = [_as_array(argument, len(rows)) for argument in arguments]
+    return FUNCTIONS[node.name](node, whole)
+
+
+def _coalesce(node: Call, rows: _Rows) -> _Values:
+    result = _as_array(_evaluate(node.arguments[0], rows), len(rows))
+    for argument in node.arguments[1:]:
+        missing = result.is_null()
+        result = pc.coalesce(result, _evaluate_where(argument, rows, missing))
+    return result
+
+
+_RULES: dict[type, Callable[..., _Values]] = {
+    Column: lambda node, rows: rows.column(node),
+    Literal: lambda node, _: node.scalar,
+    Cast: _cast,
+    Arithmetic: _arithmetic,
+    Call: _call,
+    Comparison: _comparison,
+    In: _in,
+    IsNull: _is_null,
+    IsNaN: _is_nan,
+    Match: _match,
+    Not: _not,
+    And: _and,
+    Or: _or,
+}

@@ -1,0 +1,474 @@
+"""Parsing a SQL condition, as one would write it after WHERE in Spark, into a typed tree.
+
+Names are resolved and types found at once, so a wrong column or a text that is no number is an
+error with its place in the condition, before any file is opened.  No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.predicate import builder as build
+from pyspark_lance.predicate import values
+from pyspark_lance.predicate.columns import resolve_column
+from pyspark_lance.predicate.tokens import (
+    Token,
+    error_at,
+    identifier,
+    number_literal,
+    string_value,
+    tokenize,
+)
+from pyspark_lance.predicate.tree import (
+    FALSE,
+    TRUE,
+    Column,
+    Expression,
+    Literal,
+    Predicate,
+    depth_of,
+)
+from pyspark_lance.predicate.types import (
+    BINARY,
+    DATE,
+    NULL,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    parse_type,
+)
+
+_MAX_NESTING = 50
+_MAX_DEPTH = 100
+_SUPPORTED = (
+    "supported: AND OR NOT, = <> < <= > >= <=>, IN, BETWEEN, LIKE, ILIKE, RLIKE, IS [NOT] NULL / "
+    "TRUE / FALSE / DISTINCT FROM, + - * / % div ||, CAST, literals, and the functions "
+)
+
+
+def parse_predicate(text: str, schema: pa.Schema, *, time_zone: str = "UTC") -> Predicate:
+    """The condition ``text`` over the columns of ``schema`` and the lineage columns.
+
+    Args:
+        text: A Spark SQL condition, such as ``id > 5 AND name LIKE 'a%'``.
+        schema: The table's columns in their stored types.
+        time_zone: Zone of timestamps without one, and of ``year``, ``CAST(… AS date)``, ….
+
+    Raises:
+        InvalidInputError: A syntax error, an unknown or ambiguous column, types that do not go
+            together, or something that is not supported; the message shows where.
+    """
+    return _Parser(text, schema, time_zone).parse()
+
+
+_COMPARISONS = {"=": "=", "==": "=", "<=>": "<=>", "<>": "<>", "!=": "<>"} | {
+    operator: operator for operator in ("<", "<=", ">", ">=")
+}
+_PRECEDENCE = (
+    dict.fromkeys(_COMPARISONS, 1)
+    | dict.fromkeys(("+", "-", "||"), 2)
+    | dict.fromkeys(("*", "/", "%", "DIV"), 3)
+)
+# They end an expression, so without backquotes they are no columns.
+_RESERVED = frozenset(
+    {"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "IS", "ESCAPE", "AS",
+     "FROM", "WHEN", "THEN", "ELSE", "END", "CASE", "SELECT", "EXISTS", "INTERVAL"}
+)  # fmt: skip
+_TYPED_STRINGS = {
+    "DATE": DATE,
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMP_LTZ": TIMESTAMP,
+    "TIMESTAMP_NTZ": TIMESTAMP_NTZ,
+    "TIME": TIME,
+}
+_ALIASES = {
+    "char_length": "length",
+    "character_length": "length",
+    "len": "length",
+    "lcase": "lower",
+    "ucase": "upper",
+    "substr": "substring",
+    "dayofmonth": "day",
+    "nvl": "coalesce",
+    "ifnull": "coalesce",
+}
+_CASTING_FUNCTIONS = frozenset(
+    {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string",
+     "binary", "date", "timestamp"}
+)  # fmt: skip
+_TESTS: dict[str, Callable[[list[Expression]], Expression]] = {
+    "isnull": lambda given: build.is_null(given[0]),
+    "isnotnull": lambda given: build.negation(build.is_null(given[0])),
+    "isnan": lambda given: build.is_nan(given[0]),
+    "startswith": lambda given: build.match("starts_with", given[0], given[1]),
+    "endswith": lambda given: build.match("ends_with", given[0], given[1]),
+    "contains": lambda given: build.match("contains", given[0], given[1]),
+    "mod": lambda given: values.arithmetic("%", given[0], given[1]),
+    "equal_null": lambda given: build.comparison("<=>", given[0], given[1]),
+}
+_ONE_ARGUMENT = frozenset(("isnull", "isnotnull", "isnan"))
+
+
+class _Parser:
+    """One pass over the tokens of one condition; the methods go from loose to tight binding."""
+
+    def __init__(self, text: str, schema: pa.Schema, time_zone: str) -> None:
+        self._text, self._schema, self._time_zone = text, schema, time_zone
+        self._tokens = tokenize(text)
+        self._at = 0
+        self._nesting = 0
+        self._columns: dict[tuple[str, ...], Column] = {}
+
+    def parse(self) -> Predicate:
+        with self._placed():
+            result = self._disjunction()
+        if self._token.kind != "end":
+            raise self._unexpected()
+        with self._placed():
+            predicate = build.condition(result, "a filter")
+        if depth_of(predicate) > _MAX_DEPTH:
+            raise self._too_deep()
+        return predicate
+
+    # Tokens.
+
+    @property
+    def _token(self) -> Token:
+        return self._tokens[self._at]
+
+    def _next(self) -> Token:
+        token = self._tokens[self._at]
+        self._at += 1
+        return token
+
+    def _take(self, *words: str) -> bool:
+        """Whether the next tokens are ``words``, which are then passed."""
+        ahead = self._tokens[self._at : self._at + len(words)]
+        if [token.upper for token in ahead] != list(words):
+            return False
+        self._at += len(words)
+        return True
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise self._unexpected(f"expected {word}")
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Adds the place to errors that do not know it yet."""
+        start = self._token.position
+        try:
+            yield
+        except LanceError as error:
+            if error.where:
+                raise
+            raise error_at(self._text, start, error.what, error.hint) from error
+
+    def _error(self, what: str, hint: str = "") -> InvalidInputError:
+        return error_at(self._text, self._token.position, what, hint)
+
+    def _unexpected(self, what: str = "") -> InvalidInputError:
+        token = self._token
+        shown = "the end" if token.kind == "end" else repr(token.text[:40])
+        return self._error(f"{what}, found {shown}" if what else f"unexpected {shown}", _hint())
+
+    def _too_deep(self) -> InvalidInputError:
+        return self._error(
+            f"the condition is nested more than {_MAX_NESTING} levels deep",
+            "write long lists with IN, and long chains of AND or OR without parentheses",
+        )
+
+    # Conditions.
+
+    def _disjunction(self) -> Expression:
+        self._nesting += 1
+        if self._nesting > _MAX_NESTING:
+            raise self._too_deep()
+        result = self._chain("OR", self._conjunction, build.disjunction)
+        self._nesting -= 1
+        return result
+
+    def _conjunction(self) -> Expression:
+        return self._chain("AND", self._negation, build.conjunction)
+
+    def _chain(
+        self,
+        word: str,
+        term: Callable[[], Expression],
+        join: Callable[[list[Expression]], Expression],
+    ) -> Expression:
+        with self._placed():
+            terms = [term()]
+            while self._take(word):
+                terms.append(term())
+            return terms[0] if len(terms) == 1 else join(terms)
+
+    def _negation(self) -> Expression:
+        negations = 0
+        with self._placed():
+            while self._take("NOT") or self._take("!"):
+                negations += 1
+            result = self._tested()
+            # A double negation changes nothing, but its operand must still be a condition.
+            return result if not negations else self._negated(result, negations % 2 == 1)
+
+    def _negated(self, term: Expression, negate: bool) -> Expression:
+        return build.negation(term) if negate else build.condition(term, "NOT")
+
+    def _tested(self) -> Expression:
+        """A value, with at most one of the tests IN, BETWEEN, LIKE, IS … behind it."""
+        with self._placed():
+            value = self._value()
+            if self._take("IS"):
+                return self._is(value)
+            start = self._at
+            negate = self._take("NOT") or self._take("!")
+            word = self._token.upper
+            if word not in ("IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP"):
+                self._at = start
+                if negate:
+                    raise self._unexpected()
+                return value
+            self._at += 1
+            if word == "IN":
+                result = self._membership(value)
+            elif word == "BETWEEN":
+                result = self._between(value)
+            else:
+                result = self._like(value, word)
+            return build.negation(result) if negate else result
+
+    def _is(self, value: Expression) -> Expression:
+        negate = self._take("NOT")
+        if self._take("NULL"):
+            result = build.is_null(value)
+        elif self._take("UNKNOWN"):
+            result = build.is_null(build.condition(value, "IS UNKNOWN"))
+        elif self._take("TRUE"):
+            result = build.comparison("<=>", build.condition(value, "IS TRUE"), TRUE)
+        elif self._take("FALSE"):
+            result = build.comparison("<=>", build.condition(value, "IS FALSE"), FALSE)
+        elif self._take("DISTINCT", "FROM"):
+            result = build.comparison("<=>", value, self._value(), self._time_zone)
+            negate = not negate
+        else:
+            raise self._unexpected("expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
+        return build.negation(result) if negate else result
+
+    def _between(self, value: Expression) -> Expression:
+        low = self._value()
+        self._expect("AND")
+        high = self._value()
+        return build.conjunction(
+            [
+                build.comparison(">=", value, low, self._time_zone),
+                build.comparison("<=", value, high, self._time_zone),
+            ]
+        )
+
+    def _like(self, value: Expression, word: str) -> Expression:
+        several = next((word for word in ("ALL", "ANY", "SOME") if self._take(word)), None)
+        given = self._list() if several else [self._value()]
+        escape = "\\"
+        if word in ("LIKE", "ILIKE") and not several and self._take("ESCAPE"):
+            escape = self._constant_text(self._value())
+            if len(escape) != 1:
+                raise self._error("ESCAPE needs a single character")
+        patterns = [self._constant_text(pattern) for pattern in given]
+        make = {"LIKE": build.like, "ILIKE": build.ilike}
+        terms = [
+            make[word](value, pattern, escape) if word in make else build.rlike(value, pattern)
+            for pattern in patterns
+        ]
+        return build.conjunction(terms) if several == "ALL" else build.disjunction(terms)
+
+    def _constant_text(self, pattern: Expression) -> str:
+        if isinstance(pattern, Literal) and pa.types.is_string(pattern.type):
+            value = pattern.value
+            if isinstance(value, str):
+                return value
+        raise self._error("the pattern must be a string literal")
+
+    def _membership(self, value: Expression) -> Expression:
+        if self._token.kind == "integers":
+            numbers = [int(text) for text in self._next().text.strip()[1:-1].split(",")]
+            return build.membership(value, [], values.integer_array(numbers), self._time_zone)
+        texts = self._list_of_texts()
+        if texts is not None:
+            return build.membership(value, [], pa.array(texts, STRING), self._time_zone)
+        return build.membership(value, self._list(), None, self._time_zone)
+
+    def _list_of_texts(self) -> list[str] | None:
+        """A whole list of plain strings, which may be very long; None for any other."""
+        tokens, at = self._tokens, self._at
+        texts: list[str] = []
+        while tokens[at].text == ("," if texts else "(") and tokens[at + 1].kind == "string":
+            texts.append(tokens[at + 1].text)
+            at += 2
+        if not texts or tokens[at].text != ")":
+            return None
+        self._at = at + 1
+        return [string_value(text) for text in texts]
+
+    def _list(self) -> list[Expression]:
+        self._expect("(")
+        items = [self._disjunction()]
+        while self._take(","):
+            items.append(self._disjunction())
+        self._expect(")")
+        return items
+
+    # Values.
+
+    def _value(self, tightness: int = 1) -> Expression:
+        """A value whose operators bind at least as tight as ``tightness``."""
+        with self._placed():
+            left = self._operand()
+            for _ in range(_MAX_DEPTH):
+                operator = self._token.upper
+                precedence = _PRECEDENCE.get(operator, 0)
+                if precedence < tightness:
+                    return left
+                self._at += 1
+                left = self._binary(operator, left, self._value(precedence + 1))
+            raise self._too_deep()
+
+    def _binary(self, operator: str, left: Expression, right: Expression) -> Expression:
+        if operator in _COMPARISONS:
+            return build.comparison(_COMPARISONS[operator], left, right, self._time_zone)
+        if operator == "||":
+            return values.call("concat", [left, right])
+        return values.arithmetic(operator.lower(), left, right)
+
+    def _operand(self) -> Expression:
+        signs = 0
+        while self._token.text in ("-", "+") and self._token.kind == "operator":
+            # A minus before a number belongs to it: -2147483648 is an int.
+            if self._token.text == "-" and self._tokens[self._at + 1].kind == "number":
+                break
+            signs += self._next().text == "-"
+        if self._take("-"):
+            result: Expression = number_literal("-" + self._next().text)
+        else:
+            result = self._primary()
+        while self._take("::"):
+            result = values.cast(result, self._type(), self._time_zone)
+        if signs > _MAX_NESTING:
+            raise self._too_deep()
+        for _ in range(signs):
+            result = values.call("negative", [result])
+        return result
+
+    def _primary(self) -> Expression:
+        token = self._token
+        if self._take("("):
+            result = self._disjunction()
+            self._expect(")")
+            return result
+        if token.kind == "number":
+            return number_literal(self._next().text)
+        if token.kind == "string":
+            return self._string()
+        if token.kind == "quoted":
+            return self._column()
+        if token.kind == "word":
+            return self._word(token)
+        raise self._unexpected("expected a value")
+
+    def _word(self, token: Token) -> Expression:
+        word, following = token.upper, self._tokens[self._at + 1]
+        if word in ("TRUE", "FALSE"):
+            self._at += 1
+            return TRUE if word == "TRUE" else FALSE
+        if word == "NULL":
+            self._at += 1
+            return values.literal(None, NULL)
+        if following.kind == "string" and word in _TYPED_STRINGS:
+            self._at += 1
+            return values.cast(self._string(), _TYPED_STRINGS[word], self._time_zone)
+        if following.kind == "string" and word == "X":
+            self._at += 1
+            return self._hexadecimal()
+        if word in _RESERVED:
+            raise self._unexpected("expected a value")
+        if following.text == "(" and following.kind == "operator":
+            return self._function()
+        return self._column()
+
+    def _string(self) -> Literal:
+        parts = []
+        while self._token.kind == "string":
+            parts.append(string_value(self._next().text))
+        return values.literal("".join(parts), STRING)
+
+    def _hexadecimal(self) -> Literal:
+        digits = string_value(self._next().text)
+        try:
+            return values.literal(bytes.fromhex("0" * (len(digits) % 2) + digits), BINARY)
+        except ValueError as error:
+            raise self._error(f"{digits!r} are no hexadecimal digits") from error
+
+    def _column(self) -> Column:
+        start = self._at
+        path = [identifier(self._next())]
+        while self._take("."):
+            if self._token.kind not in ("word", "quoted"):
+                raise self._unexpected("expected a name")
+            path.append(identifier(self._next()))
+        known = self._columns.get(tuple(path))
+        if known is None:
+            end, self._at = self._at, start
+            with self._placed():
+                known = resolve_column(tuple(path), self._schema)
+            self._columns[tuple(path)], self._at = known, end
+        return known
+
+    def _type(self) -> pa.DataType:
+        with self._placed():
+            name = self._next().text
+            if self._take("("):
+                numbers = [self._next().text]
+                while self._take(","):
+                    numbers.append(self._next().text)
+                self._expect(")")
+                name += f"({','.join(numbers)})"
+            return parse_type(name)
+
+    def _function(self) -> Expression:
+        token = self._token
+        name = token.text.lower()
+        with self._placed():
+            self._at += 2
+            if name == "cast":
+                value = self._disjunction()
+                self._expect("AS")
+                kind = self._type()
+                self._expect(")")
+                return values.cast(value, kind, self._time_zone)
+            arguments = [] if self._token.text == ")" else [self._disjunction()]
+            while self._take(","):
+                arguments.append(self._disjunction())
+            self._expect(")")
+            return self._called(name, arguments)
+
+    def _called(self, name: str, arguments: list[Expression]) -> Expression:
+        count = len(arguments)
+        if name in _CASTING_FUNCTIONS and count == 1:
+            return values.cast(arguments[0], parse_type(name), self._time_zone)
+        if name in _TESTS:
+            if count != (1 if name in _ONE_ARGUMENT else 2):
+                raise InvalidInputError(f"{name} does not take {count} arguments")
+            return _TESTS[name](arguments)
+        name = _ALIASES.get(name, name)
+        if name not in values.FUNCTION_NAMES:
+            raise InvalidInputError(f"the function {name} is not supported here", hint=_hint())
+        return values.call(name, arguments, self._time_zone)
+
+
+def _hint() -> str:
+    return _SUPPORTED + ", ".join(sorted((*values.FUNCTION_NAMES, *_TESTS)))

@@ -1,0 +1,172 @@
+"""Cutting a SQL condition into tokens, and what the literals among them mean in Spark.
+
+No I/O.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.tree import Literal
+from pyspark_lance.predicate.values import decimal_literal, integer_literal, literal
+
+
+@dataclass(slots=True)
+class Token:
+    """A piece of the text.
+
+    Attributes:
+        kind: ``word``, ``quoted`` (in backquotes), ``string``, ``number``, ``operator``, ``end``,
+            or ``integers``: a whole list of plain integers behind IN, which may be very long.
+        text: As it was written; of a word in a condition without its case (see ``upper``).
+        position: Index of its first character.
+    """
+
+    kind: str
+    text: str
+    position: int
+
+    @property
+    def upper(self) -> str:
+        """The text of a word in upper case, and of an operator as it is; empty for others."""
+        return self.text.upper() if self.kind in ("word", "operator") else ""
+
+
+_TOKEN = re.compile(
+    r"""(?P<integers>(?<=\bin)\s*\(\s*-?\d{1,38}(?:\s*,\s*-?\d{1,38})*+\s*\))
+      | (?P<space>\s+|--[^\n]*|/\*.*?\*/)
+      | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+      | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[bB][dD]|[lLsSyYfFdD])?(?!\w))
+      | (?P<word>[^\W\d]\w*)
+      | (?P<quoted>`(?:[^`]|``)*`)
+      | (?P<operator><=>|<>|!=|<=|>=|==|\|\||::|[-+*/%(),.=<>!])
+      | (?P<bad>.)
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+
+
+def tokenize(text: str) -> list[Token]:
+    """All tokens of ``text``, ended by one of kind ``end``.
+
+    Raises:
+        InvalidInputError: A character that starts no token, or a string that does not end.
+    """
+    tokens = []
+    for found in _TOKEN.finditer(text):
+        kind = found.lastgroup
+        if kind == "bad":
+            raise error_at(text, found.start(), _bad_character(found.group()))
+        if kind is not None and kind != "space":
+            tokens.append(Token(kind, found.group(), found.start()))
+    tokens.append(Token("end", "", len(text)))
+    return tokens
+
+
+def _bad_character(character: str) -> str:
+    if character in "'\"`":
+        return f"the {character} is never closed"
+    if character.isdigit():
+        return "this is no number (put names that start with a digit into `backquotes`)"
+    return f"{character!r} is not understood"
+
+
+def error_at(text: str, position: int, what: str, hint: str = "") -> InvalidInputError:
+    """An error about ``text``, showing the place."""
+    before, after = text[max(position - 40, 0) : position], text[position : position + 40]
+    shown = (
+        f"{'…' if position > 40 else ''}{before}▶{after}{'…' if position + 40 < len(text) else ''}"
+    )
+    return InvalidInputError(
+        f"the condition has an error at position {position}: {what}", where=shown, hint=hint
+    )
+
+
+def identifier(token: Token) -> str:
+    """The name that a word or a quoted identifier spells."""
+    if token.kind == "quoted":
+        return token.text[1:-1].replace("``", "`")
+    return token.text
+
+
+_INTEGER_TYPES = {"L": pa.int64(), "S": pa.int16(), "Y": pa.int8()}
+_FLOAT_TYPES = {"F": pa.float32(), "D": pa.float64()}
+
+
+def number_literal(text: str) -> Literal:
+    """The constant a number token spells, such as ``5``, ``-5L``, ``5.50``, ``1e3`` or ``2BD``.
+
+    Raises:
+        InvalidInputError: It does not fit the type it asks for.
+    """
+    word = text.upper()
+    if word.endswith("BD"):
+        return decimal_literal(decimal.Decimal(word[:-2]))
+    kind = _FLOAT_TYPES.get(word[-1])
+    if kind is not None:
+        value = float(word[:-1])
+        if kind == pa.float32() and abs(value) > 3.4028235677973366e38:
+            raise InvalidInputError(f"{text} does not fit float")
+        return literal(value, kind)
+    kind = _INTEGER_TYPES.get(word[-1])
+    if kind is not None:
+        number = word[:-1]
+        if not number.lstrip("-").isdigit():
+            raise InvalidInputError(f"{text} is not an integer")
+        if not -(2 ** (kind.bit_width - 1)) <= int(number) < 2 ** (kind.bit_width - 1):
+            raise InvalidInputError(f"{text} does not fit {kind}")
+        return literal(int(number), kind)
+    if "E" in word:
+        return literal(float(word), pa.float64())
+    if "." in word:
+        return decimal_literal(decimal.Decimal(word))
+    if len(word) > 40:
+        raise InvalidInputError(f"the number {text[:40]}… has more than 38 digits")
+    return integer_literal(int(word))
+
+
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+_ESCAPE = re.compile(
+    r"""\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))|(''|"")""", re.DOTALL
+)
+
+
+def string_value(text: str) -> str:
+    """The text that a string token spells, with Spark's escapes.
+
+    Raises:
+        InvalidInputError: It spells half a character.
+    """
+    if text[0] in "rR":
+        return text[2:-1]
+    quote, inner = text[0], text[1:-1]
+    if "\\" not in inner:
+        return inner.replace(quote * 2, quote)
+    # Java strings are UTF-16, so two escapes may make one character.
+    encoded = _ESCAPE.sub(lambda found: _unescape(found, quote), inner).encode(
+        "utf-16", "surrogatepass"
+    )
+    try:
+        return encoded.decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"the string {text} holds half a surrogate pair") from error
+
+
+def _unescape(found: re.Match[str], quote: str) -> str:
+    four, eight, octal, other, doubled = found.groups()
+    if doubled:
+        return quote if doubled[0] == quote else found.group()
+    if four or eight:
+        code = int(four or eight, 16)
+        if code > 0x10FFFF:
+            raise InvalidInputError(f"{found.group()} is not a character")
+        return chr(code)
+    if octal:
+        return chr(int(octal, 8))
+    # \% and \_ stay as they are: they mean something to LIKE.
+    return found.group() if other in "%_" else _ESCAPES.get(other, other)

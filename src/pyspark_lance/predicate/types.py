@@ -1,0 +1,166 @@
+"""Which Spark type a stored type is seen as, and which common type two Spark types have.
+
+Spark types are written as Arrow types: ``timestamp[us, tz=UTC]`` is TIMESTAMP, ``timestamp[us]``
+is TIMESTAMP_NTZ, ``time64[ns]`` is TIME, ``duration[us]`` is a day-time interval, ``null`` is
+VOID.  The common types are those of Spark's ANSI mode (the default since Spark 4.0).  No I/O.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.plain_types import plain_type
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+TIMESTAMP_NTZ = pa.timestamp("us")
+TIME = pa.time64("ns")
+INTERVAL = pa.duration("us")
+DATE = pa.date32()
+STRING = pa.string()
+BINARY = pa.binary()
+NULL = pa.null()
+MAX_PRECISION = 38
+
+_NUMERIC_ORDER = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
+_INTEGER_PRECISION = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
+
+
+def spark_type_of(stored: pa.DataType) -> pa.DataType:
+    """The Spark type a stored type is seen as; one that Spark cannot hold is returned as it is.
+
+    A column of such a type can still be tested with IS NULL.
+    """
+    try:
+        return plain_type(stored, "")
+    except UnsupportedFeatureError:
+        return stored
+
+
+def is_comparable(kind: pa.DataType) -> bool:
+    """Whether values of the Spark type ``kind`` can be compared here (not lists, structs, …)."""
+    return kind in _NAMES or pa.types.is_decimal(kind)
+
+
+def is_integral(kind: pa.DataType) -> bool:
+    """tinyint, smallint, int or bigint."""
+    return kind in _INTEGER_PRECISION
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """An integral, floating or decimal type."""
+    return bool(kind in _NUMERIC_ORDER or pa.types.is_decimal(kind))
+
+
+def decimal_of_integer(kind: pa.DataType) -> pa.DataType:
+    """The decimal type that holds every value of an integral type, as Spark chooses it."""
+    return pa.decimal128(_INTEGER_PRECISION[kind], 0)
+
+
+def wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """The type that holds every value of both; beyond 38 digits a 256-bit one, so never lossy."""
+    scale = max(left.scale, right.scale)
+    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type in which Spark compares ``left`` with ``right``; None when it refuses to."""
+    kinds = pa.types
+    if left == right or kinds.is_null(right):
+        return left
+    if kinds.is_null(left):
+        return right
+    if kinds.is_string(left) or kinds.is_string(right):
+        return _common_with_string(right if kinds.is_string(left) else left)
+    if is_numeric(left) and is_numeric(right):
+        return _common_number(left, right)
+    if kinds.is_date(left) and kinds.is_timestamp(right):
+        return right
+    if kinds.is_timestamp(left) and kinds.is_date(right):
+        return left
+    if kinds.is_timestamp(left) and kinds.is_timestamp(right):
+        return TIMESTAMP
+    return None
+
+
+def _common_with_string(other: pa.DataType) -> pa.DataType | None:
+    if is_integral(other):
+        return pa.int64()
+    if is_numeric(other):
+        return pa.float64()
+    if other == INTERVAL or not is_comparable(other):
+        return None
+    return other
+
+
+def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if left in _NUMERIC_ORDER and right in _NUMERIC_ORDER:
+        wider = max(left, right, key=_NUMERIC_ORDER.index)
+        # An int does not fit a float exactly, so Spark compares the two as doubles.
+        if wider == pa.float32() and left != right:
+            return pa.float64()
+        return wider
+    if pa.types.is_floating(left) or pa.types.is_floating(right):
+        return pa.float64()
+    left = decimal_of_integer(left) if is_integral(left) else left
+    right = decimal_of_integer(right) if is_integral(right) else right
+    return wider_decimal(left, right)
+
+
+_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    STRING: "string",
+    BINARY: "binary",
+    DATE: "date",
+    TIMESTAMP: "timestamp",
+    TIMESTAMP_NTZ: "timestamp_ntz",
+    TIME: "time",
+    INTERVAL: "interval day to second",
+    NULL: "void",
+}
+_BY_NAME = {name: kind for kind, name in _NAMES.items()} | {
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "real": pa.float32(),
+    "timestamp_ltz": TIMESTAMP,
+}
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+
+
+def type_name(kind: pa.DataType) -> str:
+    """How Spark spells ``kind``."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _NAMES.get(kind) or str(kind)
+
+
+def parse_type(text: str) -> pa.DataType:
+    """The type that Spark spells ``text``, such as ``bigint`` or ``decimal(10, 2)``.
+
+    Raises:
+        InvalidInputError: No such type, or one that a condition cannot cast to.
+    """
+    word = text.strip().lower()
+    if word in _BY_NAME:
+        return _BY_NAME[word]
+    found = _DECIMAL.fullmatch(word)
+    if found is None:
+        raise InvalidInputError(
+            f"the type {text!r} is not known here",
+            hint=f"supported: {', '.join(sorted(_BY_NAME))}, decimal(p, s)",
+        )
+    precision, scale = int(found[1] or 10), int(found[2] or 0)
+    if not 1 <= precision <= MAX_PRECISION or scale > precision:
+        raise InvalidInputError(f"decimal({precision}, {scale}) is not a valid type")
+    return pa.decimal128(precision, scale)

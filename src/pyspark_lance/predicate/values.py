@@ -1,0 +1,273 @@
+"""Making typed values: constants, casts, arithmetic and function calls, folded when constant.
+
+Types follow Spark's ANSI mode.  No I/O.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.predicate.casts import can_cast, cast_array
+from pyspark_lance.predicate.evaluate import evaluate_expression
+from pyspark_lance.predicate.tree import (
+    Arithmetic,
+    Call,
+    Cast,
+    Comparison,
+    Expression,
+    In,
+    IsNaN,
+    IsNull,
+    Literal,
+    Match,
+    Not,
+)
+from pyspark_lance.predicate.types import (
+    BINARY,
+    STRING,
+    common_type,
+    decimal_of_integer,
+    is_comparable,
+    is_integral,
+    is_numeric,
+    type_name,
+)
+
+_NO_ROWS_NEEDED = pa.record_batch([pa.nulls(1)], ["row"])
+
+
+def literal(value: object, kind: pa.DataType) -> Literal:
+    """The constant ``value`` of the Spark type ``kind``."""
+    try:
+        return Literal(pa.scalar(value, kind))
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"the text {value!r} is not valid Unicode") from error
+
+
+def decimal_literal(value: decimal.Decimal) -> Literal:
+    """A decimal constant with the precision and scale that Spark gives it."""
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise InvalidInputError(f"{value} is not a decimal number")
+    scale = max(-exponent, 0)
+    precision = max(len(digits) + max(exponent, 0), scale, 1)
+    if precision > 38:
+        raise InvalidInputError(f"the decimal {value} has more than 38 digits")
+    return literal(value, pa.decimal128(precision, scale))
+
+
+def integer_literal(value: int) -> Literal:
+    """An integer constant: int, else bigint, else decimal, as Spark types it."""
+    for kind in (pa.int32(), pa.int64()):
+        if -(2 ** (kind.bit_width - 1)) <= value < 2 ** (kind.bit_width - 1):
+            return literal(value, kind)
+    return decimal_literal(decimal.Decimal(value))
+
+
+def integer_array(numbers: Sequence[int]) -> pa.Array:
+    """Integer constants as one array of the type that holds them all."""
+    low, high = min(numbers), max(numbers)
+    if low >= -(2**63) and high < 2**63:
+        return pa.array(numbers, pa.int32() if low >= -(2**31) and high < 2**31 else pa.int64())
+    return pa.array([decimal.Decimal(number) for number in numbers], pa.decimal128(38, 0))
+
+
+def cast(value: Expression, kind: pa.DataType, time_zone: str = "UTC") -> Expression:
+    """``CAST(value AS kind)``, done at once for a constant.
+
+    Raises:
+        InvalidInputError: The types cannot be cast, or the constant does not fit.
+    """
+    if value.type == kind:
+        return value
+    if not can_cast(value.type, kind):
+        raise InvalidInputError(f"{type_name(value.type)} cannot be cast to {type_name(kind)} here")
+    if isinstance(value, Literal):
+        return Literal(cast_array(pa.repeat(value.scalar, 1), kind, time_zone)[0])
+    return Cast(value, kind, time_zone)
+
+
+def fold(node: Expression) -> Expression:
+    """A constant for a node whose parts are all constants; the node itself if that fails.
+
+    A failing constant (``1 / 0``) must fail only for a row that needs it.
+    """
+    match node:
+        case (
+            Comparison(left=Literal(), right=Literal())
+            | Arithmetic(left=Literal(), right=Literal())
+        ):
+            pass
+        case In(value=Literal()) | Match(value=Literal()):
+            pass
+        case IsNull(Literal()) | IsNaN(Literal()) | Not(Literal()):
+            pass
+        case Call(arguments=arguments) if all(isinstance(one, Literal) for one in arguments):
+            pass
+        case _:
+            return node
+    try:
+        return Literal(evaluate_expression(node, _NO_ROWS_NEEDED)[0])
+    except LanceError:
+        return node
+
+
+def tight_decimal(value: Expression, other: Expression) -> Expression:
+    """An integer constant beside a decimal becomes a decimal of just its digits, as in Spark."""
+    constant = isinstance(value, Literal) and is_integral(value.type) and not value.is_null
+    if constant and pa.types.is_decimal(other.type):
+        assert isinstance(value, Literal)
+        return decimal_literal(decimal.Decimal(value.value))
+    return value
+
+
+def text(value: Expression) -> Expression:
+    """``value`` as a string, as functions of strings take their arguments."""
+    return cast(value, STRING)
+
+
+def arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
+    """``left operator right`` for ``+ - * / % div``, typed as Spark's ANSI mode does."""
+    what = f"{operator!r}"
+    if pa.types.is_null(left.type) and pa.types.is_null(right.type):
+        return literal(None, pa.float64())
+    left, right = tight_decimal(left, right), tight_decimal(right, left)
+    kind = common_type(left.type, right.type)
+    if kind is None or not (is_numeric(kind) or pa.types.is_decimal(kind)):
+        raise InvalidInputError(
+            f"{what} does not work on {type_name(left.type)} and {type_name(right.type)}",
+            hint="arithmetic is supported on numbers only",
+        )
+    if pa.types.is_decimal(kind):
+        return _decimal_arithmetic(operator, left, right)
+    if operator == "/":
+        kind = pa.float64()
+    if operator == "div":
+        if not is_integral(kind):
+            raise InvalidInputError("'div' is supported on integers only", hint="use / instead")
+        kind = pa.int64()
+    return fold(Arithmetic(operator, cast(left, kind), cast(right, kind), kind))
+
+
+def _decimal_arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
+    left, right = _as_decimal(left), _as_decimal(right)
+    one, two = left.type, right.type
+    whole = max(one.precision - one.scale, two.precision - two.scale)
+    if operator in ("+", "-"):
+        scale = max(one.scale, two.scale)
+        precision = whole + scale + 1
+    elif operator == "*":
+        scale, precision = one.scale + two.scale, one.precision + two.precision + 1
+    else:
+        scale, precision = 0, 39
+    if precision > 38:
+        raise InvalidInputError(
+            f"{operator!r} on {type_name(one)} and {type_name(two)} is not supported here",
+            hint="cast to double first, as in: CAST(x AS double)",
+        )
+    return fold(Arithmetic(operator, left, right, pa.decimal128(precision, scale)))
+
+
+def _as_decimal(value: Expression) -> Expression:
+    if pa.types.is_null(value.type):
+        return cast(value, pa.decimal128(1, 0))
+    return value if pa.types.is_decimal(value.type) else cast(value, decimal_of_integer(value.type))
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What a function takes (None: see ``_typed_argument``) and returns (None: as it takes)."""
+
+    arguments: tuple[str, ...]
+    result: pa.DataType | None
+
+
+_SIGNATURES = {
+    "abs": _Signature(("number",), None),
+    "negative": _Signature(("number",), None),
+    "lower": _Signature(("text",), STRING),
+    "upper": _Signature(("text",), STRING),
+    "length": _Signature(("text or bytes",), pa.int32()),
+    "trim": _Signature(("text",), STRING),
+    "ltrim": _Signature(("text",), STRING),
+    "rtrim": _Signature(("text",), STRING),
+    "year": _Signature(("date",), pa.int32()),
+    "month": _Signature(("date",), pa.int32()),
+    "day": _Signature(("date",), pa.int32()),
+    "hour": _Signature(("timestamp",), pa.int32()),
+    "minute": _Signature(("timestamp",), pa.int32()),
+    "second": _Signature(("timestamp",), pa.int32()),
+}
+FUNCTION_NAMES = (*sorted(_SIGNATURES), "coalesce", "concat", "substring")
+
+
+def call(name: str, arguments: Sequence[Expression], time_zone: str = "UTC") -> Expression:
+    """A function call, its arguments cast as Spark casts them.
+
+    Raises:
+        InvalidInputError: No such function, or arguments it does not take.
+    """
+    if name == "coalesce":
+        return _coalesce(arguments, time_zone)
+    if name == "concat":
+        return fold(Call("concat", tuple(text(argument) for argument in arguments), STRING))
+    if name == "substring":
+        return _substring(arguments)
+    signature = _SIGNATURES[name]
+    if len(arguments) != len(signature.arguments):
+        raise InvalidInputError(
+            f"{name} takes {len(signature.arguments)} argument, not {len(arguments)}"
+        )
+    typed = _typed_argument(name, signature.arguments[0], arguments[0], time_zone)
+    return fold(Call(name, (typed,), signature.result or typed.type, (time_zone,)))
+
+
+def _typed_argument(name: str, wanted: str, value: Expression, time_zone: str) -> Expression:
+    kind = value.type
+    if wanted == "number":
+        if is_numeric(kind):
+            return value
+        if pa.types.is_string(kind) or pa.types.is_null(kind):
+            return cast(value, pa.float64())
+    elif wanted in ("text", "text or bytes"):
+        return value if wanted == "text or bytes" and kind == BINARY else text(value)
+    elif wanted == "date":
+        return cast(value, pa.date32(), time_zone)
+    elif pa.types.is_timestamp(kind):
+        return value
+    else:
+        return cast(value, pa.timestamp("us", "UTC"), time_zone)
+    raise InvalidInputError(f"{name} needs a {wanted}, not a value of type {type_name(kind)}")
+
+
+def _coalesce(arguments: Sequence[Expression], time_zone: str) -> Expression:
+    if not arguments:
+        raise InvalidInputError("coalesce needs an argument")
+    kind = arguments[0].type
+    for argument in arguments[1:]:
+        wider = common_type(kind, argument.type)
+        if wider is None or not is_comparable(wider):
+            raise InvalidInputError(
+                f"coalesce does not work on {type_name(kind)} and {type_name(argument.type)}"
+            )
+        kind = wider
+    typed = tuple(cast(argument, kind, time_zone) for argument in arguments)
+    return fold(Call("coalesce", typed, kind))
+
+
+def _substring(arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) not in (2, 3):
+        raise InvalidInputError("substring takes two or three arguments")
+    bounds: list[int | None] = []
+    for bound in arguments[1:]:
+        value = bound.value if isinstance(bound, Literal) and is_integral(bound.type) else None
+        if value is None:
+            raise InvalidInputError("substring needs constant integers as position and length")
+        bounds.append(value)
+    options = (bounds[0], bounds[1] if len(bounds) == 2 else None)
+    return fold(Call("substring", (text(arguments[0]),), STRING, options))

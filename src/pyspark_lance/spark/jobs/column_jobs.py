@@ -1,0 +1,216 @@
+"""Computes columns of a table on the executors: one new file for each fragment."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import DataType, StructField, StructType
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.spark.expressions import (
+    Expression,
+    as_column,
+    named_columns,
+    quoted,
+    readable_columns,
+)
+from pyspark_lance.spark.options.option_table import STORAGE_PREFIX
+from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.types.write_schema import stored_schema
+from pyspark_lance.table.columns.change_columns import RunColumns
+from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest, write_column_files
+from pyspark_lance.table.version.snapshot import Snapshot
+
+_PAYLOAD = "payload binary"
+
+
+def parsed_schema(spark: SparkSession, columns: str | StructType) -> StructType:
+    """The columns of ``"a int, b string"``."""
+    if isinstance(columns, StructType):
+        return columns
+    return spark.createDataFrame([], columns).schema
+
+
+def stored_type(spark: SparkSession, kind: str | DataType, name: str) -> pa.DataType:
+    """The Arrow type in which values of a Spark type are stored."""
+    if isinstance(kind, str):
+        schema = parsed_schema(spark, f"{quoted(name)} {kind}")
+    else:
+        schema = StructType([StructField(name, kind)])
+    return stored_schema(schema, {}, existing=None, overwrite=False).field(0).type
+
+
+def declared_columns(
+    spark: SparkSession,
+    columns: str | StructType,
+    column_types: Mapping[str, str] = MappingProxyType({}),
+) -> pa.Schema:
+    """The Arrow schema of columns that are declared, not written; with NOT NULL and comments.
+
+    Args:
+        spark: The session.
+        columns: ``"a int not null, b string"`` or a StructType.
+        column_types: Options ``<column>.<kind>``.
+    """
+    schema = parsed_schema(spark, columns)
+    stored = stored_schema(schema, column_types, existing=None, overwrite=False)
+    fields = []
+    for one in schema.fields:
+        made = stored.field(one.name).with_nullable(one.nullable)
+        comment = (one.metadata or {}).get("comment")
+        if comment:
+            made = made.with_metadata({**(made.metadata or {}), "comment": comment})
+        fields.append(made)
+    return pa.schema(fields)
+
+
+def expression_columns(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    expressions: Mapping[str, Expression],
+) -> tuple[pa.Schema, RunColumns]:
+    """New columns whose values are expressions over the columns of the same row.
+
+    Returns:
+        Their Arrow schema, and what computes them.  Rows stay in the partition of their fragment,
+        so there is no shuffle.
+    """
+    if not expressions:
+        raise InvalidInputError("there is no column to add")
+    options = dict(snapshot.options)
+    named = named_columns(expressions.values(), readable_columns(snapshot.schema))
+    columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
+    values = [as_column(one).alias(name) for name, one in expressions.items()]
+
+    def rows(version: int, condition: str | None) -> DataFrame:
+        frame = _scan(spark, snapshot.uri, options, version, columns, condition)
+        return frame.select(ROW_ADDRESS, *values)
+
+    computed = StructType(rows(snapshot.version, None).schema.fields[1:])
+    schema = stored_schema(computed, {}, existing=None, overwrite=False)
+
+    def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
+        return _written(request, rows(request.read_version, _only(request)))
+
+    return schema, run
+
+
+def joined_columns(
+    spark: SparkSession, snapshot: Snapshot, frame: DataFrame
+) -> tuple[pa.Schema, RunColumns]:
+    """New columns whose values another DataFrame has for each ``_rowid``.
+
+    Rows that it does not have get null; rows of it that the table does not have are passed over.
+    """
+    names = {name.lower(): name for name in frame.columns}
+    if ROW_ID not in names:
+        raise InvalidInputError(
+            f"the DataFrame has no column {ROW_ID}",
+            hint="read the table with the option metadataColumns, and keep that column",
+        )
+    options = dict(snapshot.options)
+    row_id, key = names[ROW_ID], "__lance_row_id"
+    others = frame.drop(row_id)
+    schema = stored_schema(others.schema, {}, existing=None, overwrite=False)
+    source = frame.select(
+        sf.col(quoted(row_id)).cast("bigint").alias(key), *(quoted(name) for name in schema.names)
+    )
+
+    def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
+        rows = _scan(
+            spark,
+            request.uri,
+            options,
+            request.read_version,
+            [ROW_ID, ROW_ADDRESS],
+            _only(request),
+        ).select(sf.col(ROW_ID).alias(f"{key}_target"), sf.col(ROW_ADDRESS).alias(f"{key}_place"))
+        joined = rows.join(source, sf.col(f"{key}_target") == sf.col(key), "left").select(
+            sf.col(f"{key}_place").alias(ROW_ADDRESS), *(quoted(name) for name in schema.names)
+        )
+        together = joined.repartition(sf.shiftright(sf.col(ROW_ADDRESS), 32))
+        return _written(request, together.sortWithinPartitions(ROW_ADDRESS))
+
+    return schema, run
+
+
+def converted_column(spark: SparkSession, snapshot: Snapshot, name: str) -> RunColumns:
+    """The column with the values of the column ``name``, in the type that is asked for."""
+    options = dict(snapshot.options)
+
+    def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
+        rows = _scan(
+            spark,
+            request.uri,
+            options,
+            request.read_version,
+            [name, ROW_ADDRESS],
+            _only(request),
+        )
+        return _written(request, rows.select(ROW_ADDRESS, quoted(name)))
+
+    return run
+
+
+def has_nulls(spark: SparkSession, snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
+    """Whether a row holds null in a column, or in a field of a struct that is not null."""
+    names = [field.name for field in fields]
+    rows = _scan(spark, snapshot.uri, snapshot.options, snapshot.version, names[:1], None)
+    condition: Column = sf.col(quoted(*names)).isNull()
+    for depth in range(1, len(names)):
+        condition &= sf.col(quoted(*names[:depth])).isNotNull()
+    return bool(rows.where(condition).limit(1).count())
+
+
+def _scan(
+    spark: SparkSession,
+    uri: str,
+    storage: Mapping[str, str],
+    version: int,
+    columns: Sequence[str],
+    condition: str | None,
+) -> DataFrame:
+    """Columns of a version, each fragment a partition of its own."""
+    options = {f"{STORAGE_PREFIX}{name}": value for name, value in storage.items()}
+    options["version"] = str(version)
+    options["columns"] = ",".join(quoted(name) for name in columns)
+    options["fragmentsPerPartition"] = "1"
+    if condition is not None:
+        options["filter"] = condition
+    return spark.read.format("lance").options(**options).load(uri)
+
+
+def _only(request: ColumnFilesRequest) -> str | None:
+    """The condition that leaves the fragments of a request."""
+    if not request.is_partial:
+        return None
+    terms = (
+        f"({ROW_ADDRESS} >= {one << 32} AND {ROW_ADDRESS} < {(one + 1) << 32})"
+        for one in sorted(request.fragments)
+    )
+    return " OR ".join(terms)
+
+
+def _written(request: ColumnFilesRequest, rows: DataFrame) -> list[ColumnFile]:
+    """Runs the job; what comes back is one description for each fragment."""
+    messages = rows.mapInArrow(partial(_write, request), _PAYLOAD).collect()
+    return [one for message in messages for one in pickle.loads(message["payload"])]
+
+
+@clean_iterator
+def _write(
+    request: ColumnFilesRequest, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The task: writes the files of the fragments whose rows come."""
+    gc.freeze()
+    files = list(write_column_files(request, batches))
+    yield pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(files)], pa.binary())})

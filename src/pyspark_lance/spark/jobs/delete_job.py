@@ -1,0 +1,40 @@
+"""Deletes rows for which Spark finds a condition true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.spark.expressions import (
+    Expression,
+    as_column,
+    named_columns,
+    pushable_filter,
+    readable_columns,
+    reads_of,
+)
+from pyspark_lance.spark.jobs.change_job import pinned_scan, run_change_job
+from pyspark_lance.table.change.commit_changes import Prepared, delete_everything, prepared
+from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause
+from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+
+
+def delete_once(
+    spark: SparkSession, plan: ChangePlan, condition: Expression | None, alias: str
+) -> Prepared:
+    """One attempt, all but its commit; None deletes all rows."""
+    if condition is None:
+        return prepared(delete_everything(plan, "true"))
+    named = named_columns([condition], readable_columns(plan.schema))
+    columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
+    rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
+    changes = rows.where(as_column(condition)).select(
+        sf.lit(0).alias(CLAUSE), sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS)
+    )
+    done = run_change_job(plan, (Clause(RowAction.DELETE),), changes)
+    text = condition if isinstance(condition, str) else str(condition)
+    reads = reads_of(plan, condition)
+    return prepared(replace(done, only_deletes=True, reads=reads, description=text))

@@ -1,0 +1,174 @@
+"""Merges that only update: the columns that change are written anew where that is cheaper."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StructField, StructType
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.row_address import fragment_ids
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_field
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.spark.jobs.change_job import packed_changes, run_change_job, run_pieces
+from pyspark_lance.spark.jobs.column_update import WORTH_COUNTING_S, run_rewrite_job
+from pyspark_lance.spark.jobs.semi_join import SourceKeys
+from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
+from pyspark_lance.table.change.choose_rewrite import (
+    RewriteMode,
+    can_rewrite_columns,
+    choose_rewrite,
+    rewrite_cost,
+)
+from pyspark_lance.table.change.commit_changes import RowChanges
+from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, Clause
+from pyspark_lance.table.change.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
+from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+from pyspark_lance.table.rows.conform import conform_array
+from pyspark_lance.table.rows.packed_rows import unpack_rows
+
+
+@dataclass(frozen=True, slots=True)
+class MergeChanges:
+    """What becomes of the rows of a merge.
+
+    Attributes:
+        clauses: What the numbers of clauses mean.
+        frame: The changes, as ``run_change_job`` wants them, or packed.
+        is_packed: Which of the two.
+        unchanged: Columns whose new values are surely the old ones.
+        are_few: Few rows of the table change; only known of packed ones.
+        keys: Of the source, if they are known.
+    """
+
+    clauses: tuple[Clause, ...]
+    frame: DataFrame
+    is_packed: bool
+    unchanged: frozenset[str] = frozenset()
+    are_few: bool = False
+    keys: SourceKeys | None = None
+
+    def moved(self, plan: ChangePlan, *, one_match_each: bool) -> RowChanges:
+        """Moves rows that change; commits nothing."""
+        if not self.is_packed:
+            return run_change_job(plan, self.clauses, self.frame, one_match_each=one_match_each)
+        return run_pieces(
+            plan,
+            self.clauses,
+            self.frame,
+            one_match_each=one_match_each,
+            are_few=self.are_few,
+        )
+
+
+def rewritten_columns(
+    clauses: Sequence[Clause], schema: LanceSchema, unchanged: Collection[str] = ()
+) -> tuple[str, ...] | None:
+    """The columns to write anew for a merge; None if it does more than update."""
+    if any(clause.action is not RowAction.UPDATE for clause in clauses):
+        return None
+    found = {name for clause in clauses for name in clause.columns} - set(unchanged)
+    return tuple(field.name for field in schema.fields if field.name in found)
+
+
+def may_rewrite(plan: ChangePlan, mode: RewriteMode, names: Collection[str] | None) -> bool:
+    """Whether it has to be looked at what is cheaper.
+
+    Raises:
+        InvalidInputError: Columns were asked for, but rows come or go.
+        UnsupportedFeatureError: Columns were asked for, but cannot be rewritten.
+    """
+    if mode is RewriteMode.ROWS:
+        return False
+    if names is None:
+        if mode is RewriteMode.COLUMNS:
+            raise InvalidInputError(
+                "a merge that inserts or deletes rows does not rewrite columns",
+                hint='use rewrite="auto"',
+            )
+        return False
+    snapshot = plan.snapshot()
+    if mode is RewriteMode.COLUMNS:
+        choose_rewrite(snapshot, names, {}, asked=mode)
+        return bool(names)
+    everything = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
+    return (
+        bool(names)
+        and can_rewrite_columns(snapshot, names)
+        and rewrite_cost(snapshot, names, everything).rows_s >= WORTH_COUNTING_S
+    )
+
+
+def run_by_columns(
+    plan: ChangePlan, mode: RewriteMode, changes: MergeChanges, names: Sequence[str]
+) -> tuple[RewriteColumnsRequest, list[RewrittenColumns]] | MergeChanges:
+    """Writes columns anew, if that is asked for or cheaper; commits nothing.
+
+    Args:
+        plan: Pins the version.
+        mode: What was asked for.
+        changes: Only updates; all ``names`` have a value in each row.
+        names: The columns.
+
+    Returns:
+        What was written, or the changes, evaluated once, if moving rows is cheaper.
+
+    Raises:
+        RepeatedRowError: A row comes twice.
+    """
+    frame = changes.frame
+    if not changes.is_packed:
+        frame = packed_changes(plan, changes.clauses, frame)
+    if mode is RewriteMode.AUTO:
+        # The job that counts fills the checkpoint.
+        frame = frame.localCheckpoint(eager=False)
+        counts = frame.mapInArrow(_count, "fragment bigint, changed bigint")
+        found = counts.groupBy("fragment").agg(sf.sum("changed").alias("changed")).collect()
+        changed = {row["fragment"]: row["changed"] for row in found}
+        if choose_rewrite(plan.snapshot(), names, changed) is RewriteMode.ROWS:
+            return replace(changes, frame=frame, is_packed=True)
+    chosen = plan.schema.select(tuple(names))
+    kinds = [spark_field(shown_field(field, binary_blobs=True)).dataType for field in chosen.fields]
+    values = [StructField(name, kind) for name, kind in zip(names, kinds, strict=True)]
+    schema = StructType([StructField(ROW_ADDRESS, LongType()), *values])
+    return run_rewrite_job(plan, names, frame.mapInArrow(partial(_unpacked, schema), schema))
+
+
+def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for payload in batch.column("payload"):
+            yield from unpack_rows(payload.as_py())
+
+
+@clean_iterator
+def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    gc.freeze()
+    for rows in _unpack(batches):
+        addresses = pc.cast(rows.column(CHANGED_ADDRESS), pa.uint64())
+        fragments, changed = np.unique(fragment_ids(addresses.to_numpy()), return_counts=True)
+        yield pa.RecordBatch.from_pydict(
+            {"fragment": fragments.astype(np.int64), "changed": changed.astype(np.int64)}
+        )
+
+
+@clean_iterator
+def _unpacked(schema: StructType, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    gc.freeze()
+    target = arrow_schema_of(schema)
+    for rows in _unpack(batches):
+        columns = [pc.cast(rows.column(CHANGED_ADDRESS), pa.int64())]
+        columns += [
+            conform_array(rows.column(field.name), field.type, field.name)
+            for field in list(target)[1:]
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=target)

@@ -1,0 +1,444 @@
+"""Merges a DataFrame into a table: Spark joins; ``table/change/merge.py`` has the rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.metafile.manifest_file import ManifestFile
+from pyspark_lance.spark.expressions import (
+    Expression,
+    as_column,
+    named_columns,
+    quoted,
+    readable_columns,
+    stored_values,
+)
+from pyspark_lance.spark.jobs.change_job import pinned_scan
+from pyspark_lance.spark.jobs.column_update import RepeatedRowError
+from pyspark_lance.spark.jobs.merge_columns import (
+    MergeChanges,
+    may_rewrite,
+    rewritten_columns,
+    run_by_columns,
+)
+from pyspark_lance.spark.jobs.merge_condition import MergeCondition, understood
+from pyspark_lance.spark.jobs.plain_merge_job import plain_pieces
+from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
+from pyspark_lance.spark.jobs.semi_join import (
+    LEAST_TARGET_ROWS,
+    KeyPair,
+    SourceKeys,
+    scan_of_keys,
+    source_keys,
+    usable_pairs,
+)
+from pyspark_lance.spark.jobs.update_job import assigned_columns, assigned_target, struct_columns
+from pyspark_lance.table.change.choose_rewrite import RewriteMode
+from pyspark_lance.table.change.commit_changes import Prepared, RowChanges, prepared
+from pyspark_lance.table.change.deletions import FragmentLoss
+from pyspark_lance.table.change.key_filter import KeyFilter
+from pyspark_lance.table.change.merge import (
+    Match,
+    MergeClause,
+    ambiguous_match,
+    counts_every_match,
+    looks_at_everything,
+    one_match_each,
+    promises_unique_keys,
+)
+from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.change.reads import EVERYTHING, reads_of_filter
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite
+from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+
+SparkClause = MergeClause[Expression, Expression]
+
+# In place of assignments: every column of the table that the source has.
+ALL_COLUMNS: Mapping[str, Expression] = {"*": "*"}
+
+DEFAULT_TARGET_ALIAS = "target"
+_DEFAULT_SOURCE_ALIAS = "source"
+_IN_SOURCE = "__lance_in_source"
+_SOURCE_COLUMN = "__lance_source_"
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What was asked for.
+
+    Attributes:
+        source: The rows to merge, under the alias that the texts use.
+        condition: When a source row and a target row match.
+        clauses: In order.
+        alias: Of the target.
+        rewrite: How rows get other values.
+    """
+
+    source: DataFrame
+    condition: Expression
+    clauses: tuple[SparkClause, ...]
+    alias: str
+    rewrite: RewriteMode = RewriteMode.AUTO
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.rewrite, RewriteMode)
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceKeys:
+    """The source, evaluated once, and its keys."""
+
+    source: DataFrame
+    pairs: tuple[KeyPair, ...]
+    found: KeyFilter
+
+    def known(self) -> SourceKeys:
+        """The keys alone."""
+        return SourceKeys(tuple(pair.target for pair in self.pairs), self.found)
+
+
+def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> Prepared:
+    """One attempt, all but its commit.
+
+    Raises:
+        InvalidInputError: Two source rows match one target row; an unknown column.
+    """
+    source = _aliased_source(merge)
+    condition = understood(merge.condition, merge.alias, plan.schema)
+    changes = _plain_changes(spark, plan, merge, source, condition)
+    if changes is None:
+        changes = _joined_changes(spark, plan, merge, source, condition)
+    in_condition = named_columns([merge.condition], readable_columns(plan.schema))
+    reads = _reads(plan, merge, source, condition, changes.keys)
+    try:
+        names = rewritten_columns(changes.clauses, plan.schema, changes.unchanged)
+        if may_rewrite(plan, merge.rewrite, names) and names is not None:
+            written = run_by_columns(plan, merge.rewrite, changes, names)
+            if not isinstance(written, MergeChanges):
+                return partial(commit_rewrite, plan, *written, reads=reads)
+            changes = written
+        done = changes.moved(plan, one_match_each=one_match_each(merge.clauses))
+    except RepeatedRowError as error:
+        done = RowChanges(plan, (FragmentLoss(error.address >> 32, 0, repeated=error.address),))
+    if done.repeated is not None:
+        raise ambiguous_match(plan, done, _shown_keys(merge.condition, in_condition))
+    unique = done.num_inserted_rows > 0 and promises_unique_keys(plan.schema, in_condition)
+    return prepared(
+        replace(
+            done,
+            assigned=frozenset(field.name for field in plan.schema.fields),
+            reads=replace(reads, appends_too=unique),
+        )
+    )
+
+
+def _reads(
+    plan: ChangePlan,
+    merge: Merge,
+    source: DataFrame,
+    condition: MergeCondition,
+    keys: SourceKeys | None,
+) -> Reads:
+    """The rows that the merge looks for: those with a key of the source, or all."""
+    if looks_at_everything(merge.clauses):
+        return EVERYTHING
+
+    def look() -> SourceKeys | None:
+        """Only called when others brought rows: on small tables nobody has asked before."""
+        pairs = usable_pairs(plan, source, condition.pairs)
+        found = source_keys(source, pairs) if pairs else None
+        return None if found is None else SourceKeys(tuple(p.target for p in pairs), found)
+
+    def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
+        known = keys or look()
+        if known is None:
+            return bool(fragments)
+        return reads_of_filter(plan.snapshot(), known.columns, known.found).meets(file, fragments)
+
+    return Reads(meets)
+
+
+def _plain_changes(
+    spark: SparkSession,
+    plan: ChangePlan,
+    merge: Merge,
+    source: DataFrame,
+    condition: MergeCondition,
+) -> MergeChanges | None:
+    """Without a join of Spark, if the merge is plain and the target large."""
+    if plan.snapshot().num_rows() < LEAST_TARGET_ROWS:
+        return None
+    plain = plain_merge(
+        spark, plan, source, condition, merge.alias, merge.clauses, every=ALL_COLUMNS
+    )
+    if plain is None:
+        return None
+    pieces, are_few, found = plain_pieces(spark, plan, *plain, condition.target_filter)
+    keys = zip(plain[0].target_keys, plain[0].source_keys, strict=True)
+    unchanged = frozenset(name for name, place in keys if plain[0].updates.get(name) == place)
+    return MergeChanges(
+        plain[0].clauses,
+        pieces,
+        is_packed=True,
+        unchanged=unchanged,
+        are_few=are_few,
+        keys=None if found is None else SourceKeys(plain[0].target_keys, found),
+    )
+
+
+def _joined_changes(
+    spark: SparkSession,
+    plan: ChangePlan,
+    merge: Merge,
+    source: DataFrame,
+    condition: MergeCondition,
+) -> MergeChanges:
+    """By a join of Spark."""
+    given = source
+    keys = _keys_of_source(plan, merge, source, condition)
+    if keys is not None:
+        source = keys.source
+    source = _with_marks(source, plan.schema)
+    clauses = tuple(_spelled_out(clause, source, plan.schema) for clause in merge.clauses)
+    names = readable_columns(plan.schema)
+    texts: list[Expression] = [merge.condition]
+    for clause in clauses:
+        texts += [*clause.values.values(), *_conditions(clause)]
+        if clause.action is RowAction.UPDATE:
+            texts += map(quoted, struct_columns(clause.values, plan.schema))
+    only_updates = all(clause.action is RowAction.UPDATE for clause in clauses)
+    by_columns = only_updates and merge.rewrite is not RewriteMode.ROWS
+    if by_columns:
+        # A row whose clause does not set a column keeps its value.
+        texts += map(quoted, _columns_of_some(clauses, plan.schema))
+    join_type = _join_type(clauses)
+    # Rows without a match stay as they are, unless a clause is about them.
+    narrowed = condition.target_filter if join_type in ("inner", "left_outer") else None
+    target = _target(spark, plan, named_columns(texts, names), merge.alias, keys, narrowed)
+    joined = source.join(target, as_column(merge.condition), join_type)
+    described, changes = _changes(joined, clauses, plan.schema, merge.alias, keep=by_columns)
+    unchanged = _unchanged(plan, merge, given, condition) if by_columns else frozenset()
+    return MergeChanges(
+        described,
+        changes,
+        is_packed=False,
+        unchanged=unchanged,
+        keys=None if keys is None else keys.known(),
+    )
+
+
+def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> list[str]:
+    """The columns that some, but not all clauses set."""
+    sets = [{assigned_target(key, schema)[0] for key in clause.values} for clause in clauses]
+    every: set[str] = set().union(*sets)
+    return sorted(name for name in every if not all(name in one for one in sets))
+
+
+def _unchanged(
+    plan: ChangePlan, merge: Merge, source: DataFrame, condition: MergeCondition
+) -> frozenset[str]:
+    """The keys that only get the value to which they are equal."""
+    names = {name.lower() for name in source.columns}
+
+    def keeps(clause: SparkClause, pair: KeyPair) -> bool:
+        if clause.values is ALL_COLUMNS:
+            qualifier, _, name = pair.source.replace("`", "").lower().rpartition(".")
+            is_plain = "." not in qualifier and qualifier not in names
+            return pair.target.lower() not in names or (is_plain and name == pair.target.lower())
+        values = [
+            value
+            for key, value in clause.values.items()
+            if assigned_target(key, plan.schema)[0] == pair.target
+        ]
+        return all(isinstance(value, str) and value == pair.source for value in values)
+
+    pairs = usable_pairs(plan, source, condition.pairs)
+    return frozenset(
+        pair.target for pair in pairs if all(keeps(clause, pair) for clause in merge.clauses)
+    )
+
+
+def _shown_keys(condition: Expression, keys: Sequence[str]) -> list[str]:
+    """The keys without those that are only the name of a table: a name before a dot."""
+    text = str(condition)
+    return [
+        name
+        for name in keys
+        if re.search(rf"\b{re.escape(name)}\b`?(?!\s*\.)", text, re.IGNORECASE)
+    ]
+
+
+def _conditions(clause: SparkClause) -> list[Expression]:
+    return [] if clause.condition is None else [clause.condition]
+
+
+# The two sides ------------------------------------------------------------------------------
+
+
+def _aliased_source(merge: Merge) -> DataFrame:
+    """The source, as ``source`` if the texts call it so and it has no such alias."""
+    texts: list[Expression] = [merge.condition]
+    for clause in merge.clauses:
+        texts += [*clause.values.values(), *_conditions(clause)]
+    if not any(re.search(r"\bsource`?\s*\.", str(text), re.IGNORECASE) for text in texts):
+        return merge.source
+    try:
+        _ = merge.source.select(f"{_DEFAULT_SOURCE_ALIAS}.*").schema
+    except AnalysisException:
+        return merge.source.alias(_DEFAULT_SOURCE_ALIAS)
+    return merge.source
+
+
+def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
+    """The source with a mark, and its columns once more under names that nobody else uses."""
+    columns = {_IN_SOURCE: sf.lit(True)}
+    theirs = {name.lower(): name for name in source.columns}
+    for number, field in enumerate(schema.fields):
+        if field.name.lower() in theirs:
+            name = theirs[field.name.lower()]
+            columns[f"{_SOURCE_COLUMN}{number}"] = sf.col(quoted(name))
+    return source.withColumns(columns)
+
+
+def _keys_of_source(
+    plan: ChangePlan, merge: Merge, source: DataFrame, condition: MergeCondition
+) -> _SourceKeys | None:
+    """The keys of the source, if they are worth finding before the target is read."""
+    matches = {clause.match for clause in merge.clauses}
+    too_small = plan.snapshot().num_rows() < LEAST_TARGET_ROWS
+    if Match.NOT_MATCHED_BY_SOURCE in matches or too_small:
+        return None
+    pairs = usable_pairs(plan, source, condition.pairs)
+    if not pairs:
+        return None
+    # The keys and the join must see the same rows, whatever the source is made of.
+    source = source.localCheckpoint()
+    found = source_keys(source, pairs)
+    return None if found is None else _SourceKeys(source, pairs, found)
+
+
+def _target(
+    spark: SparkSession,
+    plan: ChangePlan,
+    named: Sequence[str],
+    alias: str,
+    keys: _SourceKeys | None,
+    condition: str | None,
+) -> DataFrame:
+    columns = [*(n for n in named if n not in (ROW_ID, ROW_ADDRESS)), ROW_ID, ROW_ADDRESS]
+    rows = (
+        pinned_scan(spark, plan, columns, condition)
+        if keys is None
+        else scan_of_keys(spark, plan, columns, keys.pairs, keys.found, condition)
+    )
+    return rows.select(
+        *(sf.col(quoted(name)) for name in named),
+        sf.col(ROW_ID).alias(CHANGED_ROW_ID),
+        sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS),
+    ).alias(alias)
+
+
+def _join_type(clauses: Sequence[SparkClause]) -> str:
+    """The source is on the left."""
+    matches = {clause.match for clause in clauses}
+    if Match.NOT_MATCHED in matches:
+        return "full_outer" if Match.NOT_MATCHED_BY_SOURCE in matches else "left_outer"
+    return "right_outer" if Match.NOT_MATCHED_BY_SOURCE in matches else "inner"
+
+
+def _spelled_out(clause: SparkClause, source: DataFrame, schema: LanceSchema) -> SparkClause:
+    """The clause with ``ALL_COLUMNS`` replaced by the columns that the source has."""
+    if clause.values is not ALL_COLUMNS:
+        return clause
+    present = set(source.columns)
+    values: dict[str, Expression] = {
+        field.name: sf.col(f"{_SOURCE_COLUMN}{number}")
+        for number, field in enumerate(schema.fields)
+        if f"{_SOURCE_COLUMN}{number}" in present
+    }
+    if not values:
+        raise InvalidInputError("the source has no column of the table")
+    return replace(clause, values=values)
+
+
+# What becomes of each row -------------------------------------------------------------------
+
+
+def _changes(
+    joined: DataFrame,
+    clauses: Sequence[SparkClause],
+    schema: LanceSchema,
+    alias: str,
+    *,
+    keep: bool,
+) -> tuple[tuple[Clause, ...], DataFrame]:
+    """The clauses as tasks know them, and one row for each row that changes.
+
+    With ``keep``, columns that a row's clause does not set have the value that the row has.
+    """
+    in_source, in_target = sf.col(_IN_SOURCE).isNotNull(), sf.col(CHANGED_ADDRESS).isNotNull()
+    matches = {
+        Match.MATCHED: in_source & in_target,
+        Match.NOT_MATCHED: ~in_target,
+        Match.NOT_MATCHED_BY_SOURCE: ~in_source,
+    }
+    steps = []
+    for number, clause in enumerate(clauses):
+        applies = matches[clause.match]
+        if clause.condition is not None:
+            applies = applies & as_column(clause.condition)
+        steps.append((applies, sf.lit(number)))
+    described = []
+    assigned = []
+    for clause in clauses:
+        columns = (
+            assigned_columns(clause.values, schema, alias)
+            if clause.action in (RowAction.UPDATE, RowAction.INSERT)
+            else {}
+        )
+        assigned.append(stored_values(joined, columns, schema))
+        described.append(Clause(clause.action, tuple(columns)))
+    if counts_every_match(clauses):
+        steps.append((matches[Match.MATCHED], sf.lit(len(clauses))))
+        described.append(Clause(RowAction.KEEP))
+    first, *others = steps
+    chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
+    rows = joined.withColumn(CLAUSE, chosen).where(sf.col(CLAUSE).isNotNull())
+    names = [field.name for field in schema.fields if any(field.name in v for v in assigned)]
+    return tuple(described), rows.select(
+        CLAUSE,
+        CHANGED_ROW_ID,
+        CHANGED_ADDRESS,
+        *(_value_of(name, assigned, alias if keep else None).alias(name) for name in names),
+    )
+
+
+def _value_of(name: str, assigned: Sequence[Mapping[str, Column]], alias: str | None) -> Column:
+    """The value of a column for the clause that was chosen.
+
+    Where it sets none, it is the value in the table ``alias``, or null.
+    """
+    steps = [
+        (sf.col(CLAUSE) == number, values[name])
+        for number, values in enumerate(assigned)
+        if name in values
+    ]
+    first, *others = steps
+    chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
+    if alias is None or len(steps) == len(assigned):
+        return chosen
+    return chosen.otherwise(sf.col(quoted(alias, name)))

@@ -1,0 +1,169 @@
+"""Which merges are plain: rows match by equal columns, and all values are columns of the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import DataType, IntegralType
+
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_field
+from pyspark_lance.spark.expressions import Expression, quoted
+from pyspark_lance.spark.jobs.merge_condition import MergeCondition
+from pyspark_lance.spark.jobs.semi_join import usable_pairs
+from pyspark_lance.spark.jobs.update_job import assigned_target
+from pyspark_lance.spark.types.spark_types import same_type, spark_field
+from pyspark_lance.table.change.merge import Match, MergeClause
+from pyspark_lance.table.change.plain_merge import PlainMerge
+from pyspark_lance.table.change.row_change import ChangePlan
+
+# From this version on, Spark bounds the bytes that it hands to Python at a time.
+_LEAST_SPARK = (4, 1)
+
+
+def plain_merge(
+    spark: SparkSession,
+    plan: ChangePlan,
+    source: DataFrame,
+    condition: MergeCondition,
+    alias: str,
+    clauses: Sequence[MergeClause[Expression, Expression]],
+    every: Mapping[str, Expression],
+) -> tuple[PlainMerge, DataFrame] | None:
+    """The merge as a plain one and the columns of the source that it needs; None if it is not.
+
+    Args:
+        spark: The session.
+        plan: Pins the version.
+        source: Under its alias.
+        condition: When rows match.
+        alias: Of the target.
+        clauses: In order.
+        every: What stands for all columns of the source in ``clauses``.
+    """
+    is_plain = condition.is_whole and condition.pairs
+    if not is_plain or _spark_version(spark) < _LEAST_SPARK:
+        return None
+    if any(one.condition is not None for one in clauses):
+        return None
+    by_match = {clause.match: clause for clause in clauses}
+    if Match.NOT_MATCHED_BY_SOURCE in by_match:
+        return None
+    columns = _SourceColumns(source, plan.schema, alias)
+    keys = [columns.place(pair.source) for pair in condition.pairs]
+    values: dict[Match, dict[str, int]] = {}
+    for match, clause in by_match.items():
+        found = columns.every() if clause.values is every else columns.assigned(clause.values)
+        if found is None:
+            return None
+        values[match] = found
+    source_keys = tuple(place for place in keys if place is not None)
+    if len(source_keys) < len(keys) or not _fits(columns, values.values(), plan.schema):
+        return None
+    if len(usable_pairs(plan, source, condition.pairs)) < len(condition.pairs):
+        return None
+    matched, new = by_match.get(Match.MATCHED), by_match.get(Match.NOT_MATCHED)
+    merge = PlainMerge(
+        source_keys=source_keys,
+        target_keys=tuple(pair.target for pair in condition.pairs),
+        matched=None if matched is None else matched.action,
+        updates=values.get(Match.MATCHED, {}),
+        inserts=None if new is None else values[Match.NOT_MATCHED],
+    )
+    return merge, columns.selected()
+
+
+def _spark_version(spark: SparkSession) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", spark.version)[:2])
+
+
+_PART = r"(?:[A-Za-z_]\w*|`[^`]+`)"
+_REFERENCE = re.compile(rf"(?:({_PART})\.)?({_PART})")
+
+
+class _SourceColumns:
+    """The columns of the source that a merge names, each once."""
+
+    def __init__(self, source: DataFrame, schema: LanceSchema, alias: str) -> None:
+        self._source = source
+        self._schema = schema
+        self._alias = alias.lower()
+        self._names = {name.lower(): name for name in source.columns}
+        self._targets = {field.name.lower(): field.name for field in schema.fields}
+        self._places: dict[str, int] = {}
+
+    def place(self, text: str) -> int | None:
+        """Position of the column that a text names; None if it is no plain column."""
+        match = _REFERENCE.fullmatch(text.strip())
+        if match is None:
+            return None
+        qualifier, name = ((part or "").strip("`").lower() for part in match.groups())
+        if qualifier in self._names or qualifier == self._alias or name not in self._names:
+            return None
+        if not qualifier and name in self._targets:
+            return None  # Spark cannot tell which side is meant
+        if qualifier and not self._is_ours(text):
+            return None
+        return self._places.setdefault(self._names[name], len(self._places))
+
+    def _is_ours(self, text: str) -> bool:
+        try:
+            return len(self._source.select(sf.expr(text)).columns) == 1
+        except AnalysisException:
+            return False
+
+    def every(self) -> dict[str, int] | None:
+        """All columns of the table that the source has."""
+        found = {
+            field.name: self._places.setdefault(self._names[field.name.lower()], len(self._places))
+            for field in self._schema.fields
+            if field.name.lower() in self._names
+        }
+        return found or None
+
+    def assigned(self, values: Mapping[str, Expression]) -> dict[str, int] | None:
+        """The values that a clause gives columns; None if some are not plain."""
+        found: dict[str, int] = {}
+        for key, value in values.items():
+            name, *members = assigned_target(key, self._schema)
+            shown = re.fullmatch(r"Column<'(.*)'>", str(value))
+            text = value if isinstance(value, str) else shown[1] if shown else ""
+            place = self.place(text) if isinstance(value, str) or "." in text else None
+            if members or name in found or place is None:
+                return None
+            found[name] = place
+        return found
+
+    def selected(self) -> DataFrame:
+        """The columns, in the order of their positions, under numbers."""
+        return self._source.select(
+            *(sf.col(quoted(name)).alias(f"c{place}") for name, place in self._places.items())
+        )
+
+
+def _fits(
+    columns: _SourceColumns, values: Iterable[Mapping[str, int]], schema: LanceSchema
+) -> bool:
+    """Whether all values have types that are stored as they are, checked value by value."""
+    try:
+        found = columns.selected().schema.fields
+    except AnalysisException:
+        return False
+    fields = {field.name: field for field in schema.fields}
+    return all(
+        _is_stored_as(
+            found[place].dataType,
+            spark_field(shown_field(fields[name], binary_blobs=True)).dataType,
+        )
+        for one in values
+        for name, place in one.items()
+    )
+
+
+def _is_stored_as(kind: DataType, wanted: DataType) -> bool:
+    both_whole = isinstance(kind, IntegralType) and isinstance(wanted, IntegralType)
+    return both_whole or same_type(kind, wanted)

@@ -1,0 +1,196 @@
+"""Leaves target rows of a merge that surely have no match where they are.
+
+Spark cannot push a join into a Python source, so all rows of the target would pass through the
+pipe and a shuffle, to be thrown away.  Where keys are plain columns, the keys of the source become
+a small filter first, and the scan yields only rows that may match.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from pyspark_lance.codec.row_selection import filter_rows
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.predicate.conjunct_texts import split_conjuncts
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.spark.expressions import Expression, quoted
+from pyspark_lance.spark.jobs.source_filter import as_payload, collected_filter
+from pyspark_lance.spark.source.batch_reader import to_spark_batch
+from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.types.spark_types import arrow_schema_of, narrow, spark_schema
+from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
+from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+
+# Below this, reading all of the target costs less than the two jobs that find the keys.
+LEAST_TARGET_ROWS = 1_000_000
+# Spark takes the output of a function for as large as its input; from so many rows on it does
+# not plan to broadcast it before it knows better.
+_PRETENDED_ROWS = 4_000_000
+# Keys and addresses of so many rows are some 10 MB, which is what Spark broadcasts by itself.
+_MOST_BROADCAST_ROWS = 300_000
+_KEY = "__lance_key_"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """One ``target column = source column`` of a merge condition.
+
+    Attributes:
+        target: Name of the table's column.
+        source: As the text says it.
+    """
+
+    target: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKeys:
+    """The keys of the source of a merge.
+
+    Attributes:
+        columns: Of the target, to which they are compared.
+        found: The keys.
+    """
+
+    columns: tuple[str, ...]
+    found: KeyFilter
+
+
+def equal_columns(condition: Expression, alias: str, names: Sequence[str]) -> tuple[KeyPair, ...]:
+    """The equations of plain columns that a condition demands, as far as they are easily seen.
+
+    Args:
+        condition: When rows match.
+        alias: Of the target.
+        names: Columns of the target.
+    """
+    by_name = {name.lower(): name for name in names}
+    pairs = []
+    for one, other in _equations(condition):
+        for target, source in ((one, other), (other, one)):
+            qualifier, _, column = target.rpartition(".")
+            found = by_name.get(column.strip("`").lower())
+            is_source = source.rpartition(".")[0].strip("`").lower() != alias.lower()
+            if qualifier.strip("`").lower() == alias.lower() and found and is_source:
+                pairs.append(KeyPair(found, source))
+                break
+    return tuple(pairs)
+
+
+_NAME = r"(?:[A-Za-z_]\w*|`[^`]+`)(?:\.(?:[A-Za-z_]\w*|`[^`]+`))*"
+_EQUATION = re.compile(rf"\s*({_NAME})\s*==?\s*({_NAME})\s*")
+_AS_COLUMN = re.compile(rf"Column<'==?\(({_NAME}), ({_NAME})\)'>")
+
+
+def _equations(condition: Expression) -> list[tuple[str, str]]:
+    if not isinstance(condition, str):
+        match = _AS_COLUMN.fullmatch(str(condition))
+        # A text constant may look like a column, but hardly like one of a table.
+        return [(match[1], match[2])] if match and "." in match[1] and "." in match[2] else []
+    matches = [_EQUATION.fullmatch(part) for part in split_conjuncts(condition)]
+    return [(match[1], match[2]) for match in matches if match]
+
+
+def usable_pairs(
+    plan: ChangePlan, source: DataFrame, pairs: Sequence[KeyPair]
+) -> tuple[KeyPair, ...]:
+    """Those pairs whose two sides have hashes that can be compared."""
+    types = {field.name: field.to_arrow().type for field in plan.schema.fields}
+    usable = []
+    for pair in pairs:
+        try:
+            found = source.select(sf.expr(pair.source)).schema
+        except AnalysisException:
+            continue
+        kind = arrow_schema_of(found).field(0).type
+        plain = found.fields[0].dataType.simpleString()  # a collation says when texts are equal
+        if is_hashable(kind) and same_hashes(kind, types[pair.target]) and "collate" not in plain:
+            usable.append(pair)
+    return tuple(usable)
+
+
+def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None:
+    """The filter of the source's keys; None if it would let too much through."""
+    keys = source.select(*(sf.expr(p.source).alias(f"{_KEY}{i}") for i, p in enumerate(pairs)))
+    return collected_filter(keys.mapInArrow(_hashed_keys, "payload binary"), unite_first=True)
+
+
+def _hashed_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    gc.freeze()
+    hashes = [hash_keys(batch.columns) for batch in batches if batch.num_rows]
+    if hashes:
+        yield as_payload(KeyFilter.of(hashes))
+
+
+def scan_of_keys(
+    spark: SparkSession,
+    plan: ChangePlan,
+    columns: Sequence[str],
+    pairs: Sequence[KeyPair],
+    keys: KeyFilter,
+    condition: str | None = None,
+) -> DataFrame:
+    """Some columns of the target rows whose keys may be in ``keys``.
+
+    Args:
+        spark: The session.
+        plan: Pins the version.
+        columns: The table's and lineage columns, in any order; the keys are among them.
+        pairs: The parts of the key.
+        keys: Of the source.
+        condition: Rows for which it is not true are left out, too.
+    """
+    snapshot = plan.snapshot()
+    names = [name for name in columns if name not in SYSTEM_COLUMNS]
+    system = tuple(name for name in SYSTEM_COLUMNS if name in columns)
+    shown = spark_schema(project(snapshot.schema, names), system)
+    schema, _ = narrow(snapshot.schema, shown)
+    every = predicate_schema(snapshot.schema)
+    predicate = None if condition is None else parse_predicate(condition, every)
+    request = ScanRequest(schema=schema, system_columns=system, predicate=predicate)
+    tasks = plan_scan(snapshot, request)
+    read = partial(_matching, tuple(map(pickle.dumps, tasks)), tuple(p.target for p in pairs),
+                   keys, shown)  # fmt: skip
+    count = max(1, len(tasks))
+    each = max(1, _PRETENDED_ROWS // count)
+    numbers = spark.range(0, count * each, 1, count).where(sf.col("id") % each == 0)
+    found = numbers.select((sf.col("id") / each).cast("bigint").alias("id"))
+    rows = found.mapInArrow(read, shown).select(*(sf.col(quoted(name)) for name in columns))
+    # Evaluated now, so that the number of rows tells whether the source has to be shuffled.
+    rows = rows.localCheckpoint()
+    return sf.broadcast(rows) if rows.count() <= _MOST_BROADCAST_ROWS else rows
+
+
+@clean_iterator
+def _matching(
+    tasks: tuple[bytes, ...],
+    names: tuple[str, ...],
+    keys: KeyFilter,
+    shown: StructType,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    gc.freeze()
+    target = arrow_schema_of(shown)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            if number >= len(tasks):
+                continue
+            task: ScanTask = pickle.loads(tasks[number])
+            for rows in run(task):
+                match = keys.may_contain(hash_keys([rows.column(name) for name in names]))
+                if match.any():
+                    yield to_spark_batch(filter_rows(rows, match), target)

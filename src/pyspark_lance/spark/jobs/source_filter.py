@@ -1,0 +1,42 @@
+"""The keys of a merge's source as one small filter, gathered from the partitions of a job."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from pyspark_lance.table.change.key_filter import KeyFilter
+
+# A filter that lets more through saves nothing.
+_MOST_SHARE = 0.5
+
+
+def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None:
+    """The filter of all keys; None if it would let too much through.
+
+    Args:
+        parts: Filters of some keys each, in the binary column ``payload``.
+        unite_first: Whether an executor makes one filter of them, since they are many.
+    """
+    if unite_first:
+        parts = parts.repartition(1).mapInArrow(_united, "payload binary")
+    filters = (KeyFilter(bytes(row["payload"])) for row in parts.collect())
+    together = reduce(KeyFilter.union, filters, KeyFilter.of([]))
+    return together if together.share() <= _MOST_SHARE else None
+
+
+def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    gc.freeze()
+    parts = (KeyFilter(one) for batch in batches for one in batch.column(0).to_pylist())
+    first = next(parts, None)
+    if first is not None:
+        yield as_payload(reduce(KeyFilter.union, parts, first))
+
+
+def as_payload(keys: KeyFilter) -> pa.RecordBatch:
+    """A filter as the row that ``collected_filter`` reads."""
+    return pa.RecordBatch.from_pydict({"payload": pa.array([keys.bits], pa.binary())})

@@ -1,0 +1,104 @@
+"""Updates rows for which Spark finds a condition true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as sf
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.spark.expressions import (
+    Expression,
+    as_column,
+    named_columns,
+    pushable_filter,
+    quoted,
+    readable_columns,
+    reads_of,
+    stored_values,
+)
+from pyspark_lance.spark.jobs.change_job import pinned_scan, run_change_job
+from pyspark_lance.table.change.commit_changes import Prepared, prepared
+from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+
+
+def update_once(
+    spark: SparkSession,
+    plan: ChangePlan,
+    condition: Expression | None,
+    assignments: Mapping[str, Expression],
+    alias: str,
+) -> Prepared:
+    """One attempt, all but its commit; without a condition all rows get the values."""
+    if not assignments:
+        raise InvalidInputError("an update needs at least one column to set")
+    names = readable_columns(plan.schema)
+    texts = [*assignments.values(), *map(quoted, struct_columns(assignments, plan.schema))]
+    named = named_columns([*texts, *([] if condition is None else [condition])], names)
+    columns = [*(n for n in named if n not in (ROW_ID, ROW_ADDRESS)), ROW_ID, ROW_ADDRESS]
+    rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
+    if condition is not None:
+        rows = rows.where(as_column(condition))
+    values = stored_values(rows, assigned_columns(assignments, plan.schema, alias), plan.schema)
+    changes = rows.select(
+        sf.lit(0).alias(CLAUSE),
+        sf.col(ROW_ID).alias(CHANGED_ROW_ID),
+        sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS),
+        *(value.alias(name) for name, value in values.items()),
+    )
+    done = run_change_job(plan, (Clause(RowAction.UPDATE, tuple(values)),), changes)
+    return prepared(replace(done, assigned=frozenset(values), reads=reads_of(plan, condition)))
+
+
+def struct_columns(assignments: Mapping[str, Expression], schema: LanceSchema) -> list[str]:
+    """Columns of which only members are assigned; their other members are needed, too."""
+    return [
+        assigned_target(name, schema)[0]
+        for name in assignments
+        if len(assigned_target(name, schema)) > 1
+    ]
+
+
+def assigned_columns(
+    assignments: Mapping[str, Expression], schema: LanceSchema, alias: str
+) -> dict[str, Column]:
+    """Whole columns; an assigned member of a struct becomes the struct with that member changed.
+
+    Raises:
+        InvalidInputError: There is no such column, or one is assigned twice.
+    """
+    values: dict[str, Column] = {}
+    partly: set[str] = set()
+    for key, expression in assignments.items():
+        name, *members = assigned_target(key, schema)
+        if name in values and not (members and name in partly):
+            raise InvalidInputError(f"the column {name!r} is set twice")
+        if not members:
+            values[name] = as_column(expression)
+            continue
+        partly.add(name)
+        whole = values.get(name, sf.col(quoted(alias, name)))
+        values[name] = whole.withField(".".join(map(quoted, members)), as_column(expression))
+    return values
+
+
+def assigned_target(key: str, schema: LanceSchema) -> tuple[str, ...]:
+    """The column that a key of ``set`` means, and the path to a member of it."""
+    by_name = {field.name.lower(): field.name for field in schema.fields}
+    found = by_name.get(key.lower()) or by_name.get(key.strip("`").lower())
+    if found is not None:
+        return (found,)
+    first, *members = (part.strip("`") for part in key.split("."))
+    if first.lower() in by_name and members:
+        return (by_name[first.lower()], *members)
+    if members and members[0].lower() in by_name:  # behind the alias of the table
+        return (by_name[members[0].lower()], *members[1:])
+    raise InvalidInputError(
+        f"there is no column {key!r} to set",
+        hint=f"the columns are {', '.join(field.name for field in schema.fields)}",
+    )

@@ -1,0 +1,4 @@
+"""Options: the table of them, and parsing.
+
+May import: table and all below.
+"""

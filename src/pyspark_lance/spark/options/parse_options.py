@@ -1,0 +1,311 @@
+"""Option strings become frozen values, once, at the edge; the only code that sees the strings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX, canonical_options
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_window import Bound
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+_T = TypeVar("_T")
+# Set by the JVM companion for modes that never touch an existing table.
+CREATE = f"{INTERNAL_PREFIX}create"
+# Set by the JVM companion: a version that bounds a change feed is itself left out.
+_AFTER, _UNTIL = f"{INTERNAL_PREFIX}after", f"{INTERNAL_PREFIX}until"
+FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """Which changes a change feed gives."""
+
+    starting: Bound
+    ending: Bound
+    mode: Deduplication
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.mode, Deduplication)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read asks for."""
+
+    path: str
+    storage: Mapping[str, str] = field(repr=False)
+    at: VersionSpec
+    metadata_columns: str
+    columns: tuple[str, ...] | None
+    filter: str | None
+    fragments_per_partition: int | None
+    batch_rows: int | None
+    blob_columns: tuple[str, ...] = ()
+    changes: ChangeOptions | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Reads the options of ``spark.read`` or of a view.
+
+        Raises:
+            InvalidInputError: An unknown option or a value that cannot be read.
+        """
+        found, storage = canonical_options(options, "read")
+        columns = found.get("columns")
+        return cls(
+            path=_path(found, "read"),
+            storage=storage,
+            at=VersionSpec(
+                version=_parsed(found, "version", parse_count),
+                timestamp_ns=_parsed(found, "timestampAsOf", parse_timestamp),
+                tag=found.get("tag"),
+                branch=found.get("branch"),
+            ),
+            metadata_columns=found.get("metadataColumns", "none"),
+            columns=None if columns is None else split_names(columns),
+            filter=found.get("filter") or None,
+            fragments_per_partition=_parsed(found, "fragmentsPerPartition", parse_count),
+            batch_rows=_parsed(found, "batch_size", parse_count),
+            blob_columns=split_names(found.get("blobColumns", "")),
+            changes=_changes(found, options),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How a write is done."""
+
+    path: str
+    storage: Mapping[str, str] = field(repr=False)
+    enable_stable_row_ids: bool | None
+    max_rows_per_file: int | None
+    max_bytes_per_file: int | None
+    file_format_version: str | None
+    overwrite_schema: bool | None
+    merge_schema: bool
+    replace_where: str | None
+    properties: Mapping[str, str]
+    commit_retries: int
+    commit_timeout_s: float
+    column_types: Mapping[str, str]
+    must_create: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        """Reads the options of ``df.write`` or of a view.
+
+        Raises:
+            InvalidInputError: An unknown option or a value that cannot be read.
+        """
+        found, storage = canonical_options(options, "write")
+        version = found.get("file_format_version")
+        if version is not None and version not in FILE_VERSIONS:
+            raise InvalidInputError(
+                f"file_format_version {version!r} is unknown",
+                hint=f"use one of {', '.join(FILE_VERSIONS)}",
+            )
+        return cls(
+            path=_path(found, "write"),
+            storage=storage,
+            enable_stable_row_ids=_parsed(found, "enable_stable_row_ids", parse_flag),
+            max_rows_per_file=_parsed(found, "max_row_per_file", parse_count),
+            max_bytes_per_file=_parsed(found, "max_bytes_per_file", parse_count),
+            file_format_version=version,
+            overwrite_schema=_parsed(found, "overwriteSchema", parse_flag),
+            merge_schema=_parsed(found, "mergeSchema", parse_flag) or False,
+            replace_where=found.get("replaceWhere") or None,
+            properties=_properties(found),
+            commit_retries=_parsed(found, "commitRetries", parse_count) or 10,
+            commit_timeout_s=_parsed(found, "commitTimeout", parse_seconds) or 30.0,
+            column_types={word: value for word, value in found.items() if "." in word},
+            must_create=CREATE in options,
+        )
+
+
+_OF_CHANGES = (
+    "startingVersion",
+    "endingVersion",
+    "startingTimestamp",
+    "endingTimestamp",
+    "deduplicationMode",
+)
+_NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragmentsPerPartition")
+
+
+def _changes(found: Mapping[str, str], given: Mapping[str, str]) -> ChangeOptions | None:
+    if not _parsed(found, "readChangeFeed", parse_flag):
+        for name in _OF_CHANGES:
+            if name in found:
+                raise InvalidInputError(
+                    f"the option {name} is for change feeds", hint="add readChangeFeed = true"
+                )
+        return None
+    for name in _NOT_OF_CHANGES:
+        if found.get(name, "none") != "none":
+            raise InvalidInputError(
+                f"the option {name} is not for change feeds", hint="leave it or readChangeFeed out"
+            )
+    return ChangeOptions(
+        starting=Bound(
+            _parsed(found, "startingVersion", parse_whole),
+            _parsed(found, "startingTimestamp", parse_starting_timestamp),
+            is_exclusive=_AFTER in given,
+        ),
+        ending=Bound(
+            _parsed(found, "endingVersion", parse_whole),
+            _parsed(found, "endingTimestamp", parse_timestamp),
+            is_exclusive=_UNTIL in given,
+        ),
+        mode=_parsed(found, "deduplicationMode", parse_deduplication)
+        or Deduplication.DROP_CARRYOVERS,
+    )
+
+
+def parse_deduplication(text: str) -> Deduplication:
+    """The mode of this name, in upper or lower case."""
+    for mode in Deduplication:
+        if mode.lower() == text.strip().lower():
+            return mode
+    raise ValueError(f"use one of {', '.join(Deduplication)}")
+
+
+def _path(found: Mapping[str, str], side: str) -> str:
+    path = found.get("path", "").strip()
+    if path:
+        return path
+    if side == "read":
+        raise InvalidInputError(
+            "there is no path to read", hint='use load("…"), or the option path'
+        )
+    raise InvalidInputError(
+        "there is no path to write to: Spark does not pass on the path of a catalog table",
+        hint='use df.write.format("lance").mode("append").save("…"), or insert into a view made '
+        "with CREATE TEMPORARY VIEW … USING lance OPTIONS (path '…')",
+    )
+
+
+def _properties(found: Mapping[str, str]) -> dict[str, str]:
+    """Transaction properties: the user's note, and the pair that makes a write idempotent."""
+    properties = {}
+    if "userMetadata" in found:
+        properties["__lance_commit_message"] = found["userMetadata"]
+    app, version = found.get("txnAppId"), found.get("txnVersion")
+    if (app is None) != (version is None):
+        raise InvalidInputError("txnAppId and txnVersion are given together or not at all")
+    if app is not None and version is not None:
+        properties["pyspark_lance.txn_app_id"] = app
+        properties["pyspark_lance.txn_version"] = str(parse_whole(version))
+    return properties
+
+
+def _parsed(found: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
+    if name not in found:
+        return None
+    try:
+        return parse(found[name])
+    except ValueError as error:
+        raise InvalidInputError(
+            f"the option {name} cannot be {found[name]!r}", hint=str(error)
+        ) from error
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """The names of a comma list; a name in backquotes may hold commas."""
+    names, current, quoted = [], "", False
+    for char in text:
+        if char == "`":
+            quoted = not quoted
+        elif char == "," and not quoted:
+            names.append(current.strip())
+            current = ""
+        else:
+            current += char
+    names.append(current.strip())
+    return tuple(name for name in names if name)
+
+
+def parse_whole(text: str) -> int:
+    """A whole number, not negative."""
+    try:
+        value = int(text.strip())
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise ValueError("use a whole number that is not negative")
+    return value
+
+
+def parse_count(text: str) -> int:
+    """A positive whole number."""
+    try:
+        value = int(text.strip())
+    except ValueError:
+        raise ValueError("use a positive whole number") from None
+    if value < 1:
+        raise ValueError("use a positive whole number")
+    return value
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds, with or without the letter s."""
+    try:
+        value = float(text.strip().removesuffix("s"))
+    except ValueError:
+        raise ValueError("use a number of seconds") from None
+    if not value > 0:
+        raise ValueError("use a positive number of seconds")
+    return value
+
+
+def parse_flag(text: str) -> bool:
+    """``true`` or ``false``."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError("use true or false")
+    return word == "true"
+
+
+# Half the distance of neighbouring doubles among the nanoseconds since 1970.
+_DOUBLE_ERROR_NS = 128
+
+
+def parse_timestamp(text: str) -> int:
+    """UTC nanoseconds since 1970 of an ISO time, as an end; without a zone it is UTC.
+
+    A time given to the second or microsecond means its end: commits happen at nanoseconds, and
+    who asks for the time that a listing shows means that very version. Listings that keep times
+    in doubles show them a little early.
+    """
+    instant, unit = _instant(text)
+    return instant + unit
+
+
+def parse_starting_timestamp(text: str) -> int:
+    """As ``parse_timestamp``, as a start: listings that keep times in doubles round up, too."""
+    instant, unit = _instant(text)
+    return instant - (_DOUBLE_ERROR_NS if unit else 0)
+
+
+def _instant(text: str) -> tuple[int, int]:
+    """UTC nanoseconds since 1970, and how many later ones are meant as well."""
+    word = text.strip().replace("Z", "+00:00")
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        try:
+            return int(float(word) * 1e9), 0
+        except ValueError:
+            raise ValueError(
+                "use a time such as 2026-11-20 08:00:00 (UTC unless it says)"
+            ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    seconds = int(moment.replace(microsecond=0).timestamp())
+    return seconds * 10**9 + moment.microsecond * 1000, 999 + _DOUBLE_ERROR_NS

@@ -1,0 +1,110 @@
+"""Batch reads: plans on the driver, reads on the executors."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_lance.format.plain_types import to_plain
+from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
+from pyspark_lance.spark.source.messages import ScanPartition
+from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.spark.source.read_plan import open_pinned, scan_request_of
+from pyspark_lance.spark.types.spark_types import arrow_schema_of
+from pyspark_lance.table.scan.plan_scan import plan_scan
+from pyspark_lance.table.scan.scan_facts import enough_tasks
+from pyspark_lance.table.scan.scan_task import run
+
+
+class LanceBatchReader(DataSourceReader):
+    """Reads one pinned version.
+
+    It does not override ``pushFilters``: on Spark 4.1 to 4.3 a source that lets a pushed filter
+    change what it yields returns wrong rows as soon as two scans share one DataFrame.
+
+    Args:
+        options: The options of the read.
+        pinned: Root and version.
+        schema: The columns that Spark wants, lineage columns among them.
+        pushed: What the JVM companion pushed down.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        pinned: tuple[str, int],
+        schema: StructType,
+        pushed: PushedDown = NOTHING_PUSHED,
+    ) -> None:
+        self._options = options
+        self._limit = pushed.limit
+        self._pinned = pinned
+        self._schema = schema
+        # Planning errors belong to the analysis, not to the first task.
+        snapshot = open_pinned(options, pinned)
+        self._request = scan_request_of(options, schema, snapshot, pushed)
+
+    @clean_errors
+    def partitions(self) -> Sequence[InputPartition]:
+        """One partition for each task of the scan."""
+        snapshot = open_pinned(self._options, self._pinned)
+        tasks = plan_scan(snapshot, self._request)
+        if self._limit is not None:
+            tasks = enough_tasks(tasks, self._limit)
+        return [ScanPartition(task) for task in tasks]
+
+    @clean_iterator
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, in the Arrow types that Spark demands."""
+        # A plan without partitions still runs one task, on a placeholder.
+        if isinstance(partition, ScanPartition):
+            yield from spark_batches(run(partition.task), self._schema, self._limit)
+
+
+def spark_batches(
+    batches: Iterator[pa.RecordBatch], schema: StructType, limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition as Spark wants them.
+
+    Args:
+        batches: The rows.
+        schema: The columns that Spark wants.
+        limit: Rows that are enough; None for all.
+    """
+    # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
+    # that are loaded; frozen objects are left out of it.
+    gc.freeze()
+    target = arrow_schema_of(schema)
+    for batch in _at_most(limit, batches):
+        yield to_spark_batch(batch, target)
+
+
+def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first ``limit`` rows; None for all."""
+    if limit is None:
+        yield from batches
+        return
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= min(limit, batch.num_rows)
+        if limit == 0:
+            return
+
+
+def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``batch``, matched by name, in the types of ``target``."""
+    names = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    if not len(target):
+        # Arrow counts rows by columns; only a struct keeps its length without any.
+        rows = pa.StructArray.from_buffers(pa.struct([]), batch.num_rows, [None])
+        return pa.RecordBatch.from_struct_array(rows)
+    columns = []
+    for field in target:
+        column = batch.column(names[field.name.lower()])
+        columns.append(to_plain(column, field.type, field.name))
+    return pa.RecordBatch.from_arrays(columns, schema=target)

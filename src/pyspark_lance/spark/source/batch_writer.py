@@ -1,0 +1,98 @@
+"""Batch writes: executors write data files, the driver commits them once."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import StorageError, TableAlreadyExistsError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.options.write_settings import write_settings
+from pyspark_lance.spark.source.clean_errors import clean_errors
+from pyspark_lance.spark.source.messages import FragmentsWritten
+from pyspark_lance.spark.types.variant_text import variants_as_text
+from pyspark_lance.spark.types.write_schema import stored_schema
+from pyspark_lance.table.write.write_plan import open_existing, plan_write
+from pyspark_lance.table.write.write_table import abort_write, commit_write, write_rows
+
+
+class LanceBatchWriter(DataSourceArrowWriter):
+    """Appends to or overwrites one table.
+
+    Args:
+        options: The options of the write.
+        schema: The columns of the data.
+        overwrite: Replace the contents instead of adding to them.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        existing = open_existing(options.path, options.storage)
+        if options.must_create and existing is not None:
+            raise TableAlreadyExistsError("another writer created the table", where=existing.uri)
+        self._plan = plan_write(
+            options.path,
+            options.storage,
+            stored_schema(
+                schema,
+                options.column_types,
+                existing=existing.schema if existing is not None else None,
+                overwrite=overwrite and options.replace_where is None,
+            ),
+            write_settings(options, overwrite=overwrite),
+            existing=existing,
+        )
+
+    @clean_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes one partition as it streams in."""
+        gc.freeze()
+        if self._plan.is_done:
+            deque(iterator, maxlen=0)  # Spark expects its rows to be taken
+            return FragmentsWritten(())
+        fields = self._plan.request.schema.fields
+        batches = (_table_columns(batch, fields) for batch in iterator)
+        return FragmentsWritten(write_rows(self._plan, batches))
+
+    @clean_errors
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Makes the rows of all partitions visible, in one version."""
+        commit_write(self._plan, _fragments_of(messages))
+
+    @clean_errors
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Removes what no version can refer to.
+
+        Spark calls this also when ``commit`` failed, and with messages missing.
+        """
+        abort_write(self._plan, _fragments_of(messages, some_missing=True))
+
+
+def _fragments_of(
+    messages: Sequence[WriterCommitMessage | None], *, some_missing: bool = False
+) -> list[Fragment]:
+    fragments: list[Fragment] = []
+    for number, message in enumerate(messages):
+        if isinstance(message, FragmentsWritten):
+            fragments += message.fragments
+        elif not some_missing:
+            raise StorageError(
+                f"partition {number} sent no account of what it wrote; nothing was committed",
+                hint="its rows did not pass through this source's writer; write with df.write",
+            )
+    return fragments
+
+
+def _table_columns(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
+    """The columns that are stored, under the table's spelling of their names."""
+    by_name = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    columns = [
+        variants_as_text(batch.column(by_name[field.name.lower()]), field) for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])

@@ -1,0 +1,57 @@
+"""Batch reads of a change feed: plans on the driver, reads on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.source.batch_reader import spark_batches
+from pyspark_lance.spark.source.change_plan import PinnedFeed, feed_request_of, feed_tasks
+from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
+from pyspark_lance.spark.source.messages import ChangePartition
+from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.table.feed.change_task import run_changes
+
+
+class LanceChangeReader(DataSourceReader):
+    """Reads what some versions changed.
+
+    As ``LanceBatchReader``, it does not override ``pushFilters``.
+
+    Args:
+        options: The options of the read.
+        feed: The versions, decided when the query was analysed.
+        schema: The columns that Spark wants.
+        pushed: What the JVM companion pushed down.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        feed: PinnedFeed,
+        schema: StructType,
+        pushed: PushedDown = NOTHING_PUSHED,
+    ) -> None:
+        self._options = options
+        self._feed = feed
+        self._schema = schema
+        self._limit = pushed.limit
+        # What cannot be read belongs to the analysis, not to the first task.
+        self._request = feed_request_of(options, feed, schema, pushed)
+
+    @clean_errors
+    def partitions(self) -> Sequence[InputPartition]:
+        """One partition for each task."""
+        tasks = feed_tasks(self._options, self._feed, self._request)
+        return [ChangePartition(task) for task in tasks]
+
+    @clean_iterator
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, in the Arrow types that Spark demands."""
+        # A plan without partitions still runs one task, on a placeholder.
+        if isinstance(partition, ChangePartition):
+            yield from spark_batches(run_changes(partition.task), self._schema, self._limit)

@@ -1,0 +1,39 @@
+"""What crosses between the driver and executors, pickled: partitions and commit messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
+
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.table.feed.change_task import ChangeTask
+from pyspark_lance.table.scan.scan_task import ScanTask
+
+
+class ScanPartition(InputPartition):
+    """One Spark partition of a scan."""
+
+    def __init__(self, task: ScanTask) -> None:
+        self.task = task
+
+    def __repr__(self) -> str:
+        ids = [one.fragment.id for one in self.task.slices]
+        return f"ScanPartition(fragments={ids})"
+
+
+class ChangePartition(InputPartition):
+    """One Spark partition of a change feed."""
+
+    def __init__(self, task: ChangeTask) -> None:
+        self.task = task
+
+    def __repr__(self) -> str:
+        return f"ChangePartition(changes={len(self.task.changes)})"
+
+
+@dataclass
+class FragmentsWritten(WriterCommitMessage):
+    """The fragments that one task wrote; their ids come with the commit."""
+
+    fragments: tuple[Fragment, ...]

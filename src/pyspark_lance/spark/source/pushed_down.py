@@ -1,0 +1,62 @@
+"""What the JVM companion adds to the options of a read: hidden options that start with ``_lance.``.
+
+The companion plans, Python reads: the companion pins the version, and passes on conditions as
+typed JSON and the limit of rows.  Users never set these options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.json import predicate_from_json
+from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+
+CALL = f"{INTERNAL_PREFIX}call"
+_ROOT, _VERSION = f"{INTERNAL_PREFIX}root", f"{INTERNAL_PREFIX}version"
+
+
+@dataclass(frozen=True, slots=True)
+class PushedDown:
+    """What one scan is narrowed by.
+
+    Attributes:
+        filter: A condition as JSON text; None for all rows.
+        limit: Rows that are enough; None for all.
+    """
+
+    filter: str | None = None
+    limit: int | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> PushedDown:
+        """Reads the hidden options."""
+        limit = options.get(f"{INTERNAL_PREFIX}limit")
+        return cls(
+            filter=options.get(f"{INTERNAL_PREFIX}filter"),
+            limit=None if limit is None else _whole(limit),
+        )
+
+    def predicate(self, schema: pa.Schema) -> Predicate | None:
+        """The condition on columns of ``schema``."""
+        return None if self.filter is None else predicate_from_json(self.filter, schema)
+
+
+NOTHING_PUSHED = PushedDown()
+
+
+def pinned_version(options: Mapping[str, str]) -> tuple[str, int] | None:
+    """Root and version that the companion decided on; None when it was not involved."""
+    root, version = options.get(_ROOT), options.get(_VERSION)
+    return None if root is None or version is None else (root, _whole(version))
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidInputError(f"a hidden option holds {text!r} instead of a number") from error

@@ -1,0 +1,112 @@
+"""Options and a Spark schema become a scan request on a pinned snapshot."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.system_columns import (
+    ROW_ADDRESS,
+    SYSTEM_COLUMNS,
+    check_version_columns,
+    parse_metadata_columns,
+)
+from pyspark_lance.predicate.conditions import Predicate, all_of
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.spark.types.spark_types import narrow, spark_schema
+from pyspark_lance.table.scan.plan_scan import (
+    DEFAULT_BATCH_ROWS,
+    ScanRequest,
+    predicate_schema,
+    project,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+
+def open_pinned(options: ReadOptions, pinned: tuple[str, int]) -> Snapshot:
+    """The snapshot that the query was analysed on."""
+    uri, version = pinned
+    return Snapshot.open(uri, options.storage, at=VersionSpec(version=version))
+
+
+def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType:
+    """What Spark sees when the user gives no schema."""
+    snapshot = open_pinned(options, pinned)
+    names = list(options.columns) if options.columns is not None else None
+    lineage = parse_metadata_columns(
+        options.metadata_columns, stable_row_ids=snapshot.uses_stable_row_ids
+    )
+    if names is not None:
+        # The option columns may name lineage columns too.
+        chosen = {name.lower() for name in names if name.lower() in SYSTEM_COLUMNS}
+        lineage = tuple(n for n in SYSTEM_COLUMNS if n in chosen or n in lineage)
+        names = [name for name in names if name.lower() not in SYSTEM_COLUMNS]
+    check_version_columns(lineage, stable_row_ids=snapshot.uses_stable_row_ids, uri=snapshot.uri)
+    shown = shown_columns(options, snapshot)
+    schema = shown if names is None else project(shown, names)
+    result = spark_schema(schema, lineage)
+    if not result.fields:
+        raise InvalidInputError("the read asks for no column at all", where=options.path)
+    return result
+
+
+def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
+    """The columns as Spark sees them: JSON as text, blobs as descriptors or as binary."""
+    names = {name.lower() for name in options.blob_columns}
+    blobs = {field.name.lower() for field in snapshot.schema.fields if _holds_blob(field)}
+    for name in options.blob_columns:
+        if name.lower() not in blobs:
+            raise InvalidInputError(
+                f"the option blobColumns names {name!r}, which is no blob column",
+                hint=f"blob columns: {', '.join(sorted(blobs)) or 'none'}",
+            )
+    return shown_schema(snapshot.schema, binary_blobs=names)
+
+
+def _holds_blob(field: Field) -> bool:
+    return any(part.is_blob for part in field.walk())
+
+
+def scan_request_of(
+    options: ReadOptions,
+    schema: StructType,
+    snapshot: Snapshot,
+    pushed: PushedDown = NOTHING_PUSHED,
+) -> ScanRequest:
+    """The scan that gives the rows of ``schema``, which Spark or the user narrowed.
+
+    Raises:
+        InvalidInputError: The schema or the filter names what the table does not have.
+    """
+    columns, lineage = narrow(shown_columns(options, snapshot), schema)
+    if not schema.fields:
+        # Spark only counts the rows, and a batch without columns does not know how many it has.
+        lineage = (ROW_ADDRESS,)
+    predicate = condition_of(options, pushed, predicate_schema(snapshot.schema))
+    batch_rows = options.batch_rows or DEFAULT_BATCH_ROWS
+    if pushed.limit is not None and predicate is None:
+        batch_rows = min(batch_rows, max(1, pushed.limit))
+    return ScanRequest(
+        schema=columns,
+        system_columns=tuple(name for name in SYSTEM_COLUMNS if name in lineage),
+        predicate=predicate,
+        fragments_per_task=options.fragments_per_partition,
+        batch_rows=batch_rows,
+    )
+
+
+def condition_of(options: ReadOptions, pushed: PushedDown, schema: pa.Schema) -> Predicate | None:
+    """What rows must satisfy, of the option and pushed down; None for nothing.
+
+    Raises:
+        InvalidInputError: The condition names what ``schema`` does not have.
+    """
+    own = parse_predicate(options.filter, schema) if options.filter is not None else None
+    return all_of([one for one in (own, pushed.predicate(schema)) if one is not None])

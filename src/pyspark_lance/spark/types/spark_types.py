@@ -1,0 +1,190 @@
+"""Spark types <-> Arrow types, by way of the plain types.
+
+A Lance type that Spark lacks keeps its name in the metadata of the Spark column, so that writing
+the column again gives the same Lance type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import types as spark_types
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    LongType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_type import logical_type_of
+from pyspark_lance.format.plain_types import plain_type
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import is_json_text
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+
+# Keys in the metadata of Spark columns that our reader makes.
+LOGICAL_TYPE_KEY = "lance.logical_type"
+SYSTEM_COLUMN_KEY = "lance.system_column"
+# What that key says of JSON and of blobs read as binary; no Arrow type tells.
+JSON_TYPE = "json"
+BLOB_TYPE = "blob"
+
+HAS_TIME_TYPE = hasattr(spark_types, "TimeType")
+
+
+def plain_type_of(field: Field) -> pa.DataType:
+    """The Arrow type in which Spark sees a column, given in its shown form."""
+    return plain_type(field.to_arrow().type, field.name, time_as_integer=not HAS_TIME_TYPE)
+
+
+def spark_schema(schema: LanceSchema, system_columns: Sequence[str]) -> StructType:
+    """The Spark schema of a Lance schema, lineage columns last.
+
+    Every column of the table is nullable, as for all of Spark's file sources.
+    """
+    fields = [spark_field(field) for field in schema.fields]
+    fields += [
+        StructField(name, LongType(), nullable=False, metadata={SYSTEM_COLUMN_KEY: name})
+        for name in SYSTEM_COLUMNS
+        if name in system_columns
+    ]
+    return StructType(fields)
+
+
+def spark_field(field: Field) -> StructField:
+    """The Spark column of a top-level field."""
+    plain = plain_type_of(field)
+    metadata = {}
+    if is_json_text(field) or (field.is_blob and not field.children):
+        # Written again, the column becomes what it was.
+        metadata[LOGICAL_TYPE_KEY] = JSON_TYPE if is_json_text(field) else BLOB_TYPE
+    elif not field.children and logical_type_of(field.to_arrow().type) != _logical_or_none(plain):
+        metadata[LOGICAL_TYPE_KEY] = field.logical_type
+    return StructField(field.name, to_spark_type(plain), nullable=True, metadata=metadata)
+
+
+def _logical_or_none(plain: pa.DataType) -> str | None:
+    return None if pa.types.is_list(plain) else logical_type_of(plain)
+
+
+def to_spark_type(plain: pa.DataType) -> DataType:
+    """The Spark type of a plain Arrow type; nested parts are nullable."""
+    if pa.types.is_list(plain):
+        return ArrayType(to_spark_type(plain.value_type), containsNull=True)
+    if pa.types.is_map(plain):
+        return MapType(
+            to_spark_type(plain.key_type), to_spark_type(plain.item_type), valueContainsNull=True
+        )
+    if pa.types.is_struct(plain):
+        children = [plain.field(i) for i in range(plain.num_fields)]
+        return StructType(
+            [StructField(c.name, to_spark_type(c.type), nullable=True) for c in children]
+        )
+    return from_arrow_type(plain, prefer_timestamp_ntz=True)
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark demands of a reader's batches, and that writers can expect."""
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
+
+
+def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[str, ...]]:
+    """The part of a table that a user-given Spark schema names: columns and lineage columns.
+
+    Sub-fields of structs may be left out; types must be those that the table shows.
+
+    Raises:
+        InvalidInputError: A column that the table does not have, or in another type.
+    """
+    fields, system = [], []
+    for column in asked.fields:
+        name = column.name.lower()
+        if name in SYSTEM_COLUMNS:
+            if not isinstance(column.dataType, LongType):
+                raise InvalidInputError(f"the lineage column {name} is bigint")
+            system.append(name)
+            continue
+        field = next((f for f in schema.fields if f.name.lower() == name), None)
+        if field is None:
+            raise InvalidInputError(
+                f"the schema names the column {column.name!r}, which the table does not have",
+                hint=f"the table's columns are {', '.join(f.name for f in schema.fields)}",
+            )
+        plain = to_spark_type(plain_type_of(field))
+        fields.append(_narrow_field(field, plain, column.dataType, column.name))
+    return LanceSchema(fields=tuple(fields), metadata=schema.metadata), tuple(system)
+
+
+def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Field:
+    if same_type(own, asked):
+        return field
+    if isinstance(own, StructType) and isinstance(asked, StructType):
+        own_types = {c.name.lower(): c.dataType for c in own.fields}
+        chosen = []
+        for column in asked.fields:
+            child = next((c for c in field.children if c.name.lower() == column.name.lower()), None)
+            if child is None:
+                raise InvalidInputError(f"the table has no sub-field {path}.{column.name}")
+            chosen.append(
+                _narrow_field(
+                    child,
+                    own_types[column.name.lower()],
+                    column.dataType,
+                    f"{path}.{column.name}",
+                )
+            )
+        return dataclasses.replace(field, children=tuple(chosen))
+    if isinstance(own, ArrayType) and isinstance(asked, ArrayType) and field.children:
+        item = _narrow_field(
+            field.children[0], own.elementType, asked.elementType, f"{path}.element"
+        )
+        return dataclasses.replace(field, children=(item,))
+    raise InvalidInputError(
+        f"the schema says {asked.simpleString()} for the column {path!r}, which is "
+        f"{own.simpleString()}",
+        hint="use the table's type, and cast in the query",
+    )
+
+
+def same_type(one: DataType, other: DataType) -> bool:
+    """Equal up to nullability and metadata."""
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return [f.name.lower() for f in one.fields] == [
+            f.name.lower() for f in other.fields
+        ] and all(
+            same_type(a.dataType, b.dataType) for a, b in zip(one.fields, other.fields, strict=True)
+        )
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return same_type(one.elementType, other.elementType)
+    if isinstance(one, MapType) and isinstance(other, MapType):
+        return same_type(one.keyType, other.keyType) and same_type(one.valueType, other.valueType)
+    return one == other
+
+
+def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, dict[str, str]]:
+    """``<column>.fixed_size_list = 768`` and the like, checked against the data's columns.
+
+    Returns:
+        Column name -> kind -> value, both as the user wrote them, the kind in lower case.
+    """
+    names = {column.name.lower(): column.name for column in schema.fields}
+    found: dict[str, dict[str, str]] = {}
+    for word, value in options.items():
+        column, _, kind = word.rpartition(".")
+        name = names.get(column.lower())
+        if name is None:
+            raise InvalidInputError(
+                f"the option {word!r} names the column {column!r}, which the data do not have"
+            )
+        found.setdefault(name, {})[kind.lower()] = value.strip()
+    return found

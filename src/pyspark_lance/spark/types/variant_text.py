@@ -1,0 +1,80 @@
+"""Variants of Spark as JSON text, which is what JSON columns take.
+
+A variant reaches Python as a struct of two binaries; Spark's own library makes JSON of it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
+from pyspark.sql.variant_utils import VariantUtils
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.table.rows.convert_parts import convert_parts, holds_part
+
+
+def with_text_for_variants(one: DataType) -> DataType:
+    """The type with strings in place of variants, at any depth."""
+    if isinstance(one, VariantType):
+        return StringType()
+    if isinstance(one, ArrayType):
+        return ArrayType(with_text_for_variants(one.elementType), one.containsNull)
+    if isinstance(one, MapType):
+        value = with_text_for_variants(one.valueType)
+        return MapType(one.keyType, value, one.valueContainsNull)
+    if isinstance(one, StructType):
+        return StructType(
+            [
+                StructField(f.name, with_text_for_variants(f.dataType), f.nullable, f.metadata)
+                for f in one.fields
+            ]
+        )
+    return one
+
+
+def variants_as_text(column: pa.Array, field: Field) -> pa.Array:
+    """The column with JSON text in place of the variants that go to JSON.
+
+    Args:
+        column: As Spark hands it over.
+        field: The column of the table that it goes to.
+
+    Raises:
+        InvalidInputError: A variant that is none; its column is named.
+    """
+    if not holds_part(field, _is_json):
+        return column
+    return convert_parts(column, field, _is_json, _as_text)
+
+
+def _is_json(part: Field) -> bool:
+    return part.logical_type == "json"
+
+
+def _as_text(array: pa.Array, path: str) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        return array
+    values = pc.struct_field(array, "value").to_pylist()
+    metadata = pc.struct_field(array, "metadata").to_pylist()
+    texts: list[str | None] = []
+    for row, (value, keys) in enumerate(zip(values, metadata, strict=True)):
+        if value is None or keys is None:
+            texts.append(None)
+            continue
+        try:
+            texts.append(VariantUtils.to_json(value, keys))
+        except Exception as error:
+            raise InvalidInputError(
+                f"column {path!r}: value {row} of a batch is a variant that cannot be read: {error}"
+            ) from error
+    return pa.array(texts, pa.large_string())

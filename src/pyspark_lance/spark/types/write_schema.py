@@ -1,0 +1,306 @@
+"""The Arrow schema in which a Spark DataFrame is stored.
+
+Spark's types are stored as they are, except where the metadata of a column (it was read from a
+Lance table) or an option (``<column>.fixed_size_list``) names a type that Spark lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    UserDefinedType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
+from pyspark_lance.format.arrow_extension import LANCE_JSON
+from pyspark_lance.format.field import BLOB_KEY, Field
+from pyspark_lance.format.logical_type import (
+    EXTENSION_METADATA_KEY,
+    EXTENSION_NAME_KEY,
+    arrow_type_of,
+)
+from pyspark_lance.format.plain_types import plain_type
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.spark.options.encoding_options import (
+    ENCODING_KEYS,
+    check_same_encodings,
+    split_options,
+    with_encodings,
+)
+from pyspark_lance.spark.types.spark_types import (
+    BLOB_TYPE,
+    HAS_TIME_TYPE,
+    JSON_TYPE,
+    LOGICAL_TYPE_KEY,
+    SYSTEM_COLUMN_KEY,
+    arrow_schema_of,
+    physical_types,
+)
+from pyspark_lance.spark.types.variant_text import with_text_for_variants
+
+# Types that Spark can hold but Lance cannot, by class name: some exist only in newer releases.
+_REFUSED = {
+    "YearMonthIntervalType": "year-month intervals; store the number of months as int",
+    "CalendarIntervalType": "calendar intervals; store months, days and microseconds as numbers",
+    "GeometryType": "geometry; store it as WKB with ST_AsBinary",
+    "GeographyType": "geography; store it as WKB with ST_AsBinary",
+}
+
+_WIDTHS = {"float16": pa.float16(), "uint8": pa.uint8(), "uint16": pa.uint16(),
+           "uint32": pa.uint32(), "uint64": pa.uint64(), "large_string": pa.large_string(),
+           "large_binary": pa.large_binary()}  # fmt: skip
+
+
+def stored_schema(
+    schema: StructType,
+    column_types: Mapping[str, str],
+    *,
+    existing: LanceSchema | None,
+    overwrite: bool,
+) -> pa.Schema:
+    """The Arrow schema of the columns to store; lineage columns of ours are left out.
+
+    Args:
+        schema: The DataFrame's schema.
+        column_types: Options ``<column>.<kind>``.
+        existing: The table's schema, if there is a table.
+        overwrite: Whether the table is replaced.
+
+    Raises:
+        InvalidInputError: A column that cannot be stored, or an option that does not fit it.
+    """
+    kept = StructType([column for column in schema.fields if not _is_ours(column)])
+    _check_duplicates(kept)
+    shown = cast("StructType", with_text_for_variants(kept))
+    asked = physical_types(column_types, kept)
+    known_fields = {field.name.lower(): field for field in existing.fields} if existing else {}
+    own = {name: field.to_arrow() for name, field in known_fields.items()}
+    fields = []
+    for column, plain in zip(kept.fields, shown.fields, strict=True):
+        types, encodings = split_options(asked.get(column.name, {}))
+        types = _with_json_for_variants(column, types, known_fields.get(column.name.lower()))
+        target = None if overwrite else known_fields.get(column.name.lower())
+        is_json = types.get(JSON_TYPE, "").lower() == "true"
+        _check_storable(column.dataType, column.name, target, is_json=is_json)
+        arrow = arrow_schema_of(StructType([plain])).field(0)
+        stored = _stored_type(column, arrow.type, types)
+        field = own.get(column.name.lower())
+        if field is not None and not overwrite:
+            check_same_encodings(field, encodings)
+        known = None if field is None else field.type
+        # An overwrite keeps the table's float16 or fixed-size list when the data show the same.
+        if overwrite and stored == _lance_names(arrow.type) and _shows_as(known, arrow.type):
+            stored = known
+        metadata = _metadata_of(column, stored, types)
+        made = pa.field(column.name, stored, nullable=True, metadata=metadata)
+        if types.get(BLOB_TYPE, "").lower() == "true" and pa.types.is_nested(stored):
+            made = _with_blobs(made)
+        fields.append(with_encodings(made, encodings))
+    return pa.schema(fields)
+
+
+def _metadata_of(
+    column: StructField, stored: pa.DataType, asked: Mapping[str, str] | None
+) -> dict[str, str] | None:
+    """What makes text JSON, or bytes a blob, in the schema of a new table."""
+    kinds = dict(asked or {})
+    known = (column.metadata or {}).get(LOGICAL_TYPE_KEY)
+    wants = {
+        kind: kinds[kind].lower() == "true" if kind in kinds else known == kind
+        for kind in (JSON_TYPE, BLOB_TYPE)
+    }
+    if wants[JSON_TYPE] and pa.types.is_string(stored):
+        return {EXTENSION_NAME_KEY: LANCE_JSON, EXTENSION_METADATA_KEY: ""}
+    if wants[BLOB_TYPE] and pa.types.is_large_binary(stored):
+        return {BLOB_KEY: "true"}
+    if wants[BLOB_TYPE] and pa.types.is_nested(stored):
+        return None  # its parts say it
+    for kind in (JSON_TYPE, BLOB_TYPE):
+        if wants[kind] and kind in kinds:
+            raise InvalidInputError(
+                f"{column.name}.{kind} = true needs a column of strings (json) or binary (blob)"
+            )
+    return None
+
+
+def _with_blobs(field: pa.Field) -> pa.Field:
+    """The field with every binary in it as a blob.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    marked = _mark_blobs(field)
+    if marked.equals(field, check_metadata=True):
+        raise InvalidInputError(f"{field.name}.blob = true, but the column holds no binary")
+    return marked
+
+
+def _mark_blobs(field: pa.Field) -> pa.Field:
+    kind, types = field.type, pa.types
+    if types.is_struct(kind):
+        return field.with_type(pa.struct([_mark_blobs(child) for child in kind]))
+    if types.is_list(kind):
+        return field.with_type(pa.list_(_mark_blobs(kind.value_field)))
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return pa.field(field.name, pa.large_binary(), field.nullable, {BLOB_KEY: "true"})
+    return field
+
+
+def _is_ours(column: StructField) -> bool:
+    """Whether this is a lineage column that our reader made; others must not use the name."""
+    if column.name.lower() not in SYSTEM_COLUMNS:
+        return False
+    if (column.metadata or {}).get(SYSTEM_COLUMN_KEY) == column.name.lower():
+        return True
+    raise InvalidInputError(
+        f"the column name {column.name!r} is reserved for row lineage",
+        hint="rename the column",
+    )
+
+
+def _check_duplicates(schema: StructType) -> None:
+    seen: set[str] = set()
+    for column in schema.fields:
+        if column.name.lower() in seen:
+            raise InvalidInputError(
+                f"the data have two columns named {column.name!r}", hint="rename one of them"
+            )
+        seen.add(column.name.lower())
+
+
+def _with_json_for_variants(
+    column: StructField, asked: dict[str, str], known: Field | None
+) -> dict[str, str]:
+    """The options of a column; a variant that replaces or joins JSON becomes JSON unasked."""
+    goes_to_json = known is not None and known.logical_type == JSON_TYPE
+    if isinstance(column.dataType, VariantType) and goes_to_json and JSON_TYPE not in asked:
+        return {**asked, JSON_TYPE: "true"}
+    return asked
+
+
+def _check_storable(
+    one: DataType, path: str, target: Field | None = None, *, is_json: bool = False
+) -> None:
+    """Refuses types that Lance cannot hold; variants go to JSON only.
+
+    Args:
+        one: The type.
+        path: What has it, for messages.
+        target: The part of the table that it goes to, if that exists.
+        is_json: Whether it is to become JSON.
+    """
+    if isinstance(one, VariantType):
+        if is_json or (target is not None and target.logical_type == JSON_TYPE):
+            return
+        raise UnsupportedFeatureError(
+            f"the column {path!r} holds variants, which are stored as JSON only",
+            hint=f"set the option {path}.json = true for a new column, or store to_json of it",
+        )
+    parts = () if target is None else target.children
+    refused = _REFUSED.get(type(one).__name__)
+    if refused is not None or isinstance(one, YearMonthIntervalType):
+        raise UnsupportedFeatureError(f"the column {path!r} holds {refused}")
+    if isinstance(one, UserDefinedType):
+        _check_storable(one.sqlType(), path)
+    elif isinstance(one, ArrayType):
+        _check_storable(one.elementType, f"{path}.element", parts[0] if parts else None)
+    elif isinstance(one, MapType):
+        _check_storable(one.keyType, f"{path}.key")
+        entries = parts[0].children if parts else ()
+        _check_storable(one.valueType, f"{path}.value", entries[1] if entries[1:] else None)
+    elif isinstance(one, StructType):
+        _check_duplicates(one)
+        by_name = {part.name.lower(): part for part in parts}
+        for column in one.fields:
+            member = by_name.get(column.name.lower())
+            _check_storable(column.dataType, f"{path}.{column.name}", member)
+
+
+def _stored_type(
+    column: StructField, plain: pa.DataType, asked: Mapping[str, str] | None
+) -> pa.DataType:
+    if asked:
+        return _asked_type(column.name, plain, asked)
+    logical = (column.metadata or {}).get(LOGICAL_TYPE_KEY)
+    if logical == BLOB_TYPE and pa.types.is_binary(plain):
+        return pa.large_binary()
+    if logical is not None:
+        stored = _type_of_metadata(logical)
+        if stored is not None and _shows_as(stored, plain):
+            return stored
+    return _lance_names(plain)
+
+
+def _type_of_metadata(logical: str) -> pa.DataType | None:
+    """The type that metadata name; metadata travel far, so nonsense only means "no type"."""
+    try:
+        return arrow_type_of(logical, ())
+    except LanceError:
+        return None
+
+
+def _shows_as(stored: pa.DataType | None, plain: pa.DataType) -> bool:
+    """Whether ``stored`` is shown to Spark as ``plain``."""
+    if stored is None:
+        return False
+    try:
+        shown = plain_type(stored, "", time_as_integer=not HAS_TIME_TYPE)
+    except LanceError:
+        return False
+    return _lance_names(shown) == _lance_names(plain)
+
+
+def _asked_type(name: str, plain: pa.DataType, asked: Mapping[str, str]) -> pa.DataType:
+    """The type that the options of one column ask for."""
+    is_array = pa.types.is_list(plain)
+    stored = _lance_names(plain.value_type if is_array else plain)
+    size = None
+    for kind, value in asked.items():
+        if kind == "fixed_size_list":
+            if not is_array or not value.isdigit() or int(value) < 1:
+                raise InvalidInputError(
+                    f"{name}.fixed_size_list = {value!r} needs an array column and a positive size"
+                )
+            size = int(value)
+        elif kind == JSON_TYPE and value.lower() in ("true", "false"):
+            pass  # text stays text; the field's metadata say that it is JSON
+        elif kind == BLOB_TYPE and value.lower() in ("true", "false"):
+            is_blob = value.lower() == "true" and pa.types.is_binary(stored)
+            stored = pa.large_binary() if is_blob else stored
+        elif kind in _WIDTHS and value.lower() in ("true", "false"):
+            stored = _WIDTHS[kind] if value.lower() == "true" else stored
+        else:
+            raise InvalidInputError(
+                f"the option {name}.{kind} = {value!r} is unknown",
+                hint="use <column>.fixed_size_list = n, or <column>.<type> = true with one of "
+                f"{', '.join((*_WIDTHS, JSON_TYPE, BLOB_TYPE))}; encodings are"
+                f" {', '.join(ENCODING_KEYS)}",
+            )
+    if not is_array:
+        return stored
+    return pa.list_(pa.field("item", stored)) if size is None else pa.list_(stored, size)
+
+
+def _lance_names(plain: pa.DataType) -> pa.DataType:
+    """The type with the child names that Lance gives, all parts nullable but map keys."""
+    if pa.types.is_list(plain):
+        return pa.list_(pa.field("item", _lance_names(plain.value_type)))
+    if pa.types.is_map(plain):
+        return pa.map_(
+            _lance_names(plain.key_type), pa.field("value", _lance_names(plain.item_type))
+        )
+    if pa.types.is_struct(plain):
+        children = [plain.field(i) for i in range(plain.num_fields)]
+        return pa.struct([pa.field(c.name, _lance_names(c.type)) for c in children])
+    return plain

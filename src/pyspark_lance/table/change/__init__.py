@@ -1,0 +1,4 @@
+"""Changing rows: delete, update, merge, rewriting columns.
+
+May import: table.scan and all below.
+"""

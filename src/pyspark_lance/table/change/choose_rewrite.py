@@ -1,0 +1,177 @@
+"""Rows or columns: which way of giving rows other values is cheaper; pure, no I/O.
+
+Moving rows costs by the rows that change, in all their columns.  Rewriting columns costs by all
+physical rows of the touched fragments, in the columns that change.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.table.scan.fragment_pruning import counted_fragments
+from pyspark_lance.table.scan.plan_scan import column_width
+from pyspark_lance.table.version.snapshot import Snapshot
+
+# Measured: to find a row that lies anywhere in a file and to decode its columns (CPU of a core).
+_SCATTERED_ROW_S = 5e-6
+# An object store gives a task some 400 MB/s and takes 200 MB/s; a local disk is faster, but then
+# both ways cost little.
+_READ_BYTE_S = 2.5e-9
+_WRITTEN_BYTE_S = 5e-9
+# To make one more file.  Moving rows makes a deletion file and a share of a data file; rewriting
+# columns makes one data file, which every later scan of the fragment opens besides.
+_FILE_S = 5e-3
+# The manifest says of each stretch of rows when it was last updated.  Rows that change here and
+# there make many stretches; each is written now and read by every later commit (measured: 3.5 µs
+# and 2 µs), and takes ten bytes.  When rows move, those that stay keep their one stretch.
+_STRETCH_S = 1e-5
+
+
+class RewriteMode(enum.StrEnum):
+    """How rows get other values."""
+
+    AUTO = "auto"
+    ROWS = "rows"
+    COLUMNS = "columns"
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteCost:
+    """Estimated seconds of one core."""
+
+    rows_s: float
+    columns_s: float
+
+
+def rewrite_mode(text: str) -> RewriteMode:
+    """The mode that an option names.
+
+    Raises:
+        InvalidInputError: There is no such mode.
+    """
+    try:
+        return RewriteMode(text.strip().lower())
+    except ValueError:
+        raise InvalidInputError(
+            f"rows are not rewritten by {text!r}",
+            hint=f"use one of {', '.join(RewriteMode)}",
+        ) from None
+
+
+def choose_rewrite(
+    snapshot: Snapshot,
+    names: Collection[str],
+    changed: Mapping[int, int],
+    *,
+    asked: RewriteMode = RewriteMode.AUTO,
+) -> RewriteMode:
+    """``ROWS`` or ``COLUMNS``.
+
+    Args:
+        snapshot: The version whose rows change.
+        names: Top-level columns that get other values.
+        changed: Fragment id -> rows that change.
+        asked: Anything but ``AUTO`` is taken, if it is possible.
+
+    Raises:
+        UnsupportedFeatureError: Columns were asked for, but cannot be rewritten.
+    """
+    if asked is RewriteMode.ROWS:
+        return asked
+    obstacle = _obstacle(snapshot, names)
+    if asked is RewriteMode.COLUMNS:
+        if obstacle:
+            raise UnsupportedFeatureError(obstacle, where=snapshot.uri, hint="rewrite rows")
+        return asked
+    # An index stops answering for a fragment when the column is rewritten; when rows move, it
+    # goes on answering for the others.
+    if obstacle or _is_indexed(snapshot, names, changed):
+        return RewriteMode.ROWS
+    cost = rewrite_cost(snapshot, names, changed)
+    return RewriteMode.COLUMNS if cost.columns_s < cost.rows_s else RewriteMode.ROWS
+
+
+def can_rewrite_columns(snapshot: Snapshot, names: Collection[str]) -> bool:
+    """Whether columns may be rewritten, and it is worth to look what that costs."""
+    every = {fragment.id: 1 for fragment in snapshot.manifest.fragments}
+    return not _obstacle(snapshot, names) and not _is_indexed(snapshot, names, every)
+
+
+def rewrite_cost(
+    snapshot: Snapshot, names: Collection[str], changed: Mapping[int, int]
+) -> RewriteCost:
+    """What each way costs, by the sizes that the manifest states.
+
+    The rows that change are taken to be spread over their fragment.
+
+    Args:
+        snapshot: The version whose rows change.
+        names: Top-level columns that get other values.
+        changed: Fragment id -> rows that change.
+    """
+    rows_s = columns_s = 0.0
+    stable = snapshot.uses_stable_row_ids
+    widths = _leaf_widths(snapshot.schema.fields)
+    chosen = _leaf_widths(field for field in snapshot.schema.fields if field.name in names)
+    for fragment in counted_fragments(snapshot):
+        count = changed.get(fragment.id, 0)
+        if not count:
+            continue
+        whole = _row_bytes(fragment, widths.keys(), widths)
+        part = _row_bytes(fragment, chosen.keys(), widths)
+        # What is deleted as a whole needs no deletion file.
+        rows_s += (_FILE_S if count < fragment.num_rows else 0.0) + _FILE_S / 2
+        everything_s = fragment.physical_rows * whole * _READ_BYTE_S
+        rows_s += min(count * _SCATTERED_ROW_S, everything_s) + count * whole * _WRITTEN_BYTE_S
+        stretches = 2 * min(count, max(0, fragment.num_rows - count)) if stable else 0
+        columns_s += 2 * _FILE_S + stretches * _STRETCH_S
+        columns_s += fragment.physical_rows * part * (_READ_BYTE_S + _WRITTEN_BYTE_S)
+    return RewriteCost(rows_s, columns_s)
+
+
+def _leaf_widths(fields: Iterable[Field]) -> dict[int, float]:
+    """Rough bytes of a value of each field that has a column of its own."""
+    parts = (part for field in fields for part in field.walk())
+    return {part.id: column_width(part) for part in parts if part.is_leaf}
+
+
+def _row_bytes(fragment: Fragment, wanted: Collection[int], widths: Mapping[int, float]) -> float:
+    """Stored bytes of one row in the ``wanted`` fields; a file is shared out by their widths."""
+    total = 0.0
+    absent = set(wanted)
+    for file in fragment.files:
+        # What is not in the schema any more is taken for eight bytes wide.
+        every = sum(widths.get(field, 8.0) for field in file.fields)
+        held = sum(widths[field] for field in file.fields if field in wanted)
+        if held and file.size_bytes:
+            total += file.size_bytes / max(1, fragment.physical_rows) * held / every
+            absent.difference_update(file.fields)
+    return total + sum(widths[field] for field in absent)
+
+
+def _obstacle(snapshot: Snapshot, names: Collection[str]) -> str:
+    """Why the columns cannot be rewritten; '' if they can."""
+    files = (file for fragment in snapshot.manifest.fragments for file in fragment.files)
+    if any(file.file_version == "0.1" for file in files):
+        return "the table has files of version 0.1, of which no columns are rewritten"
+    for field in snapshot.schema.fields:
+        if field.name in names and any(part.is_blob or part.is_packed for part in field.walk()):
+            return f"the column {field.name!r} is stored as a whole and cannot be rewritten"
+    return ""
+
+
+def _is_indexed(snapshot: Snapshot, names: Collection[str], changed: Mapping[int, int]) -> bool:
+    """Whether an index answers for one of the columns in a touched fragment."""
+    ids = {
+        part.id for field in snapshot.schema.fields if field.name in names for part in field.walk()
+    }
+    return any(
+        ids & set(index.fields)
+        and (index.fragment_bitmap is None or any(one in index.fragment_bitmap for one in changed))
+        for index in snapshot.indices
+    )

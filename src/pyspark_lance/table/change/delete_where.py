@@ -1,0 +1,86 @@
+"""Deletes the rows for which a typed condition holds, in this process.
+
+For conditions that come as a tree and not as text: from the JVM companion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark_lance.commit.retries import Environment, Retries
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.tree import TRUE
+from pyspark_lance.table.change.commit_changes import RowChanges, commit_changes, delete_everything
+from pyspark_lance.table.change.delete import as_changes, run_changes
+from pyspark_lance.table.change.moved_rows import Clause
+from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.change.reads import reads_by
+from pyspark_lance.table.change.row_change import (
+    ChangeResult,
+    ChangeSettings,
+    RowAction,
+    plan_change,
+)
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+
+def delete_where(
+    uri: str,
+    options: Mapping[str, str],
+    condition: Callable[[Snapshot], Predicate],
+    *,
+    at: VersionSpec = LATEST,
+    text: str = "",
+    settings: ChangeSettings | None = None,
+    environment: Environment | None = None,
+) -> ChangeResult:
+    """Deletes rows; a delete that matches none makes no version.
+
+    Args:
+        uri: Root of the table.
+        options: Storage options.
+        condition: Makes the condition for the columns of a snapshot.
+        at: The latest version, of the main line or of a branch.
+        text: The condition for people; kept in the transaction.
+        settings: How to change rows.
+        environment: Clock, sleep and chance.
+
+    Raises:
+        RetryableCommitError: Other commits were in the way too often.
+    """
+    settings = settings or ChangeSettings()
+
+    def attempt(left: Retries) -> ChangeResult:
+        plan = plan_change(uri, options, settings, at=at)
+        snapshot = plan.snapshot()
+        predicate = condition(snapshot)
+        if predicate == TRUE:
+            return commit_changes(delete_everything(plan, "true"), left)
+        request = ScanRequest(
+            schema=LanceSchema(fields=(), metadata={}),
+            system_columns=(ROW_ID, ROW_ADDRESS),
+            predicate=predicate,
+        )
+        batches = (
+            as_changes(batch, 0) for task in plan_scan(snapshot, request) for batch in run(task)
+        )
+        changes = run_changes(plan, (Clause(RowAction.DELETE),), batches)
+        return commit_changes(
+            RowChanges(
+                plan,
+                changes.losses,
+                only_deletes=True,
+                reads=reads_by(snapshot, condition),
+                description=text,
+            ),
+            left,
+        )
+
+    return plan_again_on_conflict(
+        attempt, retries=settings.retries, timeout_s=settings.timeout_s, environment=environment
+    )

@@ -1,0 +1,195 @@
+"""Rows go: addresses become deletion files, one for each fragment that loses rows.
+
+Whoever finds the rows (a task of a scan or of a join) sends a bitmap for each fragment; whoever
+gets all bitmaps of a fragment writes its deletion file.  The driver sees one small description
+for each touched fragment.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CommitConflictError, InvalidInputError
+from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_address import group_by_fragment, row_addresses
+from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.scan.fragment_pruning import counted_fragments
+from pyspark_lance.table.version.snapshot import Snapshot
+
+# Deletion files are small, so an object store takes longer to answer than to store them.
+_PARALLEL_PUTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedRows:
+    """Rows of one fragment that one task met.
+
+    Attributes:
+        fragment_id: The fragment.
+        gone: Rows that are deleted or move away.
+        matched: All rows that a source row matched, ``gone`` among them.
+        repeated: Offset of a row that was matched more than once; None if there is none.
+    """
+
+    fragment_id: int
+    gone: DeletionVector
+    matched: DeletionVector
+    repeated: int | None = None
+
+    def union(self, other: TouchedRows) -> TouchedRows:
+        """What two tasks, or two batches, met together."""
+        repeated = self.repeated if self.repeated is not None else other.repeated
+        if repeated is None:
+            both = self.matched.intersection(other.matched)
+            repeated = None if both.is_empty else int(both.to_array()[0])
+        return TouchedRows(
+            self.fragment_id,
+            self.gone.union(other.gone),
+            self.matched.union(other.matched),
+            repeated,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentLoss:
+    """What a fragment has lost.
+
+    Attributes:
+        fragment_id: The fragment.
+        num_gone: Rows that it loses.
+        deletion_file: Where its deleted rows are stored now; None when nothing is left of it, or
+            when nothing is gone.
+        repeated: Address of a row that two source rows matched; None if there is none.
+    """
+
+    fragment_id: int
+    num_gone: int
+    deletion_file: DeletionFile | None = None
+    repeated: int | None = None
+
+
+def touched_rows(addresses: NDArray[np.uint64], gone: NDArray[np.bool_]) -> dict[int, TouchedRows]:
+    """What one batch touches, by fragment.
+
+    Args:
+        addresses: Addresses of the matched rows, in any order.
+        gone: Which of them are deleted or move away, same shape.
+    """
+    leaving = group_by_fragment(addresses[gone])
+    touched = {}
+    for fragment_id, offsets in group_by_fragment(addresses).items():
+        again = np.flatnonzero(offsets[1:] == offsets[:-1])
+        touched[fragment_id] = TouchedRows(
+            fragment_id,
+            DeletionVector.of(leaving.get(fragment_id, np.empty(0, np.uint32))),
+            DeletionVector.of(offsets),
+            int(offsets[again[0]]) if len(again) else None,
+        )
+    return touched
+
+
+def add_touched(known: dict[int, TouchedRows], more: Iterable[TouchedRows]) -> None:
+    """Unites ``more`` with what is in ``known``, by fragment."""
+    for rows in more:
+        before = known.get(rows.fragment_id)
+        known[rows.fragment_id] = rows if before is None else before.union(rows)
+
+
+def write_deletions(
+    plan: ChangePlan, touched: Iterable[TouchedRows], *, one_match_each: bool
+) -> list[FragmentLoss]:
+    """Writes the deletion files of fragments, united with what was deleted before.
+
+    Args:
+        plan: Pins the version.
+        touched: Everything that all tasks met in these fragments.
+        one_match_each: Report rows that were matched more than once.  The files of a fragment
+            that has one are not written.
+
+    Raises:
+        CommitConflictError: A fragment that the version does not have.
+    """
+    together: dict[int, TouchedRows] = {}
+    add_touched(together, touched)
+    snapshot = plan.snapshot()
+    fragments = {fragment.id: fragment for fragment in counted_fragments(snapshot)}
+
+    def settle(rows: TouchedRows) -> FragmentLoss:
+        fragment = fragments.get(rows.fragment_id)
+        if fragment is None:
+            raise CommitConflictError(
+                f"fragment {rows.fragment_id} is not in version {plan.read_version}", plan.uri
+            )
+        if one_match_each and rows.repeated is not None:
+            address = int(row_addresses(rows.fragment_id, np.array([rows.repeated]))[0])
+            return FragmentLoss(rows.fragment_id, 0, repeated=address)
+        return _write(plan, snapshot, fragment, rows.gone)
+
+    if len(together) < 2:
+        return [settle(rows) for rows in together.values()]
+    with ThreadPoolExecutor(_PARALLEL_PUTS) as pool:
+        return list(pool.map(settle, together.values()))
+
+
+def _write(
+    plan: ChangePlan, snapshot: Snapshot, fragment: Fragment, gone: DeletionVector
+) -> FragmentLoss:
+    if gone.is_empty:
+        return FragmentLoss(fragment.id, 0)
+    largest = gone.max_offset
+    if largest is not None and largest >= fragment.physical_rows:
+        raise InvalidInputError(
+            f"row {largest} of fragment {fragment.id}, which has {fragment.physical_rows} rows"
+        )
+    before = snapshot.deletion_vector(fragment) or DeletionVector.empty()
+    if before.intersects(gone):
+        raise InvalidInputError(
+            f"rows of fragment {fragment.id} are deleted already in version {plan.read_version}"
+        )
+    after = before.union(gone)
+    if len(after) == fragment.physical_rows:
+        return FragmentLoss(fragment.id, len(gone))
+    store = open_store(plan.uri, plan.options)
+    file = write_deletion_file(
+        store, fragment.id, plan.read_version, after, id=secrets.randbits(64)
+    )
+    return FragmentLoss(fragment.id, len(gone), file)
+
+
+class AffectedRows(Mapping[int, NDArray[np.uint32]]):
+    """The rows that a plan deletes or moves, by fragment, read back from the files when needed.
+
+    Only fragments that somebody else changed too are ever asked for, so the driver holds
+    nothing for the others.
+    """
+
+    def __init__(self, plan: ChangePlan, losses: Sequence[FragmentLoss]) -> None:
+        self._plan = plan
+        self._files = {loss.fragment_id: loss.deletion_file for loss in losses if loss.num_gone}
+
+    def __getitem__(self, fragment_id: int) -> NDArray[np.uint32]:
+        file = self._files[fragment_id]
+        snapshot = self._plan.snapshot()
+        fragment = next(f for f in counted_fragments(snapshot) if f.id == fragment_id)
+        before = snapshot.deletion_vector(fragment) or DeletionVector.empty()
+        if file is None:
+            everything = DeletionVector.of(np.arange(fragment.physical_rows, dtype=np.uint32))
+            return everything.difference(before).to_array()
+        store = open_store(self._plan.uri, self._plan.options)
+        after = read_deletion_file(store, fragment_id, file, fragment.physical_rows)
+        return after.difference(before).to_array()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)

@@ -1,0 +1,351 @@
+"""Rows with other values move into new fragments and keep their ids; inserted rows follow them.
+
+What a change says nothing of is read from where the row was: only the columns that get other
+values ever pass through Spark.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_address import fragment_ids, offsets
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.system_columns import CREATED_AT
+from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.table.change.deletions import TouchedRows, add_touched, touched_rows
+from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.write_fragments import write_fragments
+from pyspark_lance.table.scan.fragment_pruning import counted_fragments
+from pyspark_lance.table.version.snapshot import Snapshot
+
+# Columns of a batch of changes, besides those of the table.
+CLAUSE = "__lance_clause"
+CHANGED_ROW_ID = "__lance_rowid"
+CHANGED_ADDRESS = "__lance_rowaddr"
+
+# Open fragments of which rows are taken; batches come sorted by address, so few are enough.
+_OPEN_FRAGMENTS = 8
+# Bytes of the columns that rows keep, of the rows that are read together.
+_MOST_KEPT_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """What happens to the rows that a clause applies to.
+
+    Attributes:
+        action: Update, insert, delete or keep.
+        columns: Columns that get a value; an update keeps the others, an insert leaves them null.
+    """
+
+    action: RowAction
+    columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.action, RowAction)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenChanges:
+    """What one task did.
+
+    Attributes:
+        fragments: Rows that moved or were inserted; with the row ids of those that moved.
+        touched: Rows that were met in each fragment.
+        num_inserted_rows: Rows that are new.
+        num_updated_rows: Rows that moved.
+    """
+
+    fragments: tuple[Fragment, ...]
+    touched: tuple[TouchedRows, ...]
+    num_inserted_rows: int
+    num_updated_rows: int
+
+
+def write_changes(
+    plan: ChangePlan, clauses: Sequence[Clause], batches: Iterable[pa.RecordBatch]
+) -> WrittenChanges:
+    """Writes the data files of one task and says which rows are gone.
+
+    Args:
+        plan: Pins the version.
+        clauses: What the numbers in the batches mean.
+        batches: ``CLAUSE`` (position in ``clauses``), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS``
+            (null for inserts), and every column that some clause gives a value.  Inserts come
+            last; the order of the others is kept, so sorted by address is best.
+
+    Raises:
+        SchemaMismatchError: A value does not fit its column.
+        CommitConflictError: A fragment that the version does not have.
+    """
+    task = _Task(plan, tuple(clauses))
+    if not any(clause.action in (RowAction.UPDATE, RowAction.INSERT) for clause in clauses):
+        for batch in batches:
+            task.note(batch)
+        return task.result(())
+    return task.result(write_fragments(plan.write_request(), task.new_rows(batches)))
+
+
+class _Task:
+    """One pass over batches of changes."""
+
+    def __init__(self, plan: ChangePlan, clauses: tuple[Clause, ...]) -> None:
+        self._clauses = clauses
+        self._actions = np.array([clause.action for clause in clauses], dtype=np.int8)
+        self._fields = plan.schema.fields
+        self._rows = _RowSource(plan)
+        self._touched: dict[int, TouchedRows] = {}
+        self._row_ids: list[NDArray[np.uint64]] = []
+        self._created: list[NDArray[np.uint64]] = []
+        self._num_inserted = 0
+        self._num_updated = 0
+        self._most_moved = 1 << 16
+
+    def note(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
+        """Remembers which rows of a batch are gone; returns the action of each row."""
+        clause = _integers(batch, CLAUSE).astype(np.int64)
+        actions = self._actions[clause]
+        known = actions != RowAction.INSERT
+        if known.any():
+            addresses = _integers(
+                filter_rows(batch.select([CHANGED_ADDRESS]), known), CHANGED_ADDRESS
+            )
+            gone = actions[known] != RowAction.KEEP
+            add_touched(self._touched, touched_rows(addresses, gone).values())
+        return actions
+
+    def new_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows to write, whole; those that moved first."""
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            actions = self.note(batch)
+            moved = np.flatnonzero(actions == RowAction.UPDATE)
+            if len(moved):
+                if self._num_inserted:
+                    raise AssertionError("rows that move come before rows that are inserted")
+                self._num_updated += len(moved)
+                yield from self._moved_parts(_rows_at(batch, moved))
+            inserted = np.flatnonzero(actions == RowAction.INSERT)
+            if len(inserted):
+                self._num_inserted += len(inserted)
+                yield self._by_clause(_rows_at(batch, inserted), self._inserted)
+
+    def result(self, fragments: tuple[Fragment, ...]) -> WrittenChanges:
+        """What was done; ``fragments`` hold the rows of ``new_rows``."""
+        if self._rows.stable and self._row_ids:
+            fragments = with_lineage(
+                fragments, np.concatenate(self._row_ids), np.concatenate(self._created)
+            )
+        return WrittenChanges(
+            fragments, tuple(self._touched.values()), self._num_inserted, self._num_updated
+        )
+
+    def _moved_parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows as they will be, as many at a time as memory allows."""
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, self._most_moved)
+            try:
+                moved = self._by_clause(part, self._updated)
+            except BatchTooLargeError:
+                self._most_moved = part.num_rows // 2
+                continue
+            if self._rows.stable:
+                self._row_ids.append(_integers(part, CHANGED_ROW_ID))
+                self._created.append(self._rows.created_at(_integers(part, CHANGED_ADDRESS)))
+            yield moved
+            start += part.num_rows
+
+    def _by_clause(
+        self,
+        batch: pa.RecordBatch,
+        complete: Callable[[pa.RecordBatch, Collection[str]], pa.RecordBatch],
+    ) -> pa.RecordBatch:
+        """``complete`` for the rows of each clause; the order of the rows is kept."""
+        clause = _integers(batch, CLAUSE).astype(np.int64)
+        groups = [np.flatnonzero(clause == number) for number in np.unique(clause)]
+        pieces = [
+            complete(_rows_at(batch, rows), self._clauses[clause[rows[0]]].columns)
+            for rows in groups
+        ]
+        if len(pieces) == 1:
+            return pieces[0]
+        together = pa.Table.from_batches(pieces).unify_dictionaries().combine_chunks()
+        order = np.argsort(np.concatenate(groups), kind="stable")
+        return take_rows(together.to_batches()[0], order)
+
+    def _updated(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
+        values = _given(self._fields, batch, columns)
+        others = tuple(field for field in self._fields if field.name not in columns)
+        if others:
+            most = _MOST_KEPT_BYTES if batch.num_rows > 1 else None
+            kept = self._rows.take(others, (), _integers(batch, CHANGED_ADDRESS), most)
+            values |= {field.name: kept.column(i) for i, field in enumerate(others)}
+        return _assembled(self._fields, values)
+
+    def _inserted(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
+        return inserted_rows(self._fields, batch, columns)
+
+
+def inserted_rows(
+    fields: Sequence[Field], batch: pa.RecordBatch, columns: Collection[str]
+) -> pa.RecordBatch:
+    """Whole new rows: ``columns`` of the batch, null in all others.
+
+    Args:
+        fields: Of the table.
+        batch: Has ``columns``, perhaps more.
+        columns: The columns that get a value.
+
+    Raises:
+        SchemaMismatchError: A value does not fit, or there is none where there must be one.
+    """
+    values = _given(fields, batch, columns)
+    for field in fields:
+        if field.name not in values:
+            if not field.nullable:
+                raise SchemaMismatchError(
+                    f"an inserted row lacks the column {field.name!r}, which must not be null"
+                )
+            values[field.name] = pa.nulls(batch.num_rows, field.to_arrow().type)
+    return _assembled(fields, values)
+
+
+def _given(
+    fields: Sequence[Field], batch: pa.RecordBatch, columns: Collection[str]
+) -> dict[str, pa.Array]:
+    chosen = [field for field in fields if field.name in columns]
+    conformed = conform_batch(batch, chosen)
+    return {field.name: conformed.column(i) for i, field in enumerate(chosen)}
+
+
+def _assembled(fields: Sequence[Field], values: dict[str, pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [values[field.name] for field in fields],
+        schema=pa.schema([field.to_arrow() for field in fields]),
+    )
+
+
+class _RowSource:
+    """Reads rows of the pinned version by address."""
+
+    def __init__(self, plan: ChangePlan) -> None:
+        self._plan = plan
+        self.stable = plan.stable_row_ids
+        self._snapshot: Snapshot | None = None
+        self._fragments: dict[int, Fragment] = {}
+        self._open: OrderedDict[int, FragmentReader] = OrderedDict()
+
+    def created_at(self, addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The versions that created the rows, same shape."""
+        return _integers(self.take((), (CREATED_AT,), addresses), CREATED_AT)
+
+    def take(
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        addresses: NDArray[np.uint64],
+        max_bytes: int | None = None,
+    ) -> pa.RecordBatch:
+        """Columns of the rows at ``addresses``, in that order; repeated addresses are fine.
+
+        Raises:
+            BatchTooLargeError: The rows take more than ``max_bytes``.
+        """
+        wanted, place = np.unique(addresses, return_inverse=True)
+        owners = fragment_ids(wanted)
+        starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
+        pieces = []
+        for rows in np.split(np.arange(len(wanted)), starts[1:]):
+            reader = self._reader(int(owners[rows[0]]))
+            piece = reader.take(fields, system, offsets(wanted[rows]), max_bytes=max_bytes)
+            if max_bytes is not None:
+                max_bytes -= sum(map(data_bytes, piece.columns))
+                if max_bytes < 0:
+                    raise BatchTooLargeError
+            pieces.append(piece)
+        if len(pieces) == 1:
+            found = pieces[0]
+        else:
+            table = pa.Table.from_batches(pieces).unify_dictionaries().combine_chunks()
+            found = table.to_batches()[0]
+        if len(place) == len(wanted) and bool((place[1:] > place[:-1]).all()):
+            return found
+        return _rows_at(found, place)
+
+    def _reader(self, fragment_id: int) -> FragmentReader:
+        reader = self._open.get(fragment_id)
+        if reader is None:
+            if self._snapshot is None:
+                self._snapshot = self._plan.snapshot()
+                self._fragments = {one.id: one for one in counted_fragments(self._snapshot)}
+            fragment = self._fragments.get(fragment_id)
+            if fragment is None:
+                raise CommitConflictError(
+                    f"fragment {fragment_id} is not in version {self._plan.read_version}",
+                    self._plan.uri,
+                )
+            reader = FragmentReader(self._snapshot.files, fragment, stable_row_ids=self.stable)
+            self._open[fragment_id] = reader
+            if len(self._open) > _OPEN_FRAGMENTS:
+                self._open.popitem(last=False)
+        return reader
+
+
+def with_lineage(
+    fragments: Sequence[Fragment], row_ids: NDArray[np.uint64], created_at: NDArray[np.uint64]
+) -> tuple[Fragment, ...]:
+    """Gives the first rows of ``fragments`` the ids and created-at versions that they had.
+
+    Args:
+        fragments: In the order in which they were written.
+        row_ids: Of the rows that moved; the rows behind them are new.
+        created_at: Of the same rows.
+    """
+    done, start = [], 0
+    for fragment in fragments:
+        end = start + fragment.physical_rows
+        ids = row_ids[start:end]
+        if len(ids):
+            created = RowDatasetVersionSequence.from_array(created_at[start:end])
+            fragment = replace(
+                fragment,
+                row_ids=RowIdSequence.from_array(ids).to_bytes(),
+                created_at=created.to_bytes(),
+            )
+        done.append(fragment)
+        start = end
+    return tuple(done)
+
+
+def _rows_at(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
+    if len(rows) == batch.num_rows and bool((rows == np.arange(len(rows))).all()):
+        return batch
+    return take_rows(batch, rows)
+
+
+def _integers(batch: pa.RecordBatch, name: str) -> NDArray[np.uint64]:
+    column = batch.column(name)
+    if column.null_count:
+        raise InvalidInputError(f"the column {name} of a change holds nulls")
+    if column.type != pa.uint64():
+        column = pc.cast(column, pa.uint64())
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.uint64)

@@ -1,0 +1,132 @@
+"""Plain merges: rows match by equal columns, and all values are columns of the source.
+
+Such a merge needs no expression to be evaluated, so rows never leave Arrow: the source comes
+bucket by bucket, next to the keys of the target, and what comes out are changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_lance.codec.row_selection import take_rows
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.table.change.key_match import KeyTable
+from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.change.row_change import RowAction
+from pyspark_lance.table.rows.packed_rows import RowBuffer, join_batches
+
+# Rows of the source that are matched at a time.
+_BATCH_ROWS = 1 << 18
+_BATCH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMerge:
+    """What happens to rows, by positions of columns in the batches of the source.
+
+    Attributes:
+        source_keys: Position of each part of the key.
+        target_keys: The columns of the table that they must equal.
+        matched: Delete or update, or None if matched rows stay.
+        updates: Column of the table -> position of its value, for an update.
+        inserts: The same for new rows; None if there are none.
+    """
+
+    source_keys: tuple[int, ...]
+    target_keys: tuple[str, ...]
+    matched: RowAction | None
+    updates: Mapping[str, int]
+    inserts: Mapping[str, int] | None
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        if self.matched is not None:
+            check_enum(self.matched, RowAction)
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """What the numbers in the changes mean."""
+        found = []
+        if self.matched is not None:
+            found.append(Clause(self.matched, tuple(self.updates)))
+        if self.inserts is not None:
+            found.append(Clause(RowAction.INSERT, tuple(self.inserts)))
+        return tuple(found)
+
+
+def keys_of(batch: pa.RecordBatch, merge: PlainMerge) -> list[pa.Array]:
+    """The key of each row of the source."""
+    return [batch.column(place) for place in merge.source_keys]
+
+
+def target_keys_of(batch: pa.RecordBatch, merge: PlainMerge) -> list[pa.Array]:
+    """The key of each row of the target."""
+    return [batch.column(name) for name in merge.target_keys]
+
+
+def plain_changes(
+    merge: PlainMerge, target: Sequence[pa.RecordBatch], source: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What becomes of the rows of one bucket, as ``write_changes`` wants it.
+
+    Args:
+        merge: What happens.
+        target: Rows that may match: the key columns, ``_rowid`` and ``_rowaddr``.
+        source: Rows of the source.
+    """
+    matcher = _Matcher(merge, target)
+    buffer = RowBuffer(_BATCH_ROWS, _BATCH_BYTES)
+    for batch in source:
+        if buffer.add(batch):
+            yield from matcher.changes(buffer.take())
+    yield from matcher.changes(buffer.take())
+
+
+class _Matcher:
+    """Knows the target rows of a bucket."""
+
+    def __init__(self, merge: PlainMerge, target: Sequence[pa.RecordBatch]) -> None:
+        self._merge = merge
+        self._target: tuple[pa.RecordBatch, KeyTable] | None = None
+        if target:
+            rows = join_batches(target)
+            self._target = rows, KeyTable(target_keys_of(rows, merge))
+
+    def changes(self, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+        if batch is None:
+            return
+        is_new = np.ones(batch.num_rows, dtype=np.bool_)
+        if self._target is not None:
+            target, table = self._target
+            rows, places = table.pairs(keys_of(batch, self._merge))
+            is_new[rows] = False
+            if self._merge.matched is not None and len(rows):
+                yield self._matched(take_rows(batch, rows), take_rows(target, places))
+        if self._merge.inserts is not None and is_new.any():
+            new = batch if is_new.all() else take_rows(batch, np.flatnonzero(is_new))
+            yield self._inserted(new, self._merge.inserts)
+
+    def _matched(self, rows: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {
+            CLAUSE: pa.array(np.zeros(rows.num_rows, dtype=np.int32)),
+            CHANGED_ROW_ID: found.column(ROW_ID),
+            CHANGED_ADDRESS: found.column(ROW_ADDRESS),
+        }
+        columns |= {name: rows.column(place) for name, place in self._merge.updates.items()}
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _inserted(self, rows: pa.RecordBatch, values: Mapping[str, int]) -> pa.RecordBatch:
+        number = len(self._merge.clauses) - 1
+        nothing = pa.nulls(rows.num_rows, pa.uint64())
+        columns = {
+            CLAUSE: pa.array(np.full(rows.num_rows, number, dtype=np.int32)),
+            CHANGED_ROW_ID: nothing,
+            CHANGED_ADDRESS: nothing,
+        }
+        columns |= {name: rows.column(place) for name, place in values.items()}
+        return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,392 @@
+"""Gives rows of fragments other values in some columns, and leaves the rows where they are.
+
+The changed columns of all physical rows of a fragment go into a new file; in the old files their
+ids become tombstones.  Row ids, addresses, deletion files and all other columns stay, and only
+the rows that really changed count as updated.
+
+Source: docs/format/table-format.md, sections 7.2, 10.4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.codec.row_selection import take_rows
+from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.retries import Retries
+from pyspark_lance.datafile.writer import DataFileWriter
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LanceError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.data_file import TOMBSTONE, DataFile, new_data_file_name
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import Update
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
+from pyspark_lance.table.rows.column_files import rows_by_fragment, stand_in
+from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.scan.fragment_pruning import counted_fragments
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import counting
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_files import TableFiles
+
+_BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 16 << 20
+
+Piece = tuple[NDArray[np.int64], pa.RecordBatch]
+"""Ascending offsets in a fragment, and the new values there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteColumnsRequest:
+    """What an executor needs to rewrite columns; picklable.
+
+    Attributes:
+        files: Opens the stores of the table.
+        read_version: The version whose rows get other values.
+        columns: The top-level columns with other values, whole.
+        file_version: Version of the data files.
+        stable_row_ids: Whether the table has stable row ids.
+        fragments: The fragments of the version that are touched, by id.
+    """
+
+    files: TableFiles
+    read_version: int
+    columns: LanceSchema
+    file_version: str
+    stable_row_ids: bool
+    fragments: Mapping[int, Fragment]
+
+    def __post_init__(self) -> None:
+        """Refuses versions that hold columns by other rules."""
+        if self.file_version == "0.1":
+            raise UnsupportedFeatureError(
+                "the table's files are version 0.1, of which no columns are rewritten",
+                where=self.files.uri,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenColumns:
+    """The new file of a fragment.
+
+    Attributes:
+        fragment_id: The fragment.
+        file: Holds the columns for all physical rows.
+        changed: Offsets of the rows with other values, a portable roaring bitmap.
+        num_changed: How many those are.
+    """
+
+    fragment_id: int
+    file: DataFile
+    changed: bytes
+    num_changed: int
+
+
+def plan_rewrite(
+    snapshot: Snapshot, names: Iterable[str], fragment_ids: Iterable[int] | None = None
+) -> RewriteColumnsRequest:
+    """What executors need to give top-level columns other values.
+
+    Args:
+        snapshot: The version whose rows change.
+        names: The columns.
+        fragment_ids: The fragments that may be touched; None for all.
+
+    Raises:
+        InvalidInputError: No such column.
+        UnsupportedFeatureError: Files whose columns cannot be rewritten.
+    """
+    wanted = None if fragment_ids is None else set(fragment_ids)
+    return RewriteColumnsRequest(
+        files=snapshot.files,
+        read_version=snapshot.version,
+        columns=LanceSchema(snapshot.schema.select(tuple(names)).fields),
+        file_version=snapshot.manifest.file_version,
+        stable_row_ids=snapshot.uses_stable_row_ids,
+        fragments={
+            fragment.id: _without_lineage(fragment)
+            for fragment in counted_fragments(snapshot)
+            if wanted is None or fragment.id in wanted
+        },
+    )
+
+
+def _without_lineage(fragment: Fragment) -> Fragment:
+    """Most of a plan would be sequences that nobody reads."""
+    return replace(fragment, row_ids=None, created_at=None, last_updated_at=None)
+
+
+def rewrite_columns(
+    request: RewriteColumnsRequest, batches: Iterable[pa.RecordBatch]
+) -> Iterator[RewrittenColumns]:
+    """Writes the new files of fragments as their new values come.
+
+    When anything fails, the files written by this call are removed.
+
+    Args:
+        request: What to write.
+        batches: Rows with their address (``_rowaddr``) and all of the request's columns,
+            ascending by address; all rows of a fragment that change are in one call.
+
+    Raises:
+        InvalidInputError: Rows come twice or out of order.
+        SchemaMismatchError: Values that do not fit the columns.
+        CommitConflictError: Rows of a fragment that the request does not know.
+    """
+    store = request.files.store_of(None)
+    finished: list[RewrittenColumns] = []
+    try:
+        for fragment_id, group in itertools.groupby(rows_by_fragment(batches), lambda one: one[0]):
+            fragment = request.fragments.get(fragment_id)
+            if fragment is None:
+                raise CommitConflictError(
+                    f"fragment {fragment_id} is not in version {request.read_version}"
+                )
+            pieces = (
+                (places, conform_batch(values, request.columns.fields))
+                for _, places, values in group
+            )
+            finished.append(_rewrite_fragment(request, fragment, pieces))
+    except BaseException:
+        remove_rewritten(store, finished)
+        raise
+    yield from finished
+
+
+def _rewrite_fragment(
+    request: RewriteColumnsRequest, fragment: Fragment, pieces: Iterator[Piece]
+) -> RewrittenColumns:
+    fields = request.columns.fields
+    schema = request.columns.to_arrow()
+    reader = FragmentReader(request.files, fragment, stable_row_ids=False)
+    new_values = _NewValues(fragment, pieces)
+    vector = load_deletion_vector(request.files, fragment, stable_row_ids=request.stable_row_ids)
+    deleted = np.empty(0, np.int64) if vector is None else vector.to_array().astype(np.int64)
+    # A deleted row may hold what the column forbids by now.
+    filler = stand_in(new_values.a_row, fields, request.file_version)
+    path = data_path(new_data_file_name(uuid.uuid4().bytes))
+    store = request.files.store_of(None)
+    writer = DataFileWriter(store, path, request.columns, version=request.file_version)
+    try:
+        for first, old in reader.stream(
+            fields,
+            (),
+            (0, fragment.physical_rows),
+            batch_rows=_BATCH_ROWS,
+            batch_bytes=_BATCH_BYTES,
+        ):
+            places, values = new_values.up_to(first + old.num_rows)
+            start, end = np.searchsorted(deleted, (first, first + old.num_rows))
+            batch = pa.RecordBatch.from_arrays(old.columns, schema=schema)
+            batch = _replaced(batch, deleted[start:end] - first, filler, places - first, values)
+            writer.write(batch)
+        changed = new_values.finish()
+        file = writer.finish()
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is the one to report
+            writer.abort()
+        raise
+    return RewrittenColumns(fragment.id, file, changed.serialize(), len(changed))
+
+
+class _NewValues:
+    """The new values of one fragment, handed out from its first row to its last."""
+
+    def __init__(self, fragment: Fragment, pieces: Iterator[Piece]) -> None:
+        self._fragment = fragment
+        self._pieces = pieces
+        first = next(pieces)
+        self.a_row = first[1].slice(0, 1)
+        self._held: Piece | None = first
+        self._last = -1
+        self._changed = BitMap()
+
+    def up_to(self, end: int) -> tuple[NDArray[np.int64], pa.RecordBatch]:
+        """Offsets and values below ``end`` that were not handed out before."""
+        places: list[NDArray[np.int64]] = []
+        values: list[pa.RecordBatch] = []
+        while self._held is not None:
+            held_places, held_values = self._held
+            count = int(np.searchsorted(held_places, end))
+            if count:
+                self._check(held_places[:count])
+                places.append(held_places[:count])
+                values.append(held_values.slice(0, count))
+            if count < len(held_places):
+                self._held = (held_places[count:], held_values.slice(count))
+                break
+            self._held = next(self._pieces, None)
+        if not places:
+            return np.empty(0, dtype=np.int64), self.a_row.slice(0, 0)
+        return np.concatenate(places), _joined(values)
+
+    def _check(self, places: NDArray[np.int64]) -> None:
+        if int(places[0]) <= self._last or (np.diff(places) <= 0).any():
+            raise InvalidInputError(
+                f"rows of fragment {self._fragment.id} come twice or out of order",
+                hint="each row can get one new value",
+            )
+        self._last = int(places[-1])
+        self._changed |= BitMap(places.astype(np.uint32))
+
+    def finish(self) -> BitMap:
+        """All offsets that were handed out; nothing may be left.
+
+        Raises:
+            InvalidInputError: A row beyond the end, or out of order.
+        """
+        if self._held is not None:
+            raise InvalidInputError(
+                f"row {int(self._held[0][0])} of fragment {self._fragment.id}, which has "
+                f"{self._fragment.physical_rows} rows"
+            )
+        return self._changed
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    schema = batches[0].schema
+    columns = [pa.concat_arrays([one.column(i) for one in batches]) for i in range(len(schema))]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _replaced(
+    old: pa.RecordBatch,
+    deleted: NDArray[np.int64],
+    filler: pa.RecordBatch,
+    places: NDArray[np.int64],
+    values: pa.RecordBatch,
+) -> pa.RecordBatch:
+    """``old`` with ``filler`` at ``deleted``, and with the rows at ``places`` as in ``values``."""
+    if len(places) == old.num_rows:
+        return values
+    if not len(places) and not len(deleted):
+        return old
+    indices = np.arange(old.num_rows, dtype=np.int64)
+    indices[deleted] = old.num_rows
+    indices[places] = old.num_rows + 1 + np.arange(len(places))
+    return take_rows(_joined([old, filler, values]), indices)
+
+
+# The commit --------------------------------------------------------------------------------
+
+
+def column_update(
+    fragments: Mapping[int, Fragment],
+    schema: LanceSchema,
+    columns: LanceSchema,
+    rewritten: Iterable[RewrittenColumns],
+) -> Update:
+    """The operation that puts new files into fragments.
+
+    Args:
+        fragments: The touched fragments as they are in the version that was read; a fragment
+            that also loses rows comes with its new deletion file.
+        schema: The table's schema.
+        columns: The columns that were rewritten.
+        rewritten: One new file for each fragment.
+    """
+    together = {one.fragment_id: one for one in rewritten}
+    ids = frozenset(part.id for part in columns.walk())
+    others = frozenset(part.id for part in schema.walk()) - ids
+    updated = tuple(
+        _with_new_file(fragments[fragment_id], ids, others, one.file)
+        for fragment_id, one in sorted(together.items())
+    )
+    return Update(
+        updated_fragments=updated,
+        fields_modified=tuple(sorted(ids)),
+        update_mode=1,
+        updated_fragment_offset_bitmaps={i: one.changed for i, one in sorted(together.items())},
+    )
+
+
+def _with_new_file(
+    fragment: Fragment, ids: frozenset[int], others: frozenset[int], file: DataFile
+) -> Fragment:
+    """The fragment with ``file`` in the place of what other files hold of the fields ``ids``.
+
+    A file of which no field of the schema is left (``others``) goes, also when it holds columns
+    that were dropped: Lance takes such a file for a corrupt one.
+    """
+    files = []
+    for old in fragment.files:
+        if any(one in others or one < TOMBSTONE for one in old.fields):
+            fields = tuple(TOMBSTONE if one in ids else one for one in old.fields)
+            files.append(replace(old, fields=fields))
+    return replace(fragment, files=(*files, file))
+
+
+def commit_rewrite(
+    plan: ChangePlan,
+    request: RewriteColumnsRequest,
+    rewritten: Iterable[RewrittenColumns],
+    retries: Retries | None = None,
+    *,
+    reads: Reads | None = None,
+) -> ChangeResult:
+    """Commits new files of fragments, in one version; none when there are none.
+
+    Raises:
+        RetryableCommitError: Another commit changed one of the fragments; plan again.  The new
+            files are removed.
+        CommitConflictError: Another commit makes the work pointless.
+    """
+    done = [one for one in rewritten if one.num_changed]
+    if not done:
+        return ChangeResult()
+    manifest = plan.snapshot().manifest
+    fragments = {fragment.id: fragment for fragment in manifest.fragments}
+    transaction = Transaction(
+        read_version=plan.read_version,
+        uuid=plan.transaction_uuid,
+        operation=column_update(fragments, manifest.schema, request.columns, done),
+        properties=dict(plan.settings.properties),
+    )
+    store = request.files.store_of(None)
+    try:
+        result = commit(
+            store,
+            transaction,
+            counted=counting(plan.uri, plan.options),
+            base=plan.base,
+            reads=reads,
+            retries=retries or plan.settings.retrying(),
+        )
+    except StorageError:
+        raise  # whether a version refers to the files is not known
+    except LanceError:
+        remove_rewritten(store, done)
+        raise
+    if result.already_committed:
+        remove_rewritten(store, done)
+        return ChangeResult()
+    return ChangeResult(result.version, num_updated_rows=sum(one.num_changed for one in done))
+
+
+def remove_rewritten(store: ObjectStore, rewritten: Iterable[RewrittenColumns]) -> None:
+    """Removes files that no version refers to; best effort."""
+    for one in rewritten:
+        with contextlib.suppress(Exception):  # cleanup finds what is left
+            store.delete(data_path(one.file.path))

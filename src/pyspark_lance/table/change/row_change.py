@@ -1,0 +1,182 @@
+"""A change of rows, decided before the first row is seen: what executors need to take part in it.
+
+Deletes, updates and merges are one thing in three sizes.  Each row that changes is named by its
+address in the version that the plan pins; rows that go are marked in deletion files, rows that
+change move into new fragments and keep their row id, rows that are inserted follow them.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_lance.commit.application_versions import application_version, is_committed
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.invariants import check_writable
+from pyspark_lance.commit.judge_newer import REDO
+from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, Retries
+from pyspark_lance.commit.version_put import table_was_replaced
+from pyspark_lance.errors import RetryableCommitError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.metafile.manifest_file import ManifestLocation
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.rows.file_versions import table_dictionaries
+from pyspark_lance.table.rows.write_fragments import (
+    DEFAULT_MAX_BYTES_PER_FILE,
+    DEFAULT_MAX_ROWS_PER_FILE,
+    WriteFragmentsRequest,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+
+class RowAction(enum.IntEnum):
+    """What happens to a row."""
+
+    KEEP = 0
+    """Nothing; it is only counted, to find target rows with more than one match."""
+    DELETE = 1
+    UPDATE = 2
+    INSERT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSettings:
+    """How to change rows; None means the default.
+
+    Attributes:
+        max_rows_per_file: A data file ends at this many rows.
+        max_bytes_per_file: A data file ends at this size.
+        properties: Kept in the transaction.
+        retries: Attempts after the first, whatever was in the way of the work or of its commit.
+        timeout_s: Seconds after the first conflict from which on nothing is tried again.
+    """
+
+    max_rows_per_file: int | None = None
+    max_bytes_per_file: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    retries: int = DEFAULT_RETRIES
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    def retrying(self) -> Retries:
+        """The attempts of work that is not planned again."""
+        return Retries(self.retries, self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """One attempt to change rows of one version of a table; picklable.
+
+    Attributes:
+        uri: Root of the table or branch.
+        options: Storage options; secret, never shown.
+        read_version: The version whose rows are changed.
+        schema: The table's schema.
+        file_version: Version of the data files.
+        stable_row_ids: Whether rows keep their id when they move.
+        settings: As given.
+        transaction_uuid: Names the commit, also when its answer is lost.
+        location: Where the manifest of the version is, so that nobody looks for it again.
+        base: Tells the version from one of the same number in a table made anew.
+        is_done: The (application, version) pair of the settings was committed before, so there
+            is nothing left to do.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(repr=False)
+    read_version: int
+    schema: LanceSchema
+    file_version: str
+    stable_row_ids: bool
+    settings: ChangeSettings
+    transaction_uuid: str
+    location: ManifestLocation
+    base: BaseVersion
+    is_done: bool = False
+
+    def snapshot(self) -> Snapshot:
+        """The version whose rows are changed; read once in each process.
+
+        Raises:
+            RetryableCommitError: The version was cleaned up since the plan was made.
+            CommitConflictError: The table was replaced by another one.
+        """
+        store = open_store(self.uri, self.options)
+        try:
+            snapshot = Snapshot.load(self.uri, self.options, store, self.location)
+        except FileNotFoundError as error:
+            what = f"version {self.read_version}, which the work was planned on, was cleaned up"
+            raise RetryableCommitError(what, self.uri, REDO) from error
+        if BaseVersion.of(snapshot.manifest) != self.base:
+            raise table_was_replaced(snapshot.store)
+        return snapshot
+
+    def write_request(self) -> WriteFragmentsRequest:
+        """How to write rows that move or are inserted."""
+        is_legacy = self.file_version == "0.1"
+        return WriteFragmentsRequest(
+            uri=self.uri,
+            options=self.options,
+            schema=self.schema,
+            file_version=self.file_version,
+            max_rows_per_file=self.settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,
+            max_bytes_per_file=self.settings.max_bytes_per_file or DEFAULT_MAX_BYTES_PER_FILE,
+            dictionaries=table_dictionaries(self.snapshot()) if is_legacy else {},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResult:
+    """What a delete, update or merge did.
+
+    Attributes:
+        version: The version it made; None when there was nothing to do.
+        num_inserted_rows: Rows that are new.
+        num_updated_rows: Rows with other values, or with the same ones written again.
+        num_deleted_rows: Rows that are gone.
+    """
+
+    version: int | None = None
+    num_inserted_rows: int = 0
+    num_updated_rows: int = 0
+    num_deleted_rows: int = 0
+
+
+def plan_change(
+    uri: str,
+    options: Mapping[str, str],
+    settings: ChangeSettings | None = None,
+    *,
+    at: VersionSpec = LATEST,
+) -> ChangePlan:
+    """A plan on the newest version; writes nothing.
+
+    Args:
+        uri: Root of the table.
+        options: Storage options.
+        settings: How to change rows.
+        at: The version that the rows are found in, for rows that somebody else has found.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        UnsupportedFeatureError: The table has a part that would be lost or broken.
+    """
+    snapshot = Snapshot.open(uri, options, at=at)
+    check_writable(snapshot.manifest, snapshot.indices)
+    settings = settings or ChangeSettings()
+    wanted = application_version(settings.properties)
+    return ChangePlan(
+        uri=snapshot.uri,
+        options=dict(options),
+        read_version=snapshot.version,
+        schema=snapshot.schema,
+        file_version=snapshot.manifest.file_version,
+        stable_row_ids=snapshot.uses_stable_row_ids,
+        settings=settings,
+        transaction_uuid=str(uuid.uuid4()),
+        location=snapshot.file.location,
+        base=BaseVersion.of(snapshot.manifest),
+        is_done=wanted is not None and is_committed(wanted, snapshot.manifest.config),
+    )

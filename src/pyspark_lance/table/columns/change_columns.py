@@ -1,0 +1,550 @@
+"""Adds, drops, renames and changes columns, each in one version.
+
+What the manifest alone can say (a column of nulls, another name, fewer columns, nullability,
+metadata) writes no data file.  Values go into new files beside the ones that are there; whoever
+calls decides where those are computed.  When others commit first, the change is planned again
+on their version, and only fragments that are new or changed are written again.
+
+Source: docs/format/table-format.md, section 13.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from pyspark_lance.commit.application_versions import application_version, is_committed
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.judge_newer import REDO
+from pyspark_lance.commit.retries import Retries
+from pyspark_lance.datafile.version_support import check_writable as check_columns
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    RetryableCommitError,
+    StorageError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.data_file import TOMBSTONE, DataFile
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import Merge, Operation, Project, UpdateConfig, UpdateMap
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.columns.schema_change import (
+    check_null_columns,
+    find_field,
+    next_field_id,
+    renumbered_file,
+    same_columns,
+    with_columns,
+    with_field,
+    with_renamed,
+    without_fields,
+)
+from pyspark_lance.table.columns.widening import widened_field
+from pyspark_lance.table.rows.column_files import (
+    ColumnFile,
+    ColumnFilesRequest,
+    FragmentRows,
+    remove_column_files,
+)
+from pyspark_lance.table.scan.fragment_pruning import counted_fragments
+from pyspark_lance.table.version.row_counts import counting
+from pyspark_lance.table.version.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+RunColumns = Callable[[ColumnFilesRequest], Iterable[ColumnFile]]
+"""Computes and writes the columns of the fragments that a request names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSettings:
+    """How to change columns.
+
+    Attributes:
+        properties: Kept in the transaction.
+        retries: Times that the change is planned again, and that a commit is tried again.
+        timeout_s: Seconds after the first conflict from which on nothing is tried again.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    retries: int = 10
+    timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnResult:
+    """What a change of columns did.
+
+    Attributes:
+        version: The version it made; None when there was nothing to do.
+        num_written_files: Data files with new values, one for each fragment.
+        num_written_rows: Live rows that have values in these files.
+    """
+
+    version: int | None = None
+    num_written_files: int = 0
+    num_written_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a table is to look like.
+
+    Attributes:
+        schema: The whole new schema.
+        written: Those of its top-level columns that get new files.
+        sources: Field ids that a fragment must hold to need a file; None if all need one.
+    """
+
+    schema: LanceSchema
+    written: tuple[Field, ...] = ()
+    sources: frozenset[int] | None = None
+
+
+# Without values ----------------------------------------------------------------------------
+
+
+def add_null_columns(
+    uri: str,
+    options: Mapping[str, str],
+    columns: pa.Schema,
+    settings: ColumnSettings | None = None,
+) -> ColumnResult:
+    """Adds nullable columns that are null in every row; writes no data file.
+
+    Raises:
+        InvalidInputError: A name is taken, or a column must not be null.
+        UnsupportedFeatureError: The table's files cannot hold a type.
+    """
+    for one in columns:
+        if not one.nullable:
+            raise InvalidInputError(
+                f"the column {one.name!r} would be null in every row, and must not be null",
+                hint="add it as nullable, fill it, and then change its nullability",
+            )
+
+    def operation(snapshot: Snapshot) -> Operation:
+        schema = _with_new_columns(snapshot, columns).schema
+        check_null_columns(snapshot.schema, schema, snapshot.manifest.file_version)
+        return _merge(snapshot, schema, snapshot.manifest.fragments)
+
+    return _change(uri, options, operation, settings)
+
+
+def drop_columns(
+    uri: str,
+    options: Mapping[str, str],
+    paths: Sequence[str],
+    settings: ColumnSettings | None = None,
+) -> ColumnResult:
+    """Drops columns, or fields of structs (``a.b``); writes no data file.
+
+    Raises:
+        InvalidInputError: No such column, or nothing would be left.
+    """
+
+    def operation(snapshot: Snapshot) -> Operation:
+        schema = without_fields(snapshot.schema, paths)
+        return Project(schema=schema, preserves_nullability=True)
+
+    if not paths:
+        raise InvalidInputError("there is no column to drop")
+    return _change(uri, options, operation, settings)
+
+
+def rename_column(
+    uri: str,
+    options: Mapping[str, str],
+    path: str,
+    new_name: str,
+    settings: ColumnSettings | None = None,
+) -> ColumnResult:
+    """Renames a column, or a field of a struct; its id and its indices stay.
+
+    Raises:
+        InvalidInputError: No such column, or the name is taken.
+    """
+
+    def operation(snapshot: Snapshot) -> Operation | None:
+        schema = with_renamed(snapshot.schema, path, new_name)
+        if schema == snapshot.schema:
+            return None
+        return Project(schema=schema, preserves_nullability=True)
+
+    return _change(uri, options, operation, settings)
+
+
+def change_nullability(
+    uri: str,
+    options: Mapping[str, str],
+    path: str,
+    *,
+    nullable: bool,
+    has_nulls: Callable[[Snapshot, tuple[Field, ...]], bool],
+    settings: ColumnSettings | None = None,
+) -> ColumnResult:
+    """Allows or forbids nulls in a column, or in a field of a struct; writes no data file.
+
+    Args:
+        uri: Root of the table.
+        options: Storage options.
+        path: The column.
+        nullable: Whether nulls are allowed.
+        has_nulls: Looks whether a live row of a version holds null; asked for every version
+            that the change is planned on.
+        settings: How to commit.
+
+    Raises:
+        InvalidInputError: No such column, or it holds a null.
+    """
+
+    def operation(snapshot: Snapshot) -> Operation | None:
+        schema = _with_nullability(snapshot, path, nullable, has_nulls)
+        if schema == snapshot.schema:
+            return None
+        return Project(schema=schema, preserves_nullability=nullable)
+
+    return _change(uri, options, operation, settings)
+
+
+def set_metadata(
+    uri: str,
+    options: Mapping[str, str],
+    *,
+    schema: Mapping[str, str | None] | None = None,
+    columns: Mapping[str, Mapping[str, str | None]] | None = None,
+    settings: ColumnSettings | None = None,
+) -> ColumnResult:
+    """Sets metadata of the schema and of columns; None as a value removes the key.
+
+    Raises:
+        InvalidInputError: No such column, or a key column would change.
+    """
+
+    def operation(snapshot: Snapshot) -> Operation | None:
+        updates = {
+            find_field(snapshot.schema, path)[-1].id: UpdateMap(tuple(values.items()))
+            for path, values in (columns or {}).items()
+            if values
+        }
+        if not schema and not updates:
+            return None
+        return UpdateConfig(
+            schema_metadata_updates=UpdateMap(tuple(schema.items())) if schema else None,
+            field_metadata_updates=updates,
+        )
+
+    return _change(uri, options, operation, settings)
+
+
+# With values -------------------------------------------------------------------------------
+
+
+def add_columns(
+    uri: str,
+    options: Mapping[str, str],
+    columns: pa.Schema,
+    run: RunColumns,
+    settings: ColumnSettings | None = None,
+) -> ColumnResult:
+    """Adds columns whose values ``run`` computes for every row.
+
+    Raises:
+        InvalidInputError: A name is taken, or ``run`` misses rows.
+        UnsupportedFeatureError: The table's files cannot hold a type.
+    """
+    return _write_columns(
+        uri, options, lambda snapshot: _with_new_columns(snapshot, columns), run, settings
+    )
+
+
+def widen_column(
+    uri: str,
+    options: Mapping[str, str],
+    path: str,
+    new_type: pa.DataType,
+    run: RunColumns,
+    settings: ColumnSettings | None = None,
+) -> ColumnResult:
+    """Gives a top-level column a type that holds all values of its own.
+
+    The column gets another id and new files; ``run`` reads it and writes it as the type that
+    the request names.
+
+    Raises:
+        InvalidInputError: No such column, or values could be lost.
+        UnsupportedFeatureError: An index covers the column.
+    """
+
+    def target(snapshot: Snapshot) -> Target | None:
+        parents = find_field(snapshot.schema, path)
+        old = parents[-1]
+        if len(parents) > 1:
+            raise InvalidInputError(f"{path!r} is a part of a column; only columns change type")
+        first_id = next_field_id(snapshot.manifest)
+        new = widened_field(old, new_type, first_id)
+        if new is None:
+            return None
+        ids = frozenset(one.id for one in old.walk())
+        for index in snapshot.indices:
+            if ids & set(index.fields):
+                raise InvalidInputError(
+                    f"the index {index.name!r} covers the column {path!r}",
+                    hint="drop the index, change the column, and build the index again",
+                )
+        schema = with_field(snapshot.schema, old.id, lambda _: new)
+        return Target(schema, (new,), ids)
+
+    return _write_columns(uri, options, target, run, settings)
+
+
+# Inside ------------------------------------------------------------------------------------
+
+
+def _with_new_columns(snapshot: Snapshot, columns: pa.Schema) -> Target:
+    if not columns.names:
+        raise InvalidInputError("there is no column to add")
+    schema = with_columns(snapshot.schema, columns, next_field_id(snapshot.manifest))
+    added = schema.fields[len(snapshot.schema.fields) :]
+    version = snapshot.manifest.file_version
+    if version != "0.1":
+        check_columns(LanceSchema(added), version)
+    return Target(schema, added)
+
+
+def _with_nullability(
+    snapshot: Snapshot,
+    path: str,
+    nullable: bool,
+    has_nulls: Callable[[Snapshot, tuple[Field, ...]], bool],
+) -> LanceSchema:
+    fields = find_field(snapshot.schema, path)
+    column = fields[-1]
+    if column.nullable == nullable:
+        return snapshot.schema
+    if any(not one.is_struct or one.is_packed or one.is_blob for one in fields[:-1]):
+        raise InvalidInputError(f"{path!r} is neither a column nor a field of a struct")
+    if nullable and column.unenforced_primary_key:
+        raise InvalidInputError(f"{path!r} is part of the primary key, which is never null")
+    if not nullable and has_nulls(snapshot, fields):
+        raise InvalidInputError(
+            f"the column {path!r} holds nulls", hint="fill them with an update first"
+        )
+    return with_field(snapshot.schema, column.id, lambda one: replace(one, nullable=nullable))
+
+
+def _change(
+    uri: str,
+    options: Mapping[str, str],
+    plan: Callable[[Snapshot], Operation | None],
+    settings: ColumnSettings | None,
+) -> ColumnResult:
+    """Commits what ``plan`` says of the newest version."""
+    settings = settings or ColumnSettings()
+
+    def attempt(left: Retries) -> ColumnResult:
+        snapshot = Snapshot.open(uri, options)
+        if _is_done(snapshot, settings):
+            return ColumnResult()
+        operation = plan(snapshot)
+        if operation is None:
+            return ColumnResult()
+        return ColumnResult(_commit(snapshot, operation, settings, left))
+
+    return plan_again_on_conflict(attempt, retries=settings.retries, timeout_s=settings.timeout_s)
+
+
+def _is_done(snapshot: Snapshot, settings: ColumnSettings) -> bool:
+    wanted = application_version(settings.properties)
+    return wanted is not None and is_committed(wanted, snapshot.manifest.config)
+
+
+def _commit(
+    snapshot: Snapshot, operation: Operation, settings: ColumnSettings, left: Retries
+) -> int | None:
+    transaction = Transaction(
+        read_version=snapshot.version,
+        uuid=str(uuid.uuid4()),
+        operation=operation,
+        properties=dict(settings.properties),
+    )
+    result = commit(
+        snapshot.store,
+        transaction,
+        base=BaseVersion.of(snapshot.manifest),
+        counted=counting(snapshot.uri, snapshot.options),
+        retries=left,
+    )
+    return None if result.already_committed else result.version
+
+
+def _merge(snapshot: Snapshot, schema: LanceSchema, fragments: tuple[Fragment, ...]) -> Merge:
+    return Merge(
+        fragments=fragments,
+        schema=schema,
+        preserves_nullability=not _is_stricter(snapshot.schema, schema),
+    )
+
+
+def _is_stricter(before: LanceSchema, after: LanceSchema) -> bool:
+    """Whether a column of both must not be null in ``after`` only."""
+    nullable = {one.id: one.nullable for one in before.walk()}
+    return any(nullable.get(one.id, False) and not one.nullable for one in after.walk())
+
+
+def _write_columns(
+    uri: str,
+    options: Mapping[str, str],
+    plan: Callable[[Snapshot], Target | None],
+    run: RunColumns,
+    settings: ColumnSettings | None,
+) -> ColumnResult:
+    settings = settings or ColumnSettings()
+    work = _ColumnWork(uri, options, plan, run, settings)
+    try:
+        result = plan_again_on_conflict(
+            work.attempt, retries=settings.retries, timeout_s=settings.timeout_s
+        )
+    except BaseException:
+        if not work.in_doubt:
+            work.remove_files(used=False)
+        raise
+    work.remove_files(used=result.version is not None)
+    return result
+
+
+@dataclass(slots=True)
+class _Written:
+    """A file, and what the fragment was like when it was written."""
+
+    before: tuple[DataFile, ...]
+    columns: LanceSchema
+    file: ColumnFile
+    used: bool = False
+
+
+class _ColumnWork:
+    """One change that writes values, through all its attempts."""
+
+    def __init__(
+        self,
+        uri: str,
+        options: Mapping[str, str],
+        plan: Callable[[Snapshot], Target | None],
+        run: RunColumns,
+        settings: ColumnSettings,
+    ) -> None:
+        self._uri = uri
+        self._options = options
+        self._plan = plan
+        self._run = run
+        self._settings = settings
+        self._written: dict[int, _Written] = {}
+        self._useless: list[ColumnFile] = []
+        # Whether a version may refer to the files without our knowing.
+        self.in_doubt = False
+
+    def attempt(self, left: Retries) -> ColumnResult:
+        """Writes what the newest version needs besides what is written, and commits."""
+        snapshot = Snapshot.open(self._uri, self._options)
+        target = None if _is_done(snapshot, self._settings) else self._plan(snapshot)
+        if target is None:
+            return ColumnResult()
+        needed = [one for one in counted_fragments(snapshot) if _needs_file(one, target)]
+        self._write(snapshot, target, needed)
+        fragments, rows = [], 0
+        ids = {one.id for one in needed}
+        present = {one.id for one in target.schema.walk()}
+        for written in self._written.values():
+            written.used = False
+        for fragment in snapshot.manifest.fragments:
+            if fragment.id not in ids:
+                fragments.append(fragment)
+                continue
+            written = self._written[fragment.id]
+            mapping = same_columns(written.columns, LanceSchema(target.written))
+            file = renumbered_file(written.file.file, mapping)
+            kept = tuple(one for one in fragment.files if _is_alive(one, present))
+            fragments.append(replace(fragment, files=(*kept, file)))
+            written.used = True
+            rows += fragment.num_rows
+        operation = _merge(snapshot, target.schema, tuple(fragments))
+        self.in_doubt = True
+        try:
+            version = _commit(snapshot, operation, self._settings, left)
+        except LanceError as error:
+            self.in_doubt = isinstance(error, StorageError)
+            raise
+        self.in_doubt = False
+        return ColumnResult() if version is None else ColumnResult(version, len(needed), rows)
+
+    def _write(self, snapshot: Snapshot, target: Target, needed: Sequence[Fragment]) -> None:
+        missing = {}
+        for fragment in needed:
+            known = self._written.get(fragment.id)
+            if known is not None and known.before == fragment.files:
+                continue
+            if known is not None:
+                self._useless.append(self._written.pop(fragment.id).file)
+            missing[fragment.id] = fragment
+        if not missing:
+            return
+        columns = LanceSchema(target.written)
+        request = ColumnFilesRequest(
+            uri=snapshot.uri,
+            options=dict(self._options),
+            read_version=snapshot.version,
+            columns=columns,
+            file_version=snapshot.manifest.file_version,
+            fragments={
+                one.id: FragmentRows(one.physical_rows, one.num_rows) for one in missing.values()
+            },
+            is_partial=len(missing) < len(snapshot.manifest.fragments),
+        )
+        for file in self._files(request):
+            before = missing.pop(file.fragment_id, None)
+            if before is None:
+                self._useless.append(file)
+                continue
+            self._written[file.fragment_id] = _Written(before.files, columns, file)
+        if missing:
+            raise InvalidInputError(
+                f"no values came for fragment {min(missing)}",
+                hint="the values must be computed row by row",
+            )
+
+    def _files(self, request: ColumnFilesRequest) -> Iterable[ColumnFile]:
+        try:
+            yield from self._run(request)
+        except VersionNotFoundError as error:
+            what = f"version {request.read_version}, whose values are read, was cleaned up"
+            raise RetryableCommitError(what, request.uri, REDO) from error
+
+    def remove_files(self, *, used: bool) -> None:
+        """Removes the files that no version refers to."""
+        files = [one.file for one in self._written.values() if not (used and one.used)]
+        try:
+            store = Snapshot.open(self._uri, self._options).store
+        except LanceError:
+            return  # cleanup finds them
+        remove_column_files(store, [*self._useless, *files])
+
+
+def _needs_file(fragment: Fragment, target: Target) -> bool:
+    if target.sources is None:
+        return True
+    return any(target.sources & set(file.fields) for file in fragment.files)
+
+
+def _is_alive(file: DataFile, present: set[int]) -> bool:
+    """Whether a column of the schema, or hidden lineage, is in the file."""
+    return any(one in present or one < TOMBSTONE for one in file.fields)

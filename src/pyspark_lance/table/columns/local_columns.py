@@ -1,0 +1,80 @@
+"""Computes columns in this process, fragment by fragment, from columns that are there.
+
+For tables that one machine can read in a moment; Spark does the same on its executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.predicate.conditions import all_of
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.columns.change_columns import RunColumns
+from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest, write_column_files
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+
+def computed(
+    names: Sequence[str],
+    compute: Callable[[pa.RecordBatch], Sequence[pa.Array]],
+    *,
+    lineage: Sequence[str] = (),
+) -> RunColumns:
+    """The new columns are what ``compute`` makes of batches of the columns ``names``.
+
+    Args:
+        names: Columns to read.
+        compute: The new columns of a batch, in their order.
+        lineage: Lineage columns to read besides.
+    """
+
+    def run_here(request: ColumnFilesRequest) -> Iterator[ColumnFile]:
+        at = VersionSpec(version=request.read_version)
+        snapshot = Snapshot.open(request.uri, request.options, at=at)
+        scan = ScanRequest(
+            schema=project(snapshot.schema, names),
+            system_columns=(ROW_ADDRESS, *lineage),
+            fragments_per_task=1,
+        )
+        new = request.columns.to_arrow().names
+        for task in plan_scan(snapshot, scan):
+            slices = tuple(one for one in task.slices if one.fragment.id in request.fragments)
+            if slices:
+                batches = (
+                    pa.RecordBatch.from_arrays(
+                        [batch.column(ROW_ADDRESS), *compute(batch)], names=[ROW_ADDRESS, *new]
+                    )
+                    for batch in run(replace(task, slices=slices))
+                )
+                yield from write_column_files(request, batches)
+
+    return run_here
+
+
+def copied(name: str) -> RunColumns:
+    """The new column has the values of the column ``name``."""
+    return computed([name], lambda batch: [batch.column(0)])
+
+
+def has_nulls(snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
+    """Whether a live row holds null in a column, or in a field of a struct that is not null."""
+    *parents, last = [f"`{one.name}`" for one in fields]
+    path, terms = "", []
+    for name in parents:
+        path = f"{path}.{name}" if path else name
+        terms.append(f"{path} IS NOT NULL")
+    terms.append(f"{f'{path}.' if path else ''}{last} IS NULL")
+    schema = project(snapshot.schema, [fields[0].name])
+    arrow = schema.to_arrow()
+    request = ScanRequest(
+        schema=schema, predicate=all_of([parse_predicate(term, arrow) for term in terms])
+    )
+    return any(batch.num_rows for task in plan_scan(snapshot, request) for batch in run(task))

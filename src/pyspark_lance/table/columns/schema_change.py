@@ -1,0 +1,361 @@
+"""The schema after columns were added, dropped, renamed or widened; pure, no I/O.
+
+A column is its field id: renaming keeps the id, another type gets another id.
+
+Source: docs/format/table-format.md, sections 3.3, 3.4, 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema
+from pyspark_lance.table.rows.blob_columns import table_schema
+from pyspark_lance.table.rows.conform import fits
+
+
+def next_field_id(manifest: Manifest) -> int:
+    """The first id that neither the schema nor a data file of this version uses."""
+    highest = max(manifest.schema.max_field_id, manifest.max_allocated_field_id or -1)
+    # Most tables have few distinct field lists.
+    lists = {file.fields for fragment in manifest.fragments for file in fragment.files}
+    return max([highest, *(max(fields, default=-1) for fields in lists)]) + 1
+
+
+# Finding -----------------------------------------------------------------------------------
+
+
+def split_path(text: str) -> tuple[str, ...]:
+    """The names of ``a.b``; a name in backquotes may hold dots."""
+    names, current, quoted = [], "", False
+    for char in text:
+        if char == "`":
+            quoted = not quoted
+        elif char == "." and not quoted:
+            names.append(current)
+            current = ""
+        else:
+            current += char
+    names.append(current)
+    if quoted or not all(names):
+        raise InvalidInputError(f"{text!r} is no column name")
+    return tuple(names)
+
+
+def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
+    """The fields from the top-level column down to the one that ``path`` names.
+
+    Upper and lower case are the same, unless both exist.  The items of a list are called
+    ``element`` (or by the name they have), those of a map ``key`` and ``value``.
+
+    Raises:
+        InvalidInputError: There is no such field.
+    """
+    found: list[Field] = []
+    candidates = schema.fields
+    for name in split_path(path):
+        match = _named(candidates, name)
+        if match is None and found and found[-1].is_list and name.lower() == "element":
+            match = found[-1].children[0]
+        if match is None:
+            where = f" in {'.'.join(one.name for one in found)!r}" if found else ""
+            raise InvalidInputError(
+                f"there is no column {name!r}{where}",
+                hint=f"there are {', '.join(one.name for one in candidates)}",
+            )
+        found.append(match)
+        candidates = match.children
+        if match.is_map:
+            candidates = match.children[0].children
+    return tuple(found)
+
+
+def _named(fields: Iterable[Field], name: str) -> Field | None:
+    fields = tuple(fields)
+    exact = [field for field in fields if field.name == name]
+    close = exact or [field for field in fields if field.name.lower() == name.lower()]
+    return close[0] if len(close) == 1 else None
+
+
+# Editing -----------------------------------------------------------------------------------
+
+
+def with_field(
+    schema: LanceSchema, field_id: int, change: Callable[[Field], Field | None]
+) -> LanceSchema:
+    """The schema with one field changed, at any depth; None as its change removes it."""
+
+    def edited(field: Field) -> Field | None:
+        if field.id == field_id:
+            return change(field)
+        children = tuple(one for one in map(edited, field.children) if one is not None)
+        return field if children == field.children else replace(field, children=children)
+
+    fields = tuple(one for one in map(edited, schema.fields) if one is not None)
+    return replace(schema, fields=fields)
+
+
+def without_fields(schema: LanceSchema, paths: Iterable[str]) -> LanceSchema:
+    """The schema without the named columns or sub-fields.
+
+    Raises:
+        InvalidInputError: No such column, nothing would be left, or a part that has no place of
+            its own.
+    """
+    for path in paths:
+        *parents, field = find_field(schema, path)
+        if any(one.is_list or one.is_map for one in parents[-1:]):
+            raise InvalidInputError(f"{path!r} is what the column consists of; drop the column")
+        if parents and len(parents[-1].children) == 1:
+            raise InvalidInputError(
+                f"{path!r} is the only field of its struct", hint="drop the struct"
+            )
+        for one in parents:
+            if one.is_packed or one.is_blob:
+                raise InvalidInputError(f"{one.name!r} is stored as a whole; {path!r} stays")
+        for one in field.walk():
+            if one.unenforced_primary_key or one.unenforced_clustering_key_position:
+                raise InvalidInputError(
+                    f"{path!r} is part of the table's key, which cannot be changed once set"
+                )
+        schema = with_field(schema, field.id, lambda _: None)
+    if not schema.fields:
+        raise InvalidInputError("a table needs at least one column")
+    return schema
+
+
+def with_renamed(schema: LanceSchema, path: str, new_name: str) -> LanceSchema:
+    """The schema with the last name of ``path`` replaced.
+
+    Raises:
+        InvalidInputError: No such column, or the new name is taken or not allowed.
+    """
+    *parents, field = find_field(schema, path)
+    if any(one.is_list or one.is_map for one in parents[-1:]):
+        raise InvalidInputError(f"{path!r} is an item, which has no name of its own")
+    siblings = parents[-1].children if parents else schema.fields
+    check_new_name(new_name, (one for one in siblings if one.id != field.id), top=not parents)
+    return with_field(schema, field.id, lambda one: replace(one, name=new_name))
+
+
+def check_new_name(name: str, siblings: Iterable[Field], *, top: bool) -> None:
+    """Refuses a name that is taken, reserved or ambiguous in SQL.
+
+    Raises:
+        InvalidInputError: It is.
+    """
+    if not name or (top and "." in name):
+        raise InvalidInputError(f"{name!r} cannot be the name of a column")
+    if name.lower() in RESERVED_NAMES:
+        raise InvalidInputError(f"the column name {name!r} is reserved for row lineage")
+    if any(one.name.lower() == name.lower() for one in siblings):
+        raise InvalidInputError(f"there is a column {name!r} already")
+
+
+def with_columns(schema: LanceSchema, columns: pa.Schema, first_id: int) -> LanceSchema:
+    """The schema with new columns at its end; they get ids from ``first_id`` on.
+
+    Raises:
+        InvalidInputError: A name is taken.
+        UnsupportedFeatureError: A type that the format cannot hold.
+    """
+    known = list(schema.fields)
+    for name in columns.names:
+        check_new_name(name, known, top=True)
+    added = LanceSchema.from_arrow(columns.remove_metadata(), first_id)
+    lower = [name.lower() for name in columns.names]
+    for name in columns.names:
+        if lower.count(name.lower()) > 1:
+            raise InvalidInputError(f"two new columns are named {name!r}")
+    return replace(schema, fields=(*schema.fields, *added.fields))
+
+
+# Merging -----------------------------------------------------------------------------------
+
+
+def merged_schema(
+    table: LanceSchema, data: pa.Schema, first_id: int, *, file_version: str
+) -> LanceSchema:
+    """The table's schema and what ``data`` have besides: columns, and fields of structs.
+
+    What is new becomes nullable and comes last; old rows read it as null.  No type changes:
+    files of another type would have to be written anew.
+
+    Raises:
+        SchemaMismatchError: A column whose type does not fit the table's.
+    """
+    return _SchemaMerger(first_id, file_version).merge(table, data)
+
+
+class _SchemaMerger:
+    def __init__(self, first_id: int, file_version: str) -> None:
+        self._next_id = first_id
+        self._file_version = file_version
+
+    def merge(self, table: LanceSchema, data: pa.Schema) -> LanceSchema:
+        fields = self._children(table.fields, list(data), "")
+        return table if fields == table.fields else replace(table, fields=fields)
+
+    def _children(
+        self, known: tuple[Field, ...], given: list[pa.Field], path: str
+    ) -> tuple[Field, ...]:
+        by_name = {one.name.lower(): one for one in known}
+        changed: dict[str, Field] = {}
+        new: list[Field] = []
+        for one in given:
+            field = by_name.get(one.name.lower())
+            if field is None:
+                new.append(self._new(one, top=not path))
+            else:
+                changed[one.name.lower()] = self._merged(field, one.type, f"{path}{field.name}")
+        return (*(changed.get(one.name.lower(), one) for one in known), *new)
+
+    def _new(self, arrow: pa.Field, *, top: bool) -> Field:
+        if top:
+            check_new_name(arrow.name, (), top=True)
+        made = pa.schema([arrow.with_name("new").with_nullable(True)])
+        schema = table_schema(made, self._file_version, self._next_id)
+        self._next_id = schema.max_field_id + 1
+        return replace(schema.fields[0], name=arrow.name)
+
+    def _merged(self, field: Field, given: pa.DataType, path: str) -> Field:
+        if field.is_struct and pa.types.is_struct(given):
+            if field.is_packed or field.is_blob:
+                return self._fitting(field, given, path)
+            members = [given.field(index) for index in range(given.num_fields)]
+            children = self._children(field.children, members, f"{path}.")
+            return field if children == field.children else replace(field, children=children)
+        return self._fitting(field, given, path)
+
+    def _fitting(self, field: Field, given: pa.DataType, path: str) -> Field:
+        own = field.to_arrow().type
+        if not fits(given, field):
+            raise SchemaMismatchError(
+                f"the column {path!r} is {given}, which does not fit the table's {own}",
+                hint="cast the column to the table's type, or widen the table's with changeColumn",
+            )
+        return field
+
+
+def check_null_columns(before: LanceSchema, after: LanceSchema, file_version: str) -> None:
+    """Refuses new columns that cannot be null in rows that exist, or could not be rewritten.
+
+    Raises:
+        UnsupportedFeatureError: It names the column.
+    """
+    if file_version != "2.0":
+        return
+    known = {one.id for one in before.walk()}
+
+    def check(fields: Iterable[Field]) -> None:
+        for one in fields:
+            if one.is_struct and one.id not in known:
+                raise UnsupportedFeatureError(
+                    f"the column {one.name!r} would be null in rows that exist, and files of "
+                    "version 2.0 hold no null structs",
+                    hint="overwrite the table with file_format_version 2.1, or add the column with "
+                    "a value for every row",
+                )
+            if one.is_struct:
+                check(one.children)
+
+    check(after.fields)
+
+
+# Data and table ----------------------------------------------------------------------------
+
+
+def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
+    """The table's fields that ``data`` holds, in the table's order.
+
+    Raises:
+        SchemaMismatchError: An unknown column, a missing one that must not be null, or a type
+            that does not fit.
+    """
+    names = {name.lower(): name for name in data.names}
+    known = {one.name.lower() for one in table.fields}
+    for name in data.names:
+        if name.lower() not in known:
+            raise SchemaMismatchError(
+                f"the data have a column {name!r}, which the table does not have",
+                hint=f"the table's columns are {', '.join(one.name for one in table.fields)}",
+            )
+    chosen = []
+    for one in table.fields:
+        if one.name.lower() not in names:
+            if not one.nullable:
+                raise SchemaMismatchError(
+                    f"the data lack the column {one.name!r}, which must not be null"
+                )
+            continue
+        source = data.field(names[one.name.lower()]).type
+        target = one.to_arrow().type
+        if not fits(source, one):
+            raise SchemaMismatchError(
+                f"the column {one.name!r} is {source}, which does not fit the table's {target}",
+                hint="cast the column to the table's type",
+            )
+        chosen.append(one)
+    return LanceSchema(fields=tuple(chosen), metadata=table.metadata)
+
+
+# Numbers in files --------------------------------------------------------------------------
+
+
+def same_columns(written: LanceSchema, now: LanceSchema) -> Mapping[int, int]:
+    """For each field that was written, the id that the same column has now.
+
+    Raises:
+        CommitConflictError: A column is not there any more, or is of another type.
+    """
+    mapping: dict[int, int] = {}
+
+    def pair(ours: Field, theirs: Field, path: str) -> None:
+        if (ours.logical_type, len(ours.children)) != (theirs.logical_type, len(theirs.children)):
+            raise _changed(path)
+        mapping[ours.id] = theirs.id
+        for mine, other in zip(ours.children, theirs.children, strict=True):
+            if mine.name != other.name and not (ours.is_list or ours.is_map):
+                raise _changed(path)
+            pair(mine, other, path)
+
+    by_name = {one.name: one for one in now.fields}
+    for one in written.fields:
+        theirs = by_name.get(one.name)
+        if theirs is None or (one.nullable and not theirs.nullable):
+            raise _changed(one.name)
+        pair(one, theirs, one.name)
+    return mapping
+
+
+def _changed(column: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"another commit changed the column {column!r} while data were written for it",
+        hint="run the write again",
+    )
+
+
+def renumbered(fragment: Fragment, mapping: Mapping[int, int]) -> Fragment:
+    """The fragment with other field ids; readers go by the manifest, not by the file."""
+    if all(old == new for old, new in mapping.items()):
+        return fragment
+    files = tuple(renumbered_file(file, mapping) for file in fragment.files)
+    return replace(fragment, files=files)
+
+
+def renumbered_file(file: DataFile, mapping: Mapping[int, int]) -> DataFile:
+    """The data file with other field ids."""
+    return replace(file, fields=tuple(mapping.get(field, field) for field in file.fields))

@@ -1,0 +1,4 @@
+"""The change feed.
+
+May import: table.scan and all below.
+"""

@@ -1,0 +1,425 @@
+"""The change feed: which rows were inserted, updated and deleted by some versions.
+
+Nothing has to be enabled, and nothing is recorded: each version is compared with the one before it
+by manifests and row lineage, and only rows that changed are read.  Plans need no data file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError, VersionNotFoundError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.offset_set import NO_OFFSETS
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.metafile.manifest_file import list_versions, read_neighbours
+from pyspark_lance.predicate.conditions import Predicate, columns_of
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_steps import (
+    KeptChange,
+    PlacedChange,
+    Step,
+    every_change,
+    net_changes,
+)
+from pyspark_lance.table.feed.change_task import (
+    CHANGE_FIELDS,
+    ChangeTask,
+    ChangeType,
+    Commit,
+    Side,
+    UpdateChanges,
+    VersionFiles,
+    WholeChanges,
+)
+from pyspark_lance.table.feed.change_window import ChangeWindow
+from pyspark_lance.table.feed.column_history import ColumnHistory
+from pyspark_lance.table.feed.kept_rows import KeptRows
+from pyspark_lance.table.feed.version_changes import version_changes
+from pyspark_lance.table.scan.plan_scan import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_BATCH_ROWS,
+    OPEN_COST_BYTES,
+    predicate_schema,
+    slice_cost,
+    split_slice,
+    task_bytes,
+)
+from pyspark_lance.table.scan.scan_task import ScanSlice
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_files import TableFiles
+
+# A row that is looked up costs more than one among its neighbours.
+_SCATTERED = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """What to read of a change feed.
+
+    Attributes:
+        window: The versions.
+        mode: What to leave out.
+        columns: Columns of the table at the end of the window, as shown, possibly cut down.
+        predicate: Rows of the feed to return; None for all.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes that a batch aims at.
+        parallelism: Tasks that can run at once.
+    """
+
+    window: ChangeWindow
+    mode: Deduplication
+    columns: tuple[Field, ...]
+    predicate: Predicate | None = None
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    parallelism: int = os.cpu_count() or 1
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.mode, Deduplication)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """How many rows one version changed.
+
+    Attributes:
+        version: The version.
+        num_inserted_rows: Rows that it has and the version before has not.
+        num_updated_rows: Rows that lineage calls updated, whatever their values.
+        num_deleted_rows: Rows that only the version before has.
+    """
+
+    version: int
+    num_inserted_rows: int
+    num_updated_rows: int
+    num_deleted_rows: int
+
+
+def check_change_feed(snapshot: Snapshot) -> None:
+    """Refuses tables whose rows cannot be followed.
+
+    Raises:
+        UnsupportedFeatureError: The table has no stable row ids.
+        InvalidInputError: A column has the name of one that the feed adds.
+    """
+    _check_row_ids(snapshot)
+    added = {field.name for field in CHANGE_FIELDS}
+    for field in snapshot.schema.fields:
+        if field.name.lower() in added:
+            raise InvalidInputError(
+                f"the table has a column {field.name!r}, which a change feed adds itself",
+                where=snapshot.uri,
+                hint="rename the column",
+            )
+
+
+def _check_row_ids(snapshot: Snapshot) -> None:
+    """Refuses rows that cannot be followed; a version without rows has none such."""
+    if not snapshot.uses_stable_row_ids and snapshot.manifest.fragments:
+        raise UnsupportedFeatureError(
+            "a change feed needs stable row ids, which the rows of version "
+            f"{snapshot.version} do not have",
+            where=snapshot.uri,
+            hint="rewrite the data into a new table; new tables get stable row ids by default",
+        )
+
+
+def feed_predicate_schema(snapshot: Snapshot) -> pa.Schema:
+    """Everything that a condition on a change feed may name."""
+    own = [field for field in predicate_schema(snapshot.schema) if field.name not in SYSTEM_COLUMNS]
+    return pa.schema([*own, *CHANGE_FIELDS])
+
+
+def plan_changes(
+    uri: str, options: Mapping[str, str], shown: Sequence[Field], request: ChangeRequest
+) -> tuple[ChangeTask, ...]:
+    """The tasks that together read a change feed; reads no data file.
+
+    Args:
+        uri: Root of the table or branch.
+        options: Storage options.
+        shown: All columns of the table at the end of the window, as shown.
+        request: What to read.
+
+    Raises:
+        CorruptFileError: Lineage contradicts a manifest.
+    """
+    history, steps = ColumnHistory(), {}
+    planner = _Planner(shown, request, history)
+    is_net = request.mode is Deduplication.NET_CHANGES
+
+    def take(number: int, step: Step) -> None:
+        if is_net:
+            steps[number] = step.kept_long()
+        else:
+            planner.add(number, every_change([step]))
+
+    waiting: list[tuple[int, _Versions]] = []
+    for number, versions in enumerate(_versions(uri, options, request.window)):
+        history.follow(versions.before, versions.after)
+        if versions.have_other_columns:
+            waiting.append((number, versions))
+        else:
+            take(number, versions.step())
+    for number, versions in waiting:
+        # What a change of columns shows is known when the columns at the end are.
+        take(number, versions.step(history, request.window.end))
+    if is_net:
+        planner.add(0, net_changes([steps[number] for number in sorted(steps)]))
+    return planner.tasks()
+
+
+def count_changes(
+    uri: str, options: Mapping[str, str], window: ChangeWindow
+) -> tuple[ChangeCounts, ...]:
+    """Counts for each version of ``window`` that changed rows; opens no data file."""
+    found = []
+    for versions in _versions(uri, options, window):
+        changes = versions.step().changes
+        counts = ChangeCounts(
+            version=versions.commit.version,
+            num_inserted_rows=sum(rows.num_rows for rows in changes.inserted),
+            num_updated_rows=sum(len(rows.stamped) for rows in changes.kept),
+            num_deleted_rows=sum(rows.num_rows for rows in changes.deleted),
+        )
+        if counts != ChangeCounts(counts.version, 0, 0, 0):
+            found.append(counts)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    """Two neighbours among the versions that are there."""
+
+    commit: Commit
+    before: Snapshot | None
+    after: Snapshot
+
+    @property
+    def have_other_columns(self) -> bool:
+        """Whether the newer one has not the columns of the older one."""
+        return self.before is not None and self.before.schema.fields != self.after.schema.fields
+
+    def step(self, history: ColumnHistory | None = None, end: int = 0) -> Step:
+        """What changed; with other columns, as those of the version ``end`` show it."""
+        shown = None
+        if history is not None and self.before is not None:
+            of_both = (self.before.version, self.after.version)
+            before, after = (history.shown_ids(version, end) for version in of_both)
+            shown = before, after
+        return Step(self.commit, version_changes(self.before, self.after, shown))
+
+
+def _versions(uri: str, options: Mapping[str, str], window: ChangeWindow) -> Iterator[_Versions]:
+    """The steps of the window, one for each version that is there."""
+    if window.is_empty:
+        return
+    store = open_store(uri, options)
+    first = max(1, window.start - 1)
+    locations = [one for one in list_versions(store) if first <= one.version <= window.end]
+    there = {location.version for location in locations}
+    for needed in {window.end} | ({first} if window.start > 1 else set()):
+        if needed not in there:
+            raise VersionNotFoundError(
+                f"version {needed} was removed while its changes were planned", where=store.uri
+            )
+    files = read_neighbours(store, locations)
+    snapshots = (Snapshot.of_file(uri, options, store, file) for file in files)
+    before = next(snapshots) if window.start > 1 else None
+    if before is not None:
+        _check_row_ids(before)
+    for after in snapshots:
+        _check_row_ids(after)
+        commit = Commit(
+            version=after.version,
+            since=window.start - 1 if before is None else before.version,
+            timestamp_us=after.manifest.timestamp_ns // 1000,
+        )
+        yield _Versions(commit, before, after)
+        before = after
+
+
+class _Planner:
+    """Turns changes into tasks of about equal cost."""
+
+    def __init__(
+        self, shown: Sequence[Field], request: ChangeRequest, history: ColumnHistory
+    ) -> None:
+        self._request = request
+        named = columns_of(request.predicate) if request.predicate is not None else frozenset()
+        wanted = {field.id: field for field in request.columns}
+        self._returned = tuple(
+            field if field.name in named else wanted[field.id]
+            for field in shown
+            if field.name in named or field.id in wanted
+        )
+        # Whether a row has changed is seen by all of its columns.
+        self._compared = tuple(shown)
+        self._units: list[tuple[float, WholeChanges | UpdateChanges]] = []
+        self._step_of: list[int] = []
+        self._history = history
+        self._files: dict[int, TableFiles] = {}
+
+    def add(self, step: int, changes: Iterable[PlacedChange | KeptChange]) -> None:
+        """What happened in a step, the steps in any order."""
+        for change in changes:
+            if isinstance(change, PlacedChange):
+                self._add_placed(change)
+            else:
+                self._add_kept(change)
+        self._step_of += [step] * (len(self._units) - len(self._step_of))
+
+    def _add_placed(self, change: PlacedChange) -> None:
+        """Inserted or deleted rows."""
+        rows = change.rows
+        if not rows.num_rows:
+            return
+        one = ScanSlice(rows.fragment, 0, rows.fragment.physical_rows, rows.offsets)
+        side = self._side(change.snapshot, compared=False)
+        self._units.append(
+            (slice_cost(one, 1.0), WholeChanges(change.kind, change.commit, side, (one,)))
+        )
+
+    def _add_kept(self, change: KeptChange) -> None:
+        """Rows that may have been updated."""
+        rows = sorted(change.rows, key=lambda one: one.after.id)
+        if self._request.mode is not Deduplication.NONE:
+            rows = [replace(one, stamped=NO_OFFSETS) for one in rows]
+        compared = any(len(one.stamped) < len(one) for one in rows)
+        update = UpdateChanges(
+            commit=change.commit,
+            before=self._side(change.before, compared=compared),
+            after=self._side(change.after, compared=compared),
+            rows=tuple(_only_needed(one, change.commit) for one in rows),
+        )
+        self._units.append((_update_cost(update), update))
+
+    def _side(self, snapshot: Snapshot, *, compared: bool) -> Side:
+        self._files[snapshot.version] = snapshot.files
+        return Side(snapshot.version, compared)
+
+    def _version_files(self, side: Side) -> VersionFiles:
+        fields = self._compared if side.compared else self._returned
+        sources = self._history.sources(fields, self._request.window.end, side.version)
+        return VersionFiles(self._files[side.version], sources)
+
+    def tasks(self) -> tuple[ChangeTask, ...]:
+        """All changes, cut and packed."""
+        in_order = np.argsort(np.array(self._step_of, dtype=np.int64), kind="stable").tolist()
+        units = [self._units[index] for index in in_order]
+        target = task_bytes(sum(cost for cost, _ in units), self._request.parallelism)
+        groups: list[list[WholeChanges | UpdateChanges]] = []
+        filled = 0.0
+        for cost, change in units:
+            pieces = _cut(change, max(1, round(cost / target)))
+            for piece in pieces:
+                part = cost / len(pieces)
+                if not groups or filled + part > target * 1.1:
+                    groups.append([])
+                    filled = 0.0
+                groups[-1].append(piece)
+                filled += part
+        named = {side for _, change in self._units for side in _sides_of(change)}
+        sides = {side: self._version_files(side) for side in named}
+        request = self._request
+        return tuple(
+            ChangeTask(
+                {side: sides[side] for change in group for side in _sides_of(change)},
+                request.columns,
+                request.predicate,
+                request.batch_rows,
+                request.batch_bytes,
+                tuple(_merged(group)),
+            )
+            for group in groups
+        )
+
+
+def _sides_of(change: WholeChanges | UpdateChanges) -> tuple[Side, ...]:
+    return (change.side,) if isinstance(change, WholeChanges) else (change.before, change.after)
+
+
+def _only_needed(rows: KeptRows, commit: Commit) -> KeptRows:
+    """The same without the sequences that reading them does not need: they are most of a plan."""
+
+    def without(fragment: Fragment, *, row_ids: bool, updated: bool) -> Fragment:
+        return replace(
+            fragment,
+            row_ids=fragment.row_ids if row_ids else None,
+            created_at=None,
+            last_updated_at=fragment.last_updated_at if updated else None,
+        )
+
+    looked_up = not rows.in_place
+    return replace(
+        rows,
+        before=tuple(without(one, row_ids=looked_up, updated=False) for one in rows.before),
+        after=without(rows.after, row_ids=True, updated=commit.has_lost_versions),
+    )
+
+
+def _update_cost(update: UpdateChanges) -> float:
+    old = {one.id: one for rows in update.rows for one in rows.before}
+    new = {rows.after.id: rows.after for rows in update.rows}
+    fragments = (*old.values(), *new.values())
+    stored = sum(file.size_bytes for fragment in fragments for file in fragment.files)
+    physical = sum(fragment.physical_rows for fragment in fragments)
+    share = min(1.0, _SCATTERED * 2 * sum(map(len, update.rows)) / max(1, physical))
+    return stored * share + OPEN_COST_BYTES * len(fragments)
+
+
+def _cut(
+    change: WholeChanges | UpdateChanges, count: int
+) -> Sequence[WholeChanges | UpdateChanges]:
+    """``change`` in at most ``count`` pieces."""
+    if count == 1:
+        return [change]
+    if isinstance(change, WholeChanges):
+        (one,) = change.slices
+        return [replace(change, slices=(piece,)) for piece in split_slice(one, count)]
+    step = -(-sum(map(len, change.rows)) // count)
+    pieces: list[list[KeptRows]] = [[]]
+    room = step
+    for rows in change.rows:
+        first = 0
+        while first < len(rows):
+            if not room:
+                pieces.append([])
+                room = step
+            taken = min(room, len(rows) - first)
+            pieces[-1].append(rows.part(first, first + taken))
+            first, room = first + taken, room - taken
+    return [replace(change, rows=tuple(piece)) for piece in pieces]
+
+
+def _merged(
+    changes: Sequence[WholeChanges | UpdateChanges],
+) -> Iterator[WholeChanges | UpdateChanges]:
+    """Neighbours of one kind and one step as one, so that small ones share a batch."""
+    for alike, group in groupby(changes, key=_what_and_when):
+        if alike is None:
+            yield from group
+        else:
+            alike_ones = [one for one in group if isinstance(one, WholeChanges)]
+            slices = chain.from_iterable(one.slices for one in alike_ones)
+            yield replace(alike_ones[0], slices=tuple(slices))
+
+
+def _what_and_when(
+    change: WholeChanges | UpdateChanges,
+) -> tuple[ChangeType, Commit, Side] | None:
+    """What changes that can be one have in common; None for those that stay by themselves."""
+    if isinstance(change, UpdateChanges):
+        return None
+    return change.kind, change.commit, change.side

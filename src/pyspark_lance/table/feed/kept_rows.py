@@ -1,0 +1,182 @@
+"""KeptRows: rows that two versions share, told by where they are in the newer one.
+
+Where a row was before follows from its row id, which both versions keep in their sequences; so it
+is looked up by whoever reads the row, and a plan does not carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.row_address import row_addresses
+from pyspark_lance.format.row_id_index import RowIdIndex
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.lineage import FragmentLineage
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.table_files import TableFiles
+
+_U64Array = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows of one fragment that the older version has too, and that may hold other values.
+
+    Attributes:
+        before: Fragments of the older version that have them all.
+        after: The fragment of the newer version.
+        rows: Which rows of ``after``.
+        stamped: Those of them that lineage calls updated; values that were replaced without a
+            trace in it are told only by comparing them.
+        in_place: Whether the only fragment of ``before`` has each row at the same offset.
+    """
+
+    before: tuple[Fragment, ...]
+    after: Fragment
+    rows: OffsetSet
+    stamped: OffsetSet
+    in_place: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, first: int, last: int) -> KeptRows:
+        """Some of them, counted by their offsets."""
+        rows = self.rows.part(first, last)
+        return replace(self, rows=rows, stamped=self.stamped.both(rows))
+
+    def only_stamped(self) -> KeptRows:
+        """Those that lineage calls updated."""
+        return replace(self, rows=self.stamped)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlaces:
+    """Rows one by one; arrays of one length.
+
+    Attributes:
+        row_ids: uint64.
+        before: Addresses in the older version, uint64.
+        after: Addresses in the newer version, uint64.
+        stamped: As in ``KeptRows``.
+    """
+
+    row_ids: _U64Array
+    before: _U64Array
+    after: _U64Array
+    stamped: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    def chosen(self, rows: NDArray[np.bool_] | slice) -> RowPlaces:
+        """Some of them."""
+        return RowPlaces(
+            self.row_ids[rows], self.before[rows], self.after[rows], self.stamped[rows]
+        )
+
+
+def lineage_of(files: TableFiles, fragment: Fragment) -> FragmentLineage:
+    """Computes the lineage columns of one fragment of a version with stable row ids."""
+    return FragmentReader(files, fragment, stable_row_ids=True).lineage
+
+
+def index_of(
+    files: TableFiles, fragments: Iterable[tuple[Fragment, DeletionVector | None]]
+) -> RowIdIndex:
+    """Finds the rows of fragments by their ids, but for some of each."""
+
+    def sequence(fragment: Fragment) -> RowIdSequence:
+        if isinstance(fragment.row_ids, bytes):
+            found = RowIdSequence.from_bytes(fragment.row_ids)
+            return found.expect_length(fragment.physical_rows)
+        ids = lineage_of(files, fragment).window(ROW_ID, 0, fragment.physical_rows)
+        return RowIdSequence.from_array(ids)
+
+    return RowIdIndex.build((one.id, sequence(one), without) for one, without in fragments)
+
+
+def row_places(
+    kept: Sequence[KeptRows], files_before: TableFiles, files_after: TableFiles
+) -> Iterator[RowPlaces]:
+    """The rows one by one, a bounded number at a time, in the order of ``kept``.
+
+    Raises:
+        CorruptFileError: A row is not where lineage says.
+    """
+    index: RowIdIndex | None = None
+    for one in kept:
+        lineage = lineage_of(files_after, one.after)
+        for offsets in one.rows.windows():
+            row_ids = lineage.take(ROW_ID, offsets)
+            if one.in_place:
+                before = row_addresses(one.before[0].id, offsets)
+            else:
+                index = index or _index_before(kept, files_before)
+                before, found = index.addresses_of(row_ids)
+                if not found.all():
+                    raise CorruptFileError(
+                        f"row id {row_ids[np.argmin(found)]} is not in the version before",
+                        where=files_before.uri,
+                    )
+            yield RowPlaces(
+                row_ids,
+                before,
+                row_addresses(one.after.id, offsets),
+                one.stamped.contains_each(offsets),
+            )
+
+
+def _index_before(kept: Sequence[KeptRows], files: TableFiles) -> RowIdIndex:
+    fragments = {one.id: one for part in kept if not part.in_place for one in part.before}
+    return index_of(
+        files,
+        (
+            (one, load_deletion_vector(files, one, stable_row_ids=True))
+            for one in fragments.values()
+        ),
+    )
+
+
+def in_steps(places: Iterable[RowPlaces], step: int) -> Iterator[RowPlaces]:
+    """The same rows, so many at a time."""
+    held: list[RowPlaces] = []
+    rows = 0
+    for part in places:
+        held.append(part)
+        rows += len(part)
+        if rows < step:
+            continue
+        every = joined_places(held)
+        whole = rows - rows % step
+        for first in range(0, whole, step):
+            yield every.chosen(slice(first, first + step))
+        held, rows = [every.chosen(slice(whole, rows))], rows - whole
+    if rows:
+        yield joined_places(held)
+
+
+def joined_places(parts: Sequence[RowPlaces]) -> RowPlaces:
+    """All rows of ``parts``; there is at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def joined(get: Callable[[RowPlaces], NDArray]) -> NDArray:  # type: ignore[type-arg]
+        return np.concatenate([get(part) for part in parts])
+
+    return RowPlaces(
+        joined(lambda part: part.row_ids),
+        joined(lambda part: part.before),
+        joined(lambda part: part.after),
+        joined(lambda part: part.stamped),
+    )

@@ -1,0 +1,404 @@
+"""Which rows two versions of a table do not share: by manifests and lineage, without row data.
+
+Fragments that are the same in both are passed over.  Of the others, a row is known by its row id:
+one that only the older version has was deleted, one that only the newer has was inserted, and one
+that both have may have changed if its lineage says so, or if its values lie in another file.
+
+Source: docs/format/table-format.md, sections 6.3, 7.2, 7.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.format.data_file import SPILLED_ROW_ID
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import SPILLED, Fragment
+from pyspark_lance.format.offset_set import WINDOW_ROWS, OffsetSet, OffsetSetBuilder
+from pyspark_lance.format.operation import Rewrite
+from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
+from pyspark_lance.format.row_address import offsets as offsets_of
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.metafile.transaction_file import transaction_of
+from pyspark_lance.table.feed.kept_rows import KeptRows, index_of, lineage_of
+from pyspark_lance.table.scan.fragment_pruning import (
+    UNKNOWN_BOUNDS,
+    counted_fragments,
+    row_id_bounds,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+
+_U64Array = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRows:
+    """Live rows of one fragment.
+
+    Attributes:
+        fragment: As the version has it.
+        offsets: Which of them; None for all live rows.
+    """
+
+    fragment: Fragment
+    offsets: OffsetSet | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """How many they are."""
+        return self.fragment.num_rows if self.offsets is None else len(self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChanges:
+    """From one version to a later one.
+
+    Attributes:
+        before: The older version; None for the table before it had any.
+        after: The newer version.
+        deleted: Rows of ``before`` that ``after`` does not have.
+        inserted: Rows of ``after`` that ``before`` does not have.
+        kept: Rows of both that may have changed.
+    """
+
+    before: Snapshot | None
+    after: Snapshot
+    deleted: tuple[PlacedRows, ...]
+    inserted: tuple[PlacedRows, ...]
+    kept: tuple[KeptRows, ...]
+
+
+def version_changes(
+    before: Snapshot | None,
+    after: Snapshot,
+    shown: tuple[Set[int], Set[int]] | None = None,
+) -> VersionChanges:
+    """Compares two versions of one table that keeps row ids.
+
+    The cost follows the fragments that are not the same, and the rows that left their place.
+
+    Args:
+        before: The older version; None for none.
+        after: The newer version.
+        shown: Field ids of each whose values count; None for those that both have.
+
+    Raises:
+        CorruptFileError: Lineage or a deletion file contradicts the manifest.
+    """
+    vanished, appeared, kept = [], [], []
+    stayed = set()
+    fields_before, fields_after = shown or ((_field_ids(before) & _field_ids(after),) * 2)
+    # Where a file holds them, the same rows show other values: null, or not null any more.
+    shown_once = fields_before ^ fields_after
+    old, new = _fragments_by_id(before, after, only_differing=not shown_once)
+    for fragment_id, fragment in old.items():
+        successor = new.get(fragment_id)
+        if successor is None or not _same_places(fragment, successor):
+            vanished.append(PlacedRows(fragment))
+            continue
+        stayed.add(fragment_id)
+        if successor == fragment and not _holds(fragment, shown_once):
+            continue
+        assert before is not None
+        same = _SameFragment(before, fragment, after, successor)
+        vanished += same.only_before()
+        appeared += same.only_after()
+        kept += same.changed(fields_before, fields_after)
+    appeared += [PlacedRows(fragment) for fragment in new.values() if fragment.id not in stayed]
+    if before is not None and vanished and appeared:
+        if _only_moves_rows(before, after):
+            vanished, appeared = [], []
+        else:
+            show_more = any(_holds(rows.fragment, shown_once) for rows in (*vanished, *appeared))
+            vanished, appeared, moved = _matched(before, vanished, after, appeared)
+            kept += moved if show_more else [one.only_stamped() for one in moved]
+    kept = [one for one in kept if len(one)]
+    return VersionChanges(before, after, tuple(vanished), tuple(appeared), tuple(kept))
+
+
+def _fragments_by_id(
+    before: Snapshot | None, after: Snapshot, *, only_differing: bool
+) -> tuple[Mapping[int, Fragment], Mapping[int, Fragment]]:
+    """The fragments of both, with those that are the same unless ``only_differing``."""
+    old: Sequence[Fragment] = () if before is None else before.manifest.fragments
+    new: Sequence[Fragment] = after.manifest.fragments
+    if only_differing:
+        old, new = _differing(old, new)
+    there = () if before is None else counted_fragments(before, old)
+    here = counted_fragments(after, new)
+    return {one.id: one for one in there}, {one.id: one for one in here}
+
+
+def _differing(
+    old: Sequence[Fragment], new: Sequence[Fragment]
+) -> tuple[list[Fragment], list[Fragment]]:
+    """The fragments of each side that are not the same on the other; both by ascending id."""
+    only_old: list[Fragment] = []
+    only_new: list[Fragment] = []
+    here = there = 0
+    while here < len(old) and there < len(new):
+        same = _common_length(old, here, new, there)
+        here, there = here + same, there + same
+        if here == len(old) or there == len(new):
+            break
+        one, other = old[here], new[there]
+        if one.id <= other.id:
+            only_old.append(one)
+            here += 1
+        if other.id <= one.id:
+            only_new.append(other)
+            there += 1
+    return [*only_old, *old[here:]], [*only_new, *new[there:]]
+
+
+def _common_length(old: Sequence[Fragment], here: int, new: Sequence[Fragment], there: int) -> int:
+    """How many fragments are the same from two positions on; fast where they are one object."""
+    length, step, is_growing = 0, 16, True
+    while step:
+        one = old[here + length : here + length + step]
+        is_same = len(one) == step and one == new[there + length : there + length + step]
+        length += step if is_same else 0
+        is_growing &= is_same
+        step = 2 * step if is_growing else step // 2
+    return length
+
+
+def live_offsets(snapshot: Snapshot, rows: PlacedRows) -> OffsetSet:
+    """The offsets of ``rows``."""
+    if rows.offsets is not None:
+        return rows.offsets
+    return OffsetSet.live(rows.fragment.physical_rows, snapshot.deletion_vector(rows.fragment))
+
+
+def overlapping(
+    ones: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]
+) -> NDArray[np.bool_]:
+    """Which of ``ones`` share a number with any of ``others``; both bounds belong to a range."""
+    if not ones or not others:
+        return np.zeros(len(ones), dtype=np.bool_)
+    low, high = np.array(others, dtype=np.uint64).T
+    order = np.argsort(low, kind="stable")
+    low, reached = low[order], np.maximum.accumulate(high[order])
+    first, last = np.array(ones, dtype=np.uint64).T
+    below = np.searchsorted(low, last, side="right")
+    meets: NDArray[np.bool_] = (below > 0) & (reached[np.maximum(below, 1) - 1] >= first)
+    return meets
+
+
+def bounds_of(fragment: Fragment) -> tuple[int, int]:
+    """A range that holds all the row ids of a fragment, from the manifest alone."""
+    source = fragment.row_ids
+    return row_id_bounds(source) if isinstance(source, bytes) else UNKNOWN_BOUNDS
+
+
+class _SameFragment:
+    """One fragment in both versions, with the same rows at the same places."""
+
+    def __init__(
+        self, before: Snapshot, fragment: Fragment, after: Snapshot, successor: Fragment
+    ) -> None:
+        self._before, self._fragment = before, fragment
+        self._after, self._successor = after, successor
+
+    @cached_property
+    def _deleted(self) -> tuple[DeletionVector, DeletionVector]:
+        """In the older and in the newer version."""
+        nothing = DeletionVector.empty()
+        old = self._before.deletion_vector(self._fragment) or nothing
+        if self._fragment.deletion_file == self._successor.deletion_file:
+            return old, old
+        return old, self._after.deletion_vector(self._successor) or nothing
+
+    def only_before(self) -> list[PlacedRows]:
+        """Rows that are deleted in the newer version only."""
+        return self._deleted_in_one(self._fragment, 1)
+
+    def only_after(self) -> list[PlacedRows]:
+        """Rows that were deleted before, and are back."""
+        return self._deleted_in_one(self._successor, 0)
+
+    def _deleted_in_one(self, fragment: Fragment, deleted_in: int) -> list[PlacedRows]:
+        if self._fragment.deletion_file == self._successor.deletion_file:
+            return []
+        rows = self._deleted[deleted_in].difference(self._deleted[1 - deleted_in])
+        return [] if rows.is_empty else [PlacedRows(fragment, OffsetSet.deleted(rows))]
+
+    def changed(self, fields_before: Set[int], fields_after: Set[int]) -> list[KeptRows]:
+        """Rows that both versions have, and that may hold other values."""
+        old, new = self._fragment, self._successor
+        replaced = _places(old, fields_before) != _places(new, fields_after)
+        restamped = (old.created_at, old.last_updated_at) != (new.created_at, new.last_updated_at)
+        spilled = SPILLED in (new.created_at, new.last_updated_at)
+        if not replaced and not restamped and not (spilled and old.files != new.files):
+            return []
+        before, after = lineage_of(self._before.files, old), lineage_of(self._after.files, new)
+        old_deleted, new_deleted = self._deleted
+        both = OffsetSet.live(old.physical_rows, old_deleted.union(new_deleted))
+        builder = OffsetSetBuilder()
+        if restamped or (spilled and old.files != new.files):
+            for first in range(0, old.physical_rows, WINDOW_ROWS):
+                last = min(first + WINDOW_ROWS, old.physical_rows)
+                differs = np.zeros(last - first, dtype=np.bool_)
+                for name in (CREATED_AT, LAST_UPDATED_AT):
+                    differs |= before.window(name, first, last) != after.window(name, first, last)
+                builder.add(np.flatnonzero(differs) + first)
+        stamped = builder.done().both(both)
+        return [KeptRows((old,), new, both if replaced else stamped, stamped, in_place=True)]
+
+
+def _field_ids(snapshot: Snapshot | None) -> Set[int]:
+    return set() if snapshot is None else {field.id for field in snapshot.schema.walk()}
+
+
+def _holds(fragment: Fragment, fields: Set[int]) -> bool:
+    """Whether a file of the fragment has one of the fields."""
+    return bool(fields) and any(not fields.isdisjoint(file.fields) for file in fragment.files)
+
+
+def _places(fragment: Fragment, fields: Set[int]) -> Mapping[int, str]:
+    """Field id -> file that holds its values."""
+    return {field: file.path for file in fragment.files for field in file.fields if field in fields}
+
+
+def _same_places(one: Fragment, other: Fragment) -> bool:
+    """Whether each offset means the same row in both."""
+    return (
+        one.row_ids == other.row_ids
+        and one.physical_rows == other.physical_rows
+        and (one.row_ids is not SPILLED or _hidden_row_ids(one) == _hidden_row_ids(other))
+    )
+
+
+def _hidden_row_ids(fragment: Fragment) -> str | None:
+    """The file that holds the row ids as a hidden column."""
+    found = (file.path for file in fragment.files if SPILLED_ROW_ID in file.fields)
+    return next(found, None)
+
+
+def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
+    """Whether the newer version is a compaction of the older one."""
+    if after.version != before.version + 1:
+        return False
+    transaction = transaction_of(after.store, after.file)
+    return transaction is not None and isinstance(transaction.operation, Rewrite)
+
+
+def _matched(
+    before: Snapshot,
+    vanished: Sequence[PlacedRows],
+    after: Snapshot,
+    appeared: Sequence[PlacedRows],
+) -> tuple[list[PlacedRows], list[PlacedRows], list[KeptRows]]:
+    """What really vanished, what really appeared, and what both have at other places."""
+    old_bounds, new_bounds = (
+        [bounds_of(rows.fragment) for rows in side] for side in (vanished, appeared)
+    )
+    old_meets = overlapping(old_bounds, new_bounds)
+    new_meets = overlapping(new_bounds, old_bounds)
+    gone = [rows for rows, meets in zip(vanished, old_meets, strict=True) if not meets]
+    come = [rows for rows, meets in zip(appeared, new_meets, strict=True) if not meets]
+    old = _Vanished(before, [vanished[index] for index in np.flatnonzero(old_meets).tolist()])
+    kept = []
+    for index in np.flatnonzero(new_meets).tolist():
+        fragment = appeared[index].fragment
+        lineage = lineage_of(after.files, fragment)
+        new_rows = OffsetSetBuilder()
+        for offsets in live_offsets(after, appeared[index]).windows():
+            addresses, found = old.find(lineage.take(ROW_ID, offsets))
+            new_rows.add(offsets[~found])
+            offsets, addresses = offsets[found], addresses[found]
+            stamped = np.zeros(len(offsets), dtype=np.bool_)
+            for name in (CREATED_AT, LAST_UPDATED_AT):
+                stamped |= old.lineage(name, addresses) != lineage.take(name, offsets)
+            for few in _of_few_fragments(addresses):
+                rows, changed = OffsetSet.of(offsets[few]), OffsetSet.of(offsets[few][stamped[few]])
+                kept.append(
+                    KeptRows(old.fragments(addresses[few]), fragment, rows, changed, in_place=False)
+                )
+        if new := new_rows.done():
+            come.append(PlacedRows(fragment, new))
+    return gone + old.rest(), come, kept
+
+
+class _Vanished:
+    """Rows that the older version has in places that the newer one has not."""
+
+    def __init__(self, snapshot: Snapshot, parts: Sequence[PlacedRows]) -> None:
+        self._parts = {part.fragment.id: part for part in parts}
+        self._rows = {part.fragment.id: live_offsets(snapshot, part) for part in parts}
+        self._found = {part.fragment.id: OffsetSetBuilder() for part in parts}
+        self._lineage = {
+            part.fragment.id: lineage_of(snapshot.files, part.fragment) for part in parts
+        }
+        self._index = index_of(
+            snapshot.files,
+            (
+                (
+                    part.fragment,
+                    self._rows[part.fragment.id].complement(part.fragment.physical_rows),
+                )
+                for part in parts
+            ),
+        )
+
+    def find(self, row_ids: _U64Array) -> tuple[_U64Array, NDArray[np.bool_]]:
+        """Where rows are, and which of them are here at all."""
+        addresses, found = self._index.addresses_of(row_ids)
+        for fragment_id, inside in group_by_fragment(addresses[found]).items():
+            self._found[fragment_id].add(inside)
+        return addresses, found
+
+    def lineage(self, name: str, addresses: _U64Array) -> _U64Array:
+        """A lineage column of rows that are here."""
+        values = np.empty(len(addresses), dtype=np.uint64)
+        owners = fragment_ids(addresses)
+        order = np.argsort(owners, kind="stable")
+        hit, firsts = np.unique(owners[order], return_index=True)
+        for owner, chosen in zip(hit.tolist(), np.split(order, firsts[1:]), strict=False):
+            values[chosen] = self._lineage[owner].take(name, offsets_of(addresses[chosen]))
+        return values
+
+    def fragments(self, addresses: _U64Array) -> tuple[Fragment, ...]:
+        """Those that have the rows at ``addresses``."""
+        owners = np.unique(fragment_ids(addresses)).tolist()
+        return tuple(self._parts[owner].fragment for owner in owners)
+
+    def rest(self) -> list[PlacedRows]:
+        """The rows that nobody found."""
+        found = []
+        for fragment_id, part in self._parts.items():
+            rest = self._rows[fragment_id].without(self._found[fragment_id].done())
+            if rest:
+                found.append(PlacedRows(part.fragment, rest))
+        return found
+
+
+# Rows are told apart by where they were, so that no piece of work needs too many fragments.
+_FEW_FRAGMENTS = 64
+
+
+def _of_few_fragments(addresses: _U64Array) -> list[slice]:
+    """Stretches of rows that were in a few fragments each; few stretches if rows are mixed."""
+    if not len(addresses):
+        return []
+    owners = fragment_ids(addresses)
+    if len(np.unique(owners)) <= _FEW_FRAGMENTS:
+        return [slice(0, len(owners))]
+    others = np.cumsum(owners[1:] != owners[:-1])
+    parts = others // max(_FEW_FRAGMENTS, -(-int(others[-1]) // _FEW_FRAGMENTS))
+    cuts = [0, *(np.flatnonzero(np.diff(parts, prepend=0)) + 1).tolist(), len(owners)]
+    return [slice(first, last) for first, last in pairwise(cuts)]
+
+
+def placed_rows(addresses: _U64Array, fragments: Mapping[int, Fragment]) -> list[PlacedRows]:
+    """Rows given by address, by fragment."""
+    return [
+        PlacedRows(fragments[fragment_id], OffsetSet.of(inside))
+        for fragment_id, inside in group_by_fragment(addresses).items()
+    ]

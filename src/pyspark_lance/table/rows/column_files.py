@@ -1,0 +1,267 @@
+"""Writes files that hold new columns of fragments that exist: one file for each fragment.
+
+Such a file has a row for every physical row of its fragment, in the same order.  For a deleted
+row it holds null or, where null cannot be, the value of a row next to it.
+
+Source: docs/format/table-format.md, section 13.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.row_selection import take_rows
+from pyspark_lance.datafile.writer import DataFileWriter
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.data_file import DataFile, new_data_file_name
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.row_address import fragment_ids, offsets
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.rows.conform import conform_batch
+
+# Gaps of deleted rows are filled in pieces of at most this many rows.
+_GAP_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentRows:
+    """How many rows a fragment has.
+
+    Attributes:
+        physical: Rows of its files, deleted ones included.
+        live: Rows that are not deleted.
+    """
+
+    physical: int
+    live: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFilesRequest:
+    """What an executor needs to write columns of fragments that exist; picklable.
+
+    Attributes:
+        uri: Root of the table or branch.
+        options: Storage options; secret, never shown.
+        read_version: The version whose rows are described.
+        columns: The columns to write, with their field ids.
+        file_version: Version of the data files.
+        fragments: Fragment id -> its rows: the fragments to write.
+        is_partial: The version has other fragments besides.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(repr=False)
+    read_version: int
+    columns: LanceSchema
+    file_version: str
+    fragments: Mapping[int, FragmentRows]
+    is_partial: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses versions that hold columns by other rules."""
+        if self.file_version == "0.1":
+            raise UnsupportedFeatureError(
+                "the table's files are version 0.1; columns are not added to such files",
+                where=self.uri,
+                hint="overwrite the table with a newer file_format_version",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFile:
+    """A file that was written for a fragment."""
+
+    fragment_id: int
+    file: DataFile
+
+
+def write_column_files(
+    request: ColumnFilesRequest, batches: Iterable[pa.RecordBatch]
+) -> Iterator[ColumnFile]:
+    """Writes the columns of whole fragments as their rows come.
+
+    When anything fails, the files written by this call are removed.
+
+    Args:
+        request: What to write.
+        batches: Rows with their address (``_rowaddr``) and the columns; every live row of a
+            fragment once, ascending by address.
+
+    Raises:
+        InvalidInputError: Rows are missing, come twice, or are not in order.
+        SchemaMismatchError: Values that do not fit the columns.
+    """
+    store = open_store(request.uri, request.options)
+    finished: list[ColumnFile] = []
+    current: _FragmentColumns | None = None
+    try:
+        for fragment_id, places, values in rows_by_fragment(batches):
+            if current is None or current.fragment_id != fragment_id:
+                if current is not None:
+                    finished.append(current.finish())
+                current = _FragmentColumns(request, store, fragment_id)
+            current.write(places, conform_batch(values, request.columns.fields))
+        if current is not None:
+            finished.append(current.finish())
+    except BaseException:
+        if current is not None:
+            current.abort()
+        remove_column_files(store, finished)
+        raise
+    yield from finished
+
+
+def remove_column_files(store: ObjectStore, files: Iterable[ColumnFile]) -> None:
+    """Removes files that no manifest refers to; best effort."""
+    for one in files:
+        with contextlib.suppress(Exception):  # cleanup finds what is left
+            store.delete(data_path(one.file.path))
+
+
+def rows_by_fragment(
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[tuple[int, NDArray[np.int64], pa.RecordBatch]]:
+    """Batches with ``_rowaddr``, cut where the fragment changes: fragment id, offsets, columns."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        position = batch.schema.get_field_index(ROW_ADDRESS)
+        addresses = batch.column(position).to_numpy(zero_copy_only=False).astype(np.uint64)
+        values = batch.drop_columns([ROW_ADDRESS])
+        ids = fragment_ids(addresses)
+        places = offsets(addresses).astype(np.int64)
+        borders = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)]
+        for start, end in itertools.pairwise(borders):
+            yield int(ids[start]), places[start:end], values.slice(start, end - start)
+
+
+def stand_in(row: pa.RecordBatch, fields: Sequence[Field], file_version: str) -> pa.RecordBatch:
+    """What a file holds for a deleted row: null, or where null cannot be, the value of ``row``.
+
+    Args:
+        row: One live row.
+        fields: Of its columns.
+        file_version: Version of the file.
+    """
+    columns = [
+        # Files of version 2.0 hold no null structs.
+        pa.nulls(1, column.type)
+        if one.nullable and not (one.is_struct and file_version == "2.0")
+        else column
+        for column, one in zip(row.columns, fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=row.schema)
+
+
+class _FragmentColumns:
+    """The file of one fragment while it is being written."""
+
+    def __init__(self, request: ColumnFilesRequest, store: ObjectStore, fragment_id: int) -> None:
+        rows = request.fragments.get(fragment_id)
+        if rows is None:
+            raise InvalidInputError(
+                f"rows of fragment {fragment_id}, which version {request.read_version} does not "
+                "have, or whose column is written already"
+            )
+        self.fragment_id = fragment_id
+        self._rows = rows
+        self._arrow = request.columns.to_arrow()
+        self._stand_in = partial(
+            stand_in, fields=request.columns.fields, file_version=request.file_version
+        )
+        path = data_path(new_data_file_name(uuid.uuid4().bytes))
+        self._writer = DataFileWriter(store, path, request.columns, version=request.file_version)
+        self._filler: pa.RecordBatch | None = None
+        self._next = 0
+        self._seen = 0
+
+    def write(self, places: NDArray[np.int64], values: pa.RecordBatch) -> None:
+        """Writes rows at ascending offsets, and null in between."""
+        steps = np.diff(places, prepend=self._next - 1)
+        if (steps <= 0).any():
+            again = int(places[int(np.flatnonzero(steps <= 0)[0])])
+            raise InvalidInputError(
+                f"row {again} of fragment {self.fragment_id} came twice or out of order",
+                hint="each row needs exactly one value",
+            )
+        if int(places[-1]) >= self._rows.physical:
+            raise InvalidInputError(
+                f"row {int(places[-1])} of fragment {self.fragment_id}, which has "
+                f"{self._rows.physical} rows"
+            )
+        self._seen += len(places)
+        values = pa.RecordBatch.from_arrays(values.columns, schema=self._arrow)
+        self._filler = self._filler or self._stand_in(values.slice(0, 1))
+        self._fill(int(places[0]))
+        first, last = self._next, int(places[-1]) + 1
+        if last - first != len(places):
+            # Also inside a batch the gaps may be long.
+            start = 0
+            for cut in (np.flatnonzero(np.diff(places) > _GAP_ROWS) + 1).tolist():
+                self._write_spread(places[start:cut], values.slice(start, cut - start))
+                start = cut
+            self._write_spread(places[start:], values.slice(start))
+        else:
+            self._writer.write(values)
+            self._next = last
+        self._filler = self._stand_in(values.slice(values.num_rows - 1))
+
+    def finish(self) -> ColumnFile:
+        """Completes the file.
+
+        Raises:
+            InvalidInputError: A row has no value.
+        """
+        if self._seen != self._rows.live:
+            raise InvalidInputError(
+                f"{self._seen} values for the {self._rows.live} rows of fragment "
+                f"{self.fragment_id}",
+                hint="the values must be computed row by row",
+            )
+        self._fill(self._rows.physical)
+        return ColumnFile(self.fragment_id, self._writer.finish())
+
+    def abort(self) -> None:
+        """Gives up the file."""
+        with contextlib.suppress(Exception):  # the first error is the one to report
+            self._writer.abort()
+
+    def _write_spread(self, places: NDArray[np.int64], values: pa.RecordBatch) -> None:
+        self._fill(int(places[0]))
+        first, last = self._next, int(places[-1]) + 1
+        assert self._filler is not None
+        # Row 0 of the source stands for the gaps.
+        indices = np.zeros(last - first, dtype=np.int64)
+        indices[places - first] = np.arange(1, len(places) + 1)
+        self._writer.write(take_rows(_joined([self._filler, values]), indices))
+        self._next = last
+
+    def _fill(self, end: int) -> None:
+        """Writes rows without a value up to row ``end``."""
+        while self._next < end:
+            assert self._filler is not None
+            count = min(_GAP_ROWS, end - self._next)
+            self._writer.write(take_rows(self._filler, np.zeros(count, dtype=np.int64)))
+            self._next += count
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    schema = batches[0].schema
+    columns = [
+        pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

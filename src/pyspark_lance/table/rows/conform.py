@@ -1,0 +1,267 @@
+"""Brings data into the exact Arrow types of a table's columns, or says why it cannot.
+
+Only conversions that keep every value are made; each one is checked on the values themselves.
+Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_lance.codec.row_selection import without_offset
+from pyspark_lance.errors import SchemaMismatchError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.plain_types import rebased_offsets
+from pyspark_lance.table.rows.blob_columns import holds_blob_v2, stored_blobs
+from pyspark_lance.table.rows.empty_parts import array_with_offsets
+from pyspark_lance.table.rows.json_columns import holds_json, stored_json
+
+
+def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
+    """The columns of ``batch`` (matched by name) in the order and types of ``fields``.
+
+    Raises:
+        SchemaMismatchError: A value does not fit, or a null is in a column that forbids it.
+    """
+    columns = []
+    for field in fields:
+        target = field.to_arrow()
+        column = array_with_offsets(batch.column(field.name))
+        if holds_json(field):
+            column = stored_json(column, field)
+        if holds_blob_v2(field):
+            column = stored_blobs(column, field)
+        column = conform_array(column, target.type, field.name)
+        _check_nulls(column, target, field.name)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(
+        columns, schema=pa.schema([field.to_arrow() for field in fields])
+    )
+
+
+def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    """``array`` as ``target``; ``name`` is for messages.
+
+    Raises:
+        SchemaMismatchError: A value does not fit.
+    """
+    if array.type.equals(target, check_metadata=False):
+        return array
+    if not storable(array.type, target):
+        raise SchemaMismatchError(
+            f"the column {name!r} is {array.type}, which does not fit the table's {target}",
+            hint="cast the column to the table's type",
+        )
+    try:
+        return _convert(array, target, name)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(
+            f"a value of column {name!r} does not fit the table's {target}: {error}"
+        ) from error
+
+
+def fits(source: pa.DataType, field: Field) -> bool:
+    """Whether users may write values of ``source`` to ``field``: JSON as text, blobs as bytes."""
+    return storable(_stored_form(source, field), field.to_arrow().type)
+
+
+def _stored_form(source: pa.DataType, field: Field) -> pa.DataType:
+    """The type that ``source`` becomes before it is compared with the field's own."""
+    types = pa.types
+    if isinstance(source, pa.BaseExtensionType):
+        source = source.storage_type
+    if types.is_dictionary(source):
+        return _stored_form(source.value_type, field)
+    if field.logical_type == "json":
+        # Bytes are no JSON for users; what files hold is not theirs to make.
+        return pa.large_binary() if _is_text(source) or types.is_null(source) else pa.bool_()
+    if field.is_blob_v2:
+        return field.to_arrow().type if _is_bytes(source) else source
+    parts = {child.name: child for child in field.children}
+    if types.is_struct(source) and field.is_struct:
+        return pa.struct(
+            [
+                pa.field(one.name, _stored_form(one.type, parts[one.name]), one.nullable)
+                if one.name in parts
+                else one
+                for one in source
+            ]
+        )
+    if _is_list(source) and field.is_list:
+        return pa.list_(_stored_form(source.value_type, field.children[0]))
+    if types.is_map(source) and field.is_map:
+        key, value = field.children[0].children
+        return pa.map_(_stored_form(source.key_type, key), _stored_form(source.item_type, value))
+    return source
+
+
+def storable(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether values of ``source`` can be stored as ``target`` without a change of meaning."""
+    if source.equals(target, check_metadata=False) or pa.types.is_null(source):
+        return True
+    if pa.types.is_dictionary(source):
+        return storable(source.value_type, target)
+    if pa.types.is_dictionary(target):
+        return storable(source, target.value_type)
+    if isinstance(target, pa.BaseExtensionType):
+        return storable(source, target.storage_type)
+    if _is_list(source) and _is_list(target):
+        return storable(source.value_type, target.value_type)
+    if pa.types.is_map(source) and pa.types.is_map(target):
+        return storable(source.key_type, target.key_type) and storable(
+            source.item_type, target.item_type
+        )
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        theirs = {target.field(i).name: target.field(i) for i in range(target.num_fields)}
+        ours = [source.field(i) for i in range(source.num_fields)]
+        if any(one.name not in theirs for one in ours):
+            return False
+        missing = theirs.keys() - {one.name for one in ours}
+        return all(theirs[name].nullable for name in missing) and all(
+            storable(one.type, theirs[one.name].type) for one in ours
+        )
+    return _scalar_storable(source, target)
+
+
+def _is_list(one: pa.DataType) -> bool:
+    return pa.types.is_list(one) or pa.types.is_large_list(one) or pa.types.is_fixed_size_list(one)
+
+
+def _is_text(one: pa.DataType) -> bool:
+    return pa.types.is_string(one) or pa.types.is_large_string(one)
+
+
+def _is_bytes(one: pa.DataType) -> bool:
+    return (
+        pa.types.is_binary(one)
+        or pa.types.is_large_binary(one)
+        or pa.types.is_fixed_size_binary(one)
+    )
+
+
+def _scalar_storable(source: pa.DataType, target: pa.DataType) -> bool:
+    types = pa.types
+    if _is_text(source):
+        return _is_text(target)
+    if _is_bytes(source):
+        return _is_bytes(target)
+    if types.is_integer(source):
+        return (
+            types.is_integer(target)
+            or types.is_decimal(target)
+            or types.is_floating(target)
+            or types.is_time(target)  # times are bigint where Spark has no time type
+        )
+    if types.is_floating(source):
+        return types.is_floating(target)
+    if types.is_decimal(source):
+        return types.is_decimal(target) or types.is_integer(target)
+    if types.is_date(source):
+        return types.is_date(target)
+    if types.is_timestamp(source):
+        return types.is_timestamp(target)
+    if types.is_time(source):
+        return types.is_time(target)
+    return types.is_duration(source) and types.is_duration(target)
+
+
+def _convert(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    types = pa.types
+    if types.is_null(array.type):
+        return pa.nulls(len(array), target)
+    if isinstance(target, pa.BaseExtensionType):
+        return target.wrap_array(conform_array(array, target.storage_type, name))
+    if types.is_dictionary(array.type):
+        return conform_array(array.cast(array.type.value_type), target, name)
+    if types.is_dictionary(target):
+        encoded = conform_array(array, target.value_type, name).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(
+            encoded.indices.cast(target.index_type), encoded.dictionary
+        )
+    if _is_list(target) and not types.is_fixed_size_list(target):
+        return _to_list(array, target, name)
+    if types.is_map(target):
+        return _to_map(array, target, name)
+    if types.is_struct(target):
+        return _to_struct(array, target, name)
+    if types.is_integer(array.type) and types.is_time(target):
+        return array.cast(pa.int64()).cast(pa.time64("ns")).cast(target)
+    if types.is_integer(array.type) and types.is_decimal(target):
+        return array.cast(pa.decimal128(20, 0)).cast(target)
+    return array.cast(target)
+
+
+def _to_list(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    wide = pa.types.is_large_list(target)
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(array) + 1, dtype=np.int64 if wide else np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    items = conform_array(array.flatten(), target.value_type, name)
+    return pa.Array.from_buffers(
+        target,
+        len(array),
+        [_validity(array), pa.py_buffer(offsets)],
+        null_count=array.null_count,
+        children=[items],
+    )
+
+
+def _to_map(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    keys = conform_array(array.keys.slice(first, last - first), target.key_type, name)
+    values = conform_array(array.items.slice(first, last - first), target.item_type, name)
+    entries = pa.StructArray.from_arrays(
+        [keys, values], fields=[target.key_field, target.item_field]
+    )
+    return pa.Array.from_buffers(
+        target,
+        len(array),
+        [_validity(array), rebased_offsets(offsets, first)],
+        null_count=array.null_count,
+        children=[entries],
+    )
+
+
+def _to_struct(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    children = []
+    for index in range(target.num_fields):
+        child = target.field(index)
+        position = array.type.get_field_index(child.name)
+        children.append(
+            pa.nulls(len(array), child.type)
+            if position < 0
+            else conform_array(array.field(position), child.type, f"{name}.{child.name}")
+        )
+    return pa.StructArray.from_arrays(
+        children,
+        fields=[target.field(i) for i in range(target.num_fields)],
+        mask=pc.is_null(array) if array.null_count else None,
+    )
+
+
+def _validity(array: pa.Array) -> pa.Buffer | None:
+    """The validity bitmap of ``array``, starting at bit 0."""
+    return array.is_valid().buffers()[1] if array.null_count else None
+
+
+def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
+    """Refuses nulls where the table forbids them, at any depth."""
+    if array.null_count and not field.nullable:
+        raise SchemaMismatchError(
+            f"the column {name!r} must not be null, but the data holds {array.null_count} null(s)"
+        )
+    arrow_type = array.type
+    if pa.types.is_struct(arrow_type):
+        valid = array.is_valid() if array.null_count else None
+        for index in range(arrow_type.num_fields):
+            child = array.field(index)
+            if valid is not None:
+                child = without_offset(child).filter(valid)
+            _check_nulls(child, arrow_type.field(index), f"{name}.{arrow_type.field(index).name}")
+    elif _is_list(arrow_type) and not arrow_type.value_field.nullable:
+        _check_nulls(array.flatten(), arrow_type.value_field, f"{name}.item")

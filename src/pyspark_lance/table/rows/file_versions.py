@@ -1,0 +1,89 @@
+"""The file version of what is written, and what goes with it in tables of version 0.1."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+
+from pyspark_lance.datafile.v0_1.dictionaries import known_dictionaries
+from pyspark_lance.datafile.version_support import check_legacy_writable, version_need
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.table.version.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+# What every Lance reader since 2025 understands; newer only where a type needs it.
+DEFAULT_FILE_VERSION = "2.1"
+
+
+def new_file_version(schema: LanceSchema, asked: str | None) -> str:
+    """The file version of a new table.
+
+    Args:
+        schema: Its columns.
+        asked: The version asked for; None for the default, or newer if a column needs it.
+
+    Raises:
+        UnsupportedFeatureError: The version cannot hold a column; it is named.
+    """
+    need = version_need(schema)
+    needed, reason = need.version, f"{need.column}: {need.reason}"
+    if asked is None:
+        if needed > DEFAULT_FILE_VERSION:
+            logger.info("the new table gets file version %s: %s", needed, reason)
+            return needed
+        return DEFAULT_FILE_VERSION
+    if asked == "0.1":
+        check_legacy_writable(schema)
+        return asked
+    if asked < needed:
+        raise UnsupportedFeatureError(
+            f"file version {asked} cannot hold the data: {reason}",
+            hint=f"set file_format_version to {needed}",
+        )
+    return asked
+
+
+def existing_file_version(
+    existing: Snapshot, columns: LanceSchema, asked: str | None, *, replaces_all: bool
+) -> str:
+    """The file version of a write to an existing table.
+
+    Args:
+        existing: The table.
+        columns: What is written.
+        asked: The version asked for; None for the table's own.
+        replaces_all: Whether nothing of the table stays.
+
+    Raises:
+        InvalidInputError: An append asks for another version than the table's.
+        UnsupportedFeatureError: The version cannot hold a column; it is named.
+    """
+    own = existing.manifest.file_version
+    if asked is not None and asked != own and not replaces_all:
+        raise InvalidInputError(
+            f"file_format_version is {asked}, but the table's files are {own}",
+            where=existing.uri,
+            hint="leave the option out; an append uses the table's own version",
+        )
+    version = asked or own
+    if version == "0.1":
+        dictionaries = {} if replaces_all else table_dictionaries(existing)
+        check_legacy_writable(columns, dictionaries.keys())
+        return version
+    need = version_need(columns)
+    if version < need.version:
+        raise UnsupportedFeatureError(
+            f"the table's files are version {version}, which cannot hold the column "
+            f"{need.column!r}: {need.reason}",
+            where=existing.uri,
+            hint=f"overwrite the table with file_format_version {need.version}",
+        )
+    return version
+
+
+def table_dictionaries(existing: Snapshot) -> dict[int, pa.Array]:
+    """The items of the dictionaries of a 0.1 table, by field id."""
+    return known_dictionaries(existing.schema, existing.manifest.dictionary_values)

@@ -1,0 +1,344 @@
+"""Reads rows of one fragment: data columns from its files, lineage columns from its sequences.
+
+Files are opened when a column of theirs is first asked for, so that a scan that needs only
+lineage opens none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.logical_type import least_bytes
+from pyspark_lance.format.shown_form import stored_field
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, system_array, system_field
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.table.rows.column_parts import FilePart, find_parts, join_parts
+from pyspark_lance.table.rows.json_columns import shown_json
+from pyspark_lance.table.rows.legacy_pruning import matching_rows
+from pyspark_lance.table.rows.lineage import FragmentLineage
+from pyspark_lance.table.version.table_files import TableFiles
+
+# Rows may be larger than an average tells; this much more is tolerated.
+_MOST_BATCHES: Final = 2
+
+
+class FragmentReader:
+    """Reads rows of one fragment by physical offset.
+
+    Args:
+        files: Opens the stores of the table.
+        fragment: The fragment to read.
+        stable_row_ids: Whether the table has stable row ids.
+    """
+
+    def __init__(self, files: TableFiles, fragment: Fragment, *, stable_row_ids: bool) -> None:
+        self._files = files
+        self._fragment = fragment
+        self._readers: dict[str, DataFileReader] = {}
+        self._stored_forms: dict[tuple[int, ...], tuple[tuple[Field, ...], tuple[Field, ...]]] = {}
+        self._parts: dict[tuple[int, ...], tuple[FilePart, ...]] = {}
+        self.lineage = FragmentLineage(
+            fragment,
+            stable_row_ids=stable_row_ids,
+            store=lambda: files.store_of(None),
+            read_hidden=self._read_hidden,
+        )
+
+    def window(
+        self, fields: Sequence[Field], system: Sequence[str], start: int, end: int
+    ) -> pa.RecordBatch:
+        """Rows [start, end): ``fields`` as Lance stores them, then lineage columns as uint64.
+
+        Fields in a shown form (``format/shown_form.py``) come as they are shown.
+        """
+        return self._shown(self._window(self._stored(fields), system, start, end), fields)
+
+    def windows(
+        self, fields: Sequence[Field], system: Sequence[str], rows: tuple[int, int], most_bytes: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of [start, end) as ``window`` has them, in parts of about ``most_bytes``."""
+        stored = self._stored(fields)
+
+        def read(start: int, end: int) -> pa.RecordBatch:
+            return self._window(stored, system, start, end, _MOST_BATCHES * most_bytes)
+
+        step = self._rows_of(most_bytes, fields)
+        for first, batch in _in_parts(read, rows, step):
+            yield first, self._shown(batch, fields)
+
+    def _window(
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        start: int,
+        end: int,
+        max_bytes: int | None = None,
+    ) -> pa.RecordBatch:
+        num_rows = end - start
+        pieces = [
+            (
+                part,
+                self._reader(part.file).read(
+                    part.fields, part.column_of, start, end, max_bytes=max_bytes
+                ),
+            )
+            for part in self._parts_of(fields)
+        ]
+        lineage = {name: self.lineage.window(name, start, end) for name in system}
+        return _assemble(fields, pieces, lineage, num_rows)
+
+    def stream(
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        rows: tuple[int, int],
+        *,
+        batch_rows: int,
+        batch_bytes: int,
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of [start, end) in batches, each with its first row, as ``window`` has them.
+
+        Args:
+            fields: Data columns.
+            system: Lineage columns.
+            rows: Start and end.
+            batch_rows: Most rows of a batch.
+            batch_bytes: Bytes that are decoded at a time.
+        """
+        start, end = rows
+        shown, fields = fields, self._stored(fields)
+        parts = self._parts_of(fields)
+        if len(parts) == 1 and parts[0].fields == tuple(fields):
+            (part,) = parts
+            first, add_lineage = start, self._lineage_adder(system)
+            for batch in self._reader(part.file).read_batches(
+                part.fields,
+                part.column_of,
+                ranges=[rows],
+                batch_rows=batch_rows,
+                batch_bytes=batch_bytes,
+            ):
+                yield first, self._shown(add_lineage(batch, first), shown)
+                first += batch.num_rows
+            return
+        for first in range(start, end, batch_rows):
+            piece = first, min(first + batch_rows, end)
+            yield from self.windows(shown, system, piece, batch_bytes)
+
+    def _lineage_adder(
+        self, system: Sequence[str]
+    ) -> Callable[[pa.RecordBatch, int], pa.RecordBatch]:
+        """Adds lineage columns to batches of one schema, given the first row of each."""
+        if not system:
+            return lambda batch, first: batch
+        names = [name for name in SYSTEM_COLUMNS if name in system]
+        fields = [system_field(name) for name in names]
+        schema: pa.Schema | None = None
+
+        def add_lineage(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+            nonlocal schema
+            schema = schema or pa.schema([*batch.schema, *fields])
+            end = first + batch.num_rows
+            values = [system_array(self.lineage.window(name, first, end)) for name in names]
+            return pa.RecordBatch.from_arrays([*batch.columns, *values], schema=schema)
+
+        return add_lineage
+
+    def takes(
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        offsets: NDArray[np.uint32],
+        most_bytes: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows at ``offsets`` as ``take`` has them, in parts of about ``most_bytes``."""
+
+        def read(start: int, end: int) -> pa.RecordBatch:
+            most = _MOST_BATCHES * most_bytes
+            return self.take(fields, system, offsets[start:end], max_bytes=most)
+
+        step = self._rows_of(most_bytes, fields)
+        for _, batch in _in_parts(read, (0, len(offsets)), step):
+            yield batch
+
+    def take(
+        self,
+        fields: Sequence[Field],
+        system: Sequence[str],
+        offsets: NDArray[np.uint32],
+        *,
+        max_bytes: int | None = None,
+    ) -> pa.RecordBatch:
+        """The rows at ``offsets`` (ascending), in the same form as ``window``.
+
+        Raises:
+            BatchTooLargeError: Several rows that take more than ``max_bytes``.
+        """
+        shown, fields = fields, self._stored(fields)
+        pieces = [
+            (
+                part,
+                self._reader(part.file).take(
+                    part.fields, part.column_of, offsets, max_bytes=max_bytes
+                ),
+            )
+            for part in self._parts_of(fields)
+        ]
+        lineage = {name: self.lineage.take(name, offsets) for name in system}
+        return self._shown(_assemble(fields, pieces, lineage, len(offsets)), shown)
+
+    def rows_that_can_match(
+        self, predicate: Predicate, fields: Sequence[Field], start: int, end: int
+    ) -> NDArray[np.bool_] | None:
+        """For each of the rows [start, end) whether its page can hold a match; None if unknown.
+
+        Args:
+            predicate: A condition on ``fields``.
+            fields: The columns it reads.
+            start: First row.
+            end: One past the last row.
+        """
+        found: NDArray[np.bool_] | None = None
+        for part in self._parts_of(self._stored(fields)):
+            if part.file.file_version != "0.1":
+                continue
+            rows = matching_rows(predicate, part.fields, self._reader(part.file), start, end)
+            if rows is not None:
+                found = rows if found is None else found & rows
+        return found
+
+    def average_row_bytes(self, fields: Sequence[Field]) -> int:
+        """Bytes that one row of ``fields`` takes, by the sizes of the files (at least 1)."""
+        parts = self._parts_of(self._stored(fields))
+        found = (self._reader(p.file).average_row_bytes(p.fields, p.column_of) for p in parts)
+        held = {position for part in parts for position in part.positions}
+        # What no file holds is null, which takes memory as well.
+        absent = [field for position, field in enumerate(fields) if position not in held]
+        return max(1, sum(found) + sum(least_bytes(field.to_arrow().type) for field in absent))
+
+    def _rows_of(self, num_bytes: int, fields: Sequence[Field]) -> int | None:
+        """How many rows of ``fields`` take so many bytes, judged by the files; None for any."""
+        return max(1, num_bytes // self.average_row_bytes(fields)) if fields else None
+
+    def _stored(self, fields: Sequence[Field]) -> tuple[Field, ...]:
+        """The form of ``fields`` in which files are read; the same objects on every call."""
+        key = tuple(id(field) for field in fields)
+        known = self._stored_forms.get(key)
+        if known is None:
+            # The shown fields are kept as well, so that their ids are not given away.
+            known = tuple(fields), tuple(stored_field(field) for field in fields)
+            self._stored_forms[key] = known
+        return known[1]
+
+    def _shown(self, batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
+        """A batch that begins with the stored form of ``fields``, in their shown form."""
+        stored = self._stored(fields)
+        if all(new is old for new, old in zip(stored, fields, strict=True)):
+            return batch
+        columns, members = list(batch.columns), list(batch.schema)
+        for index, field in enumerate(fields):
+            if field is stored[index]:
+                continue
+            members[index] = field.to_arrow()
+            try:
+                column = shown_json(columns[index], field)
+            except CorruptFileError as error:
+                where = f"fragment {self._fragment.id}, column {field.name!r}"
+                raise CorruptFileError(error.what, error.where or where, error.hint) from error
+            columns[index] = (
+                column if column.type == members[index].type else column.cast(members[index].type)
+            )
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(members))
+
+    def _parts_of(self, fields: Sequence[Field]) -> tuple[FilePart, ...]:
+        key = tuple(id(field) for field in fields)
+        if key not in self._parts:
+            self._parts[key] = find_parts(fields, self._fragment.files)
+        return self._parts[key]
+
+    def _reader(self, file: DataFile) -> DataFileReader:
+        if file.path not in self._readers:
+            store, path = self._files.locate(file)
+            try:
+                reader = DataFileReader.open(
+                    store, path, size_bytes=file.size_bytes or None, external=self._files
+                )
+            except FileNotFoundError as error:
+                raise CorruptFileError(
+                    f"a data file of fragment {self._fragment.id} is missing",
+                    where=f"{store.uri}/{path}",
+                    hint="it may have been cleaned up; read a newer version",
+                ) from error
+            if reader.num_rows != self._fragment.physical_rows:
+                raise CorruptFileError(
+                    f"fragment {self._fragment.id} has {self._fragment.physical_rows} rows, "
+                    f"but its data file has {reader.num_rows}",
+                    where=f"{store.uri}/{path}",
+                )
+            self._readers[file.path] = reader
+        return self._readers[file.path]
+
+    def _read_hidden(self, field_id: int) -> NDArray[np.uint64]:
+        field = Field(id=field_id, name="hidden", logical_type="uint64", nullable=False)
+        batch = self.window([field], (), 0, self._fragment.physical_rows)
+        if not self._parts_of([field]):
+            raise CorruptFileError(
+                f"fragment {self._fragment.id} says that its lineage is in hidden column "
+                f"{field_id}, which no data file holds"
+            )
+        return np.asarray(batch.column(0).to_numpy(zero_copy_only=False), dtype=np.uint64)
+
+
+def _in_parts(
+    read: Callable[[int, int], pa.RecordBatch], rows: tuple[int, int], step: int | None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """What ``read`` returns for ``rows``, ``step`` at a time, or fewer where these are too large.
+
+    Args:
+        read: Raises BatchTooLargeError for more than one row.
+        rows: Start and end.
+        step: Most rows of a part; None for all.
+    """
+    start, end = rows
+    for first in range(start, end, step or max(1, end - start)):
+        last = min(first + step, end) if step else end
+        try:
+            batch = read(first, last)
+        except BatchTooLargeError:
+            yield from _in_parts(read, (first, last), (last - first) // 2)
+            continue
+        yield first, batch
+
+
+def _assemble(
+    fields: Sequence[Field],
+    pieces: Sequence[tuple[FilePart, pa.RecordBatch]],
+    lineage: dict[str, NDArray[np.uint64]],
+    num_rows: int,
+) -> pa.RecordBatch:
+    found: list[list[tuple[Field, pa.Array]]] = [[] for _ in fields]
+    for part, batch in pieces:
+        for index, position in enumerate(part.positions):
+            found[position].append((part.fields[index], batch.column(index)))
+    columns = [
+        join_parts(field, parts, num_rows) for field, parts in zip(fields, found, strict=True)
+    ]
+    arrow_fields = [field.to_arrow() for field in fields]
+    for name in SYSTEM_COLUMNS:
+        if name in lineage:
+            columns.append(system_array(lineage[name]))
+            arrow_fields.append(system_field(name))
+    # A missing column reads as null even where the schema says "not null" (section 3.6), and
+    # Arrow does not check; consumers see the declared field.
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(arrow_fields))

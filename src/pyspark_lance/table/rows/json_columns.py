@@ -1,0 +1,72 @@
+"""JSON columns between their stored bytes and the text that users see and write, at any depth.
+
+Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pyspark_lance.codec.jsonb import decode_jsonb, encode_jsonb
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.shown_form import is_json_text
+from pyspark_lance.table.rows.convert_parts import convert_parts, holds_part
+
+
+def holds_json(field: Field) -> bool:
+    """Whether the field or a part of it is JSON, stored or shown."""
+    return holds_part(field, _is_json)
+
+
+def shown_json(array: pa.Array, field: Field) -> pa.Array:
+    """``array``, in which JSON is as stored, with JSON as text.
+
+    Args:
+        array: Values as files hold them.
+        field: Their shown form.
+
+    Raises:
+        CorruptFileError: A document contradicts the format.
+    """
+    return convert_parts(array, field, _is_json, _to_text)
+
+
+def stored_json(array: pa.Array, field: Field) -> pa.Array:
+    """``array``, in which JSON may be text, with JSON as it is stored.
+
+    Args:
+        array: Values to write; members of structs are found by name, and some may be missing.
+        field: Their stored form.
+
+    Raises:
+        InvalidInputError: A text is not JSON; the column is named.
+    """
+    return convert_parts(array, field, _is_json, _to_bytes)
+
+
+def _is_json(part: Field) -> bool:
+    return part.logical_type == "json" or is_json_text(part)
+
+
+def _to_text(array: pa.Array, path: str) -> pa.Array:
+    text = decode_jsonb(array)
+    if not pa.types.is_string(text.type):
+        raise UnsupportedFeatureError(
+            f"column {path!r}: {len(array)} documents hold more than 2 GiB of text",
+            hint="read fewer rows at a time with the option batch_size",
+        )
+    return text
+
+
+def _to_bytes(array: pa.Array, path: str) -> pa.Array:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return array
+    try:
+        return encode_jsonb(array)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"column {path!r}: {error.what}", hint=error.hint) from error

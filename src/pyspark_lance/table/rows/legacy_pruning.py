@@ -1,0 +1,77 @@
+"""Bounds for ``page_pruning`` out of the statistics of 0.1 files, as far as they can be trusted.
+
+The statistics describe the values as they were written. What a null became, and NaN, are not
+within the bounds.
+
+Source: docs/format/file-format.md, sections 10.3 and 10.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.datafile.v0_1.statistics import PageStatistics
+from pyspark_lance.format.field import Field
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.page_pruning import ColumnPath, PageBounds, pages_that_can_match
+from pyspark_lance.predicate.tree import column_paths_of
+
+
+def matching_rows(
+    predicate: Predicate, fields: Sequence[Field], reader: DataFileReader, start: int, end: int
+) -> NDArray[np.bool_] | None:
+    """For each of the rows [start, end) whether its page can hold a match; None if unknown.
+
+    Args:
+        predicate: A condition.
+        fields: Columns that it reads and that are in the file.
+        reader: Reads the file.
+        start: First row.
+        end: One past the last row.
+
+    Raises:
+        CorruptFileError: The statistics contradict the format.
+    """
+    wanted = column_paths_of(predicate)
+    by_path = {path: leaf for path, leaf in _leaves(fields) if path in wanted}
+    statistics = reader.page_statistics([leaf.id for leaf in by_path.values()])
+    bounds = {
+        path: _trusted(leaf, statistics[leaf.id])
+        for path, leaf in by_path.items()
+        if leaf.id in statistics
+    }
+    if not bounds:
+        return None
+    row_starts = next(iter(statistics.values())).row_starts
+    pages = pages_that_can_match(predicate, bounds, len(row_starts) - 1)
+    if pages.all():
+        return None
+    return np.repeat(pages, np.diff(row_starts))[start:end]
+
+
+def _leaves(fields: Sequence[Field], path: ColumnPath = ()) -> Iterator[tuple[ColumnPath, Field]]:
+    """Columns and fields of structs whose values are seen as they are stored."""
+    for field in fields:
+        if field.is_struct:
+            yield from _leaves(field.children, (*path, field.name))
+        elif not field.children and field.logical_type != "json":
+            yield (*path, field.name), field
+
+
+def _trusted(field: Field, known: PageStatistics) -> PageBounds:
+    kind = field.to_arrow().type
+    minimum, maximum = known.minimum, known.maximum
+    is_text = field.logical_type in ("string", "large_string", "binary", "large_binary")
+    if not (is_text and field.nullable):
+        # A null was stored as whatever lay there.
+        sound = pa.array(np.arange(len(minimum)), mask=known.null_count != 0)
+        minimum, maximum = minimum.take(sound), maximum.take(sound)
+    if pa.types.is_floating(kind):
+        # NaN is greater than everything, and there may be some.
+        maximum = pa.nulls(len(maximum), maximum.type)
+    return PageBounds(minimum, maximum)

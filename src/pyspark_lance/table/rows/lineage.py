@@ -1,0 +1,159 @@
+"""The lineage columns of one fragment, computed for ranges or lists of row offsets.
+
+Row ids and versions are usually inline in the manifest; they can also be spilled to hidden columns
+of a data file (flag 2048) or, by the format's letter, stored in a file of their own.
+
+Source: docs/format/table-format.md, sections 6.3, 7.2, 7.3, 7.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.consecutive import consecutive
+from pyspark_lance.format.data_file import (
+    SPILLED_CREATED_AT,
+    SPILLED_LAST_UPDATED_AT,
+    SPILLED_ROW_ID,
+)
+from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment, SequenceSource
+from pyspark_lance.format.row_address import OFFSET_BITS, row_addresses
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.u64_segment import RangeSegment
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.metafile.sequence_file import read_sequence
+from pyspark_lance.store.object_store import ObjectStore
+
+SPILLED_FIELD_OF = {
+    ROW_ID: SPILLED_ROW_ID,
+    CREATED_AT: SPILLED_CREATED_AT,
+    LAST_UPDATED_AT: SPILLED_LAST_UPDATED_AT,
+}
+
+# What rows read as when their fragment says nothing about versions (section 7.3).
+DEFAULT_VERSION = 1
+
+# Rows of one version are by far the most; up to so many of them share one array (512 KiB).
+_SHARED_ROWS = 1 << 16
+
+
+class FragmentLineage:
+    """Computes the lineage columns of one fragment; sequences are decoded when first needed.
+
+    Args:
+        fragment: The fragment with its sequences.
+        stable_row_ids: Whether row ids are stored; otherwise they equal the addresses.
+        store: Where external sequence files live.
+        read_hidden: Reads a hidden column: (field id, sorted offsets or None for all rows) ->
+            uint64 values. Called only for fragments with spilled lineage.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment,
+        *,
+        stable_row_ids: bool,
+        store: Callable[[], ObjectStore],
+        read_hidden: Callable[[int], NDArray[np.uint64]],
+    ) -> None:
+        self._fragment = fragment
+        self._stable = stable_row_ids
+        self._store = store
+        self._read_hidden = read_hidden
+        self._sequences: dict[str, RowIdSequence | RowDatasetVersionSequence] = {}
+        self._hidden: dict[str, NDArray[np.uint64]] = {}
+        self._last_run: tuple[tuple[int, int], NDArray[np.uint64]] | None = None
+
+    def window(self, name: str, start: int, end: int) -> NDArray[np.uint64]:
+        """Values of the lineage column ``name`` for rows [start, end), shape (end - start,).
+
+        The array may be shared with others: it must not be changed.
+        """
+        if name == ROW_ADDRESS or (name == ROW_ID and not self._stable):
+            return self._run((self._fragment.id << OFFSET_BITS) + start, end - start)
+        sequence = self._sequence(name)
+        if sequence is None:
+            return _constant(DEFAULT_VERSION, end - start)
+        if isinstance(sequence, np.ndarray):
+            return sequence[start:end]
+        part = sequence.slice(start, end)
+        if isinstance(part, RowDatasetVersionSequence) and len(part.runs) == 1:
+            return _constant(part.runs[0][1], end - start)
+        if isinstance(part, RowIdSequence) and len(part.segments) == 1:
+            (segment,) = part.segments
+            if isinstance(segment, RangeSegment):
+                return self._run(segment.start, end - start)
+        return part.to_array()
+
+    def _run(self, first: int, count: int) -> NDArray[np.uint64]:
+        """Neighbouring numbers; in the first fragment of a table ids and addresses are the same."""
+        if self._last_run is None or self._last_run[0] != (first, count):
+            self._last_run = (first, count), consecutive(first, count)
+        return self._last_run[1]
+
+    def take(self, name: str, offsets: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Values of the lineage column ``name`` at ``offsets``, same shape."""
+        if name == ROW_ADDRESS or (name == ROW_ID and not self._stable):
+            return row_addresses(self._fragment.id, offsets)
+        sequence = self._sequence(name)
+        if sequence is None:
+            return np.full(len(offsets), DEFAULT_VERSION, dtype=np.uint64)
+        if isinstance(sequence, np.ndarray):
+            return sequence[offsets]
+        return sequence.take(offsets)
+
+    def _sequence(
+        self, name: str
+    ) -> RowIdSequence | RowDatasetVersionSequence | NDArray[np.uint64] | None:
+        source = source_of(self._fragment, name)
+        if source is None:
+            if name == ROW_ID:
+                raise CorruptFileError(
+                    f"fragment {self._fragment.id} has no row ids in a table with stable row ids"
+                )
+            return None
+        if source is SPILLED:
+            if name not in self._hidden:
+                self._hidden[name] = self._read_hidden(SPILLED_FIELD_OF[name])
+            return self._hidden[name]
+        if name not in self._sequences:
+            kind = RowIdSequence if name == ROW_ID else RowDatasetVersionSequence
+            assert not isinstance(source, type(SPILLED))
+            data = (
+                read_sequence(self._store(), source) if isinstance(source, ExternalFile) else source
+            )
+            sequence = kind.from_bytes(data)
+            if len(sequence) != self._fragment.physical_rows:
+                raise CorruptFileError(
+                    f"the {name} sequence of fragment {self._fragment.id} has {len(sequence)} "
+                    f"values for {self._fragment.physical_rows} rows"
+                )
+            self._sequences[name] = sequence
+        return self._sequences[name]
+
+
+def _constant(value: int, count: int) -> NDArray[np.uint64]:
+    """``count`` times ``value``; read-only, since batches share the memory."""
+    if count > _SHARED_ROWS:
+        return np.full(count, value, dtype=np.uint64)
+    return _shared_constant(value)[:count]
+
+
+@lru_cache(maxsize=16)
+def _shared_constant(value: int) -> NDArray[np.uint64]:
+    values = np.full(_SHARED_ROWS, value, dtype=np.uint64)
+    values.flags.writeable = False
+    return values
+
+
+def source_of(fragment: Fragment, name: str) -> SequenceSource:
+    """Where a fragment keeps the values of the lineage column ``name``."""
+    if name == ROW_ID:
+        return fragment.row_ids
+    return fragment.created_at if name == CREATED_AT else fragment.last_updated_at

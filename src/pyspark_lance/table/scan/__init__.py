@@ -1,0 +1,4 @@
+"""Planning and running scans.
+
+May import: table.rows and all below.
+"""

@@ -1,0 +1,151 @@
+"""Which slices of fragments a condition leaves, by what the manifest says of them.
+
+A condition on the lineage columns excludes fragments by the runs of their versions, their row ids
+and their addresses; a condition that names row ids or addresses leaves single rows.  No data file
+is opened, and a deletion file only to tell which of two places of a row id is the live one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.row_address import group_by_fragment
+from pyspark_lance.format.row_id_index import RowIdIndex
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.predicate.conditions import (
+    Predicate,
+    columns_of,
+    fragments_that_can_match,
+    row_address_candidates,
+    row_id_candidates,
+)
+from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, source_of
+from pyspark_lance.table.scan.scan_task import ScanSlice
+from pyspark_lance.table.version.snapshot import Snapshot
+
+_MOST = 2**64 - 1
+UNKNOWN_BOUNDS = 0, _MOST
+"""Of values in a file or a hidden column: the manifest does not tell."""
+
+_Bounds = tuple[NDArray[np.uint64], NDArray[np.uint64]]
+
+
+def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanSlice]:
+    """One slice for each fragment that may hold rows that satisfy ``predicate``."""
+    fragments = counted_fragments(snapshot)
+    if predicate is None:
+        return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
+    named = columns_of(predicate)
+    intervals: dict[str, _Bounds] = {
+        name: fragment_bounds(snapshot, fragments, name) for name in SYSTEM_COLUMNS if name in named
+    }
+    if not intervals:
+        return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
+    keep = fragments_that_can_match(predicate, intervals, len(fragments))
+    possible = [fragments[index] for index in np.flatnonzero(keep)]
+    addresses = _candidate_addresses(snapshot, predicate, possible)
+    if addresses is None:
+        return [ScanSlice(f, 0, f.physical_rows) for f in possible]
+    by_fragment = group_by_fragment(addresses)
+    return [
+        ScanSlice(f, 0, f.physical_rows, offsets=OffsetSet.of(np.unique(inside)))
+        for f in possible
+        if f.id in by_fragment
+        and len(inside := by_fragment[f.id][by_fragment[f.id] < f.physical_rows])
+    ]
+
+
+def counted_fragments(
+    snapshot: Snapshot, fragments: Iterable[Fragment] | None = None
+) -> list[Fragment]:
+    """The fragments that have rows, of some or all."""
+    chosen = snapshot.manifest.fragments if fragments is None else fragments
+    return [fragment for fragment in chosen if fragment.physical_rows]
+
+
+def _candidate_addresses(
+    snapshot: Snapshot, predicate: Predicate, possible: Sequence[Fragment]
+) -> NDArray[np.uint64] | None:
+    """Addresses of the only rows that can match; None when the condition names no rows."""
+    addresses = row_address_candidates(predicate)
+    row_ids = row_id_candidates(predicate)
+    if row_ids is None:
+        return addresses
+    if snapshot.uses_stable_row_ids:
+        index = row_id_index(snapshot, possible)
+        if index is None:
+            return addresses
+        found, is_found = index.addresses_of(row_ids)
+        row_ids = found[is_found]
+    if addresses is None:
+        return np.sort(row_ids)
+    return np.intersect1d(addresses, row_ids)
+
+
+def row_id_index(snapshot: Snapshot, fragments: Sequence[Fragment]) -> RowIdIndex | None:
+    """The index of some fragments; None when one keeps its row ids outside of the manifest."""
+    parts = []
+    for fragment in fragments:
+        if not isinstance(fragment.row_ids, bytes):
+            return None
+        sequence = RowIdSequence.from_bytes(fragment.row_ids)
+        sequence.expect_length(fragment.physical_rows)
+        parts.append((fragment.id, sequence, snapshot.deletion_vector(fragment)))
+    return RowIdIndex.build(parts)
+
+
+def fragment_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str) -> _Bounds:
+    """Smallest and largest value of a lineage column for each fragment, shapes (len(fragments),).
+
+    Computed once for a snapshot, since one session asks many questions of it.
+    """
+    memo = snapshot.memo
+    key = ("bounds", name)
+    if key not in memo:
+        memo[key] = _compute_bounds(snapshot, fragments, name)
+    return memo[key]  # type: ignore[return-value]
+
+
+def _compute_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str) -> _Bounds:
+    if name == ROW_ADDRESS or (name == ROW_ID and not snapshot.uses_stable_row_ids):
+        ids = np.array([f.id for f in fragments], dtype=np.uint64)
+        rows = np.array([f.physical_rows for f in fragments], dtype=np.uint64)
+        first = ids << np.uint64(32)
+        return first, first + rows - np.uint64(1)
+    read = row_id_bounds if name == ROW_ID else _version_bounds
+    known: dict[bytes, tuple[int, int]] = {}
+    pairs = [_bounds_of(source_of(f, name), read, known) for f in fragments]
+    table = np.array(pairs, dtype=np.uint64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()
+
+
+def _bounds_of(
+    source: object,
+    read: Callable[[bytes], tuple[int, int]],
+    known: dict[bytes, tuple[int, int]],
+) -> tuple[int, int]:
+    if source is None:
+        return DEFAULT_VERSION, DEFAULT_VERSION
+    if not isinstance(source, bytes):
+        return UNKNOWN_BOUNDS
+    if source not in known:
+        known[source] = read(source)
+    return known[source]
+
+
+def row_id_bounds(data: bytes) -> tuple[int, int]:
+    """Smallest and largest of inline row ids; without any, a range that holds nothing."""
+    return RowIdSequence.from_bytes(data).bounds() or (_MOST, 0)
+
+
+def _version_bounds(data: bytes) -> tuple[int, int]:
+    sequence = RowDatasetVersionSequence.from_bytes(data)
+    low, high = sequence.min_version, sequence.max_version
+    return (_MOST, 0) if low is None or high is None else (low, high)

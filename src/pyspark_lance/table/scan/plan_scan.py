@@ -1,0 +1,248 @@
+"""Plans a scan: a snapshot and a request become tasks.
+
+Fragments that cannot match are left out by what the manifest says of them (lineage runs, row
+ids, addresses); small fragments are packed together, because a Spark task costs about 50 ms before
+it reads anything, and very large ones are split by rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.system_columns import (
+    CREATED_AT,
+    LAST_UPDATED_AT,
+    ROW_ID,
+    SYSTEM_COLUMNS,
+    check_version_columns,
+)
+from pyspark_lance.predicate.conditions import Predicate, columns_of
+from pyspark_lance.table.scan.fragment_pruning import choose_slices
+from pyspark_lance.table.scan.scan_task import ScanSlice, ScanTask
+from pyspark_lance.table.version.snapshot import Snapshot
+
+DEFAULT_BATCH_ROWS = 65_536
+DEFAULT_BATCH_BYTES = 16 << 20
+# As Spark's file sources: a partition holds at most this, and opening a file counts as this much.
+_MOST_TASK_BYTES = 128 << 20
+_LEAST_TASK_BYTES = 4 << 20
+OPEN_COST_BYTES = 256 << 10
+# Split points fall on multiples of this, the largest mini-block chunk.
+_SPLIT_ROWS = 4096
+# Assumed bytes of a value of variable width, when nothing better is known.
+_VARIABLE_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """What to read.
+
+    Attributes:
+        schema: Columns to return: the table's schema, or some of its columns and sub-fields.
+            None means all.
+        system_columns: Lineage columns to return.
+        predicate: Rows to return; None means all.
+        fragments_per_task: Fixed packing; None packs by bytes.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes that a batch aims at.
+        parallelism: Tasks that can run at once; small tables are spread over as many.
+    """
+
+    schema: LanceSchema | None = None
+    system_columns: tuple[str, ...] = ()
+    predicate: Predicate | None = None
+    fragments_per_task: int | None = None
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    parallelism: int = os.cpu_count() or 1
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that are not positive."""
+        for name in ("fragments_per_task", "batch_rows", "batch_bytes", "parallelism"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidInputError(f"{name} must be positive, not {value}")
+
+
+def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
+    """The schema with only the top-level columns ``names``, in that order.
+
+    Raises:
+        InvalidInputError: No such column, or one named twice.
+    """
+    by_name = {field.name: field for field in schema.fields}
+    lower = {field.name.lower(): field for field in schema.fields}
+    chosen = []
+    for name in names:
+        field = by_name.get(name) or lower.get(name.lower())
+        if field is None:
+            raise InvalidInputError(
+                f"there is no column {name!r}", hint=f"the columns are {', '.join(by_name)}"
+            )
+        if field in chosen:
+            raise InvalidInputError(f"the column {name!r} is named twice")
+        chosen.append(field)
+    return LanceSchema(fields=tuple(chosen), metadata=schema.metadata)
+
+
+def predicate_schema(schema: LanceSchema) -> pa.Schema:
+    """Everything that a condition may name: the table's columns, as shown, and those of lineage."""
+    fields = [field.to_arrow() for field in shown_schema(schema).fields]
+    fields += [pa.field(name, pa.uint64(), nullable=False) for name in SYSTEM_COLUMNS]
+    return pa.schema(fields)
+
+
+def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
+    """The tasks that together read what ``request`` asks for; reads no data file.
+
+    Raises:
+        InvalidInputError: The request names what the table does not have.
+    """
+    schema = snapshot.schema if request.schema is None else request.schema
+    named = columns_of(request.predicate) if request.predicate is not None else frozenset()
+    stable = snapshot.uses_stable_row_ids
+    lineage = tuple(n for n in SYSTEM_COLUMNS if n in named or n in request.system_columns)
+    check_version_columns(lineage, stable_row_ids=stable, uri=snapshot.uri)
+    returned = {field.name: field for field in schema.fields}
+    filter_fields = tuple(
+        field
+        for field in shown_schema(snapshot.schema).fields
+        if field.name in named and returned.get(field.name) != field
+    )
+    slices = choose_slices(snapshot, request.predicate)
+    fields = (*schema.fields, *filter_fields)
+    weight = _read_share(snapshot.schema.fields, fields)
+    groups = (
+        _pack_by_count(slices, request.fragments_per_task)
+        if request.fragments_per_task is not None
+        else _pack_by_bytes(slices, weight, request.parallelism)
+    )
+    return tuple(
+        ScanTask(
+            files=snapshot.files,
+            fields=schema.fields,
+            filter_fields=filter_fields,
+            system_columns=request.system_columns,
+            predicate=request.predicate,
+            stable_row_ids=stable,
+            batch_rows=request.batch_rows,
+            batch_bytes=request.batch_bytes,
+            slices=tuple(_only_needed(one, lineage, stable=stable) for one in group),
+        )
+        for group in groups
+    )
+
+
+def _only_needed(one: ScanSlice, lineage: tuple[str, ...], *, stable: bool) -> ScanSlice:
+    """The slice without the sequences that the scan does not read: they are most of a plan."""
+    fragment = one.fragment
+    row_ids = fragment.row_ids if ROW_ID in lineage else None
+    created_at = fragment.created_at if CREATED_AT in lineage else None
+    last_updated_at = fragment.last_updated_at if LAST_UPDATED_AT in lineage else None
+    if not stable or (
+        row_ids is fragment.row_ids
+        and created_at is fragment.created_at
+        and last_updated_at is fragment.last_updated_at
+    ):
+        return one
+    # Made directly: dataclasses.replace takes six times as long, for each of many fragments.
+    kept = Fragment(
+        fragment.id,
+        fragment.files,
+        fragment.physical_rows,
+        fragment.deletion_file,
+        row_ids,
+        created_at,
+        last_updated_at,
+    )
+    return ScanSlice(kept, one.start, one.end, one.offsets)
+
+
+def column_width(field: Field) -> float:
+    """Bytes of one value, roughly."""
+    arrow_type = field.to_arrow().type
+    try:
+        return float(arrow_type.bit_width) / 8
+    except ValueError:
+        pass
+    if pa.types.is_fixed_size_list(arrow_type) and not field.children:
+        return arrow_type.list_size * 4.0
+    if field.children:
+        many = 8 if field.is_list or field.is_map else 1
+        return many * sum(column_width(child) for child in field.children)
+    return _VARIABLE_WIDTH
+
+
+def _read_share(table: Sequence[Field], read: Sequence[Field]) -> float:
+    """The share of a file's bytes that a projection reads."""
+    whole = sum(column_width(field) for field in table)
+    return min(1.0, sum(column_width(field) for field in read) / whole) if whole else 1.0
+
+
+def _pack_by_count(slices: list[ScanSlice], count: int) -> list[list[ScanSlice]]:
+    return [slices[first : first + count] for first in range(0, len(slices), count)]
+
+
+def _pack_by_bytes(
+    slices: list[ScanSlice], share: float, parallelism: int
+) -> list[list[ScanSlice]]:
+    """Groups of neighbouring slices of about equal cost."""
+    costs = [slice_cost(one, share) for one in slices]
+    if not costs:
+        return []
+    target = task_bytes(sum(costs), parallelism)
+    groups: list[list[ScanSlice]] = []
+    group: list[ScanSlice] = []
+    filled = 0.0
+    for one, cost in zip(slices, costs, strict=True):
+        pieces = split_slice(one, max(1, round(cost / target)))
+        for piece in pieces:
+            part = cost / len(pieces)
+            if group and filled + part > target * 1.1:
+                groups.append(group)
+                group, filled = [], 0.0
+            group.append(piece)
+            filled += part
+    groups.append(group)
+    return groups
+
+
+def slice_cost(one: ScanSlice, share: float) -> float:
+    """Bytes to read for a slice; opening the fragment counts as some.
+
+    Args:
+        one: The slice.
+        share: The share of a row's bytes that is read.
+    """
+    stored = float(sum(file.size_bytes for file in one.fragment.files))
+    return stored * share * one.read_share + OPEN_COST_BYTES
+
+
+def task_bytes(total: float, parallelism: int) -> float:
+    """The cost that each task aims at."""
+    return min(_MOST_TASK_BYTES, max(_LEAST_TASK_BYTES, total / parallelism))
+
+
+def split_slice(one: ScanSlice, count: int) -> list[ScanSlice]:
+    """``one`` in ``count`` pieces, or fewer when it has few rows."""
+    if count == 1:
+        return [one]
+    if one.offsets is not None:
+        step = max(1, -(-len(one.offsets) // count))
+        pieces = (one.offsets.part(at, at + step) for at in range(0, len(one.offsets), step))
+        return [ScanSlice(one.fragment, one.start, one.end, piece) for piece in pieces]
+    rows = -(-(one.end - one.start) // count)
+    step = -(-rows // _SPLIT_ROWS) * _SPLIT_ROWS
+    return [
+        ScanSlice(one.fragment, start, min(start + step, one.end))
+        for start in range(one.start, one.end, step)
+    ]

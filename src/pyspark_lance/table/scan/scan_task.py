@@ -1,0 +1,438 @@
+"""Reads slices of fragments: the part of a scan that runs on an executor.
+
+A task carries all it needs; executors never read the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.deletion_vector import DeletionFile
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
+from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
+from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
+from pyspark_lance.predicate.tree import all_of, can_raise, conjuncts
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.table_files import TableFiles
+
+# Below this share of wanted rows, single rows are fetched instead of whole windows.
+_SPARSE = 1 / 16
+# Stretches of this many rows without a wanted one are not read.
+_SKIP_ROWS = 8192
+# Batches smaller than this are joined before they leave: each costs about 0.1 ms in the pipe.
+_SMALL_BATCH_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSlice:
+    """Rows [start, end) of one fragment, by physical offset.
+
+    Attributes:
+        fragment: The fragment, with the sequences that the scan reads.
+        start: First row.
+        end: One past the last row.
+        offsets: The only rows that can match; None for all.
+    """
+
+    fragment: Fragment
+    start: int
+    end: int
+    offsets: OffsetSet | None = None
+
+    @property
+    def read_share(self) -> float:
+        """The share of the fragment's rows that this slice reads."""
+        rows = self.end - self.start if self.offsets is None else len(self.offsets)
+        return rows / max(1, self.fragment.physical_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """Some slices of fragments, and what to read of them.
+
+    Attributes:
+        files: Opens the stores of the table.
+        fields: Columns to return, possibly cut down to some sub-fields.
+        filter_fields: Further columns that only ``predicate`` needs.
+        system_columns: Lineage columns to return.
+        predicate: Rows to return; None for all.
+        stable_row_ids: Whether the table has stable row ids.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes that a batch aims at.
+        slices: What to read, in order.
+    """
+
+    files: TableFiles
+    fields: tuple[Field, ...]
+    filter_fields: tuple[Field, ...]
+    system_columns: tuple[str, ...]
+    predicate: Predicate | None
+    stable_row_ids: bool
+    batch_rows: int
+    batch_bytes: int
+    slices: tuple[ScanSlice, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles fragments as plain tuples: a plan may hold 100,000 of them."""
+        return _unpack_task, (
+            (self.files.uri, dict(self.files.options), self.files.base_paths),
+            self.fields,
+            self.filter_fields,
+            self.system_columns,
+            self.predicate,
+            (self.stable_row_ids, self.batch_rows, self.batch_bytes),
+            [_pack_slice(one) for one in self.slices],
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """Physical rows of all slices."""
+        return sum(one.end - one.start for one in self.slices)
+
+
+def run(task: ScanTask) -> Iterator[pa.RecordBatch]:
+    """The rows of ``task`` that match: its fields as Lance stores them, then lineage as uint64."""
+    held: list[pa.RecordBatch] = []
+    held_rows = 0
+    for batch in _slices_of(task):
+        # A batch of wide rows is large with few of them.
+        is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= task.batch_bytes // 2
+        if is_large:
+            if held:
+                yield _joined(held)
+                held, held_rows = [], 0
+            yield batch
+            continue
+        if held and held_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, task.batch_rows):
+            yield _joined(held)
+            held, held_rows = [], 0
+        held.append(batch)
+        held_rows += batch.num_rows
+        if held_rows >= _SMALL_BATCH_ROWS:
+            yield _joined(held)
+            held, held_rows = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).combine_chunks()
+    return table.to_batches()[0]
+
+
+def _slices_of(task: ScanTask) -> Iterator[pa.RecordBatch]:
+    for one in task.slices:
+        yield from _SliceScan(task, one).batches()
+
+
+class _SliceScan:
+    """The scan of one slice."""
+
+    def __init__(self, task: ScanTask, one: ScanSlice) -> None:
+        self._task = task
+        self._slice = one
+        self._reader = FragmentReader(task.files, one.fragment, stable_row_ids=task.stable_row_ids)
+        self._by_lineage, self._by_data = _split(task.predicate)
+        self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
+        self._is_made = any(map(_is_made, (*task.fields, *task.filter_fields)))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Batches of matching rows; none of them is empty."""
+        start, end = self._slice.start, self._slice.end
+        if self._slice.offsets is not None:
+            yield from self._chosen(self._slice.offsets.to_array())
+            return
+        keep = self._live_rows(start, end)
+        if keep is not None and not keep.any():
+            return
+        if self._by_lineage is not None:
+            keep = self._lineage_rows(keep, start, end)
+            if not keep.any():
+                return
+        if self._by_data is not None:
+            keep = self._page_rows(keep, start, end)
+            if keep is not None and not keep.any():
+                return
+        if keep is not None and keep.all():
+            keep = None
+        if keep is not None and (self._is_made or np.count_nonzero(keep) < _SPARSE * len(keep)):
+            yield from self._sparse((np.flatnonzero(keep) + start).astype(np.uint32))
+            return
+        yield from self._dense(start, end, keep)
+
+    def _chosen(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
+        """The rows at ``offsets`` that are live and match."""
+        vector = load_deletion_vector(
+            self._task.files, self._slice.fragment, stable_row_ids=self._task.stable_row_ids
+        )
+        if vector is not None:
+            offsets = offsets[~vector.contains_each(offsets)]
+        if self._by_lineage is not None and len(offsets):
+            batch = self._reader.take((), self._lineage_names(), offsets)
+            offsets = offsets[as_mask(evaluate(self._by_lineage, batch))]
+        if not len(offsets):
+            return
+        start, end = int(offsets[0]), int(offsets[-1]) + 1
+        if not self._is_made and len(offsets) >= _SPARSE * (end - start):
+            keep = np.zeros(end - start, dtype=np.bool_)
+            keep[offsets - np.uint32(start)] = True
+            yield from self._dense(start, end, None if keep.all() else keep)
+            return
+        yield from self._sparse(offsets)
+
+    def _lineage_names(self) -> tuple[str, ...]:
+        """Lineage columns that the lineage part of the condition reads."""
+        assert self._by_lineage is not None
+        named = columns_of(self._by_lineage)
+        # A constant names none, but a batch without columns does not know how many rows it has.
+        return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
+
+    def _live_rows(self, start: int, end: int) -> NDArray[np.bool_] | None:
+        vector = load_deletion_vector(
+            self._task.files, self._slice.fragment, stable_row_ids=self._task.stable_row_ids
+        )
+        return None if vector is None else vector.keep_mask(start, end)
+
+    def _lineage_rows(
+        self, keep: NDArray[np.bool_] | None, start: int, end: int
+    ) -> NDArray[np.bool_]:
+        assert self._by_lineage is not None
+        batch = self._reader.window((), self._lineage_names(), start, end)
+        matches = as_mask(evaluate(self._by_lineage, batch))
+        return matches if keep is None else matches & keep
+
+    def _page_rows(
+        self, keep: NDArray[np.bool_] | None, start: int, end: int
+    ) -> NDArray[np.bool_] | None:
+        """``keep`` without the rows of pages that cannot match."""
+        assert self._by_data is not None
+        fields, _ = self._filter_columns()
+        rows = self._reader.rows_that_can_match(self._by_data, fields, start, end)
+        return keep if rows is None else rows if keep is None else rows & keep
+
+    def _dense(
+        self, start: int, end: int, keep: NDArray[np.bool_] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows [start, end) where ``keep``."""
+        task = self._task
+        for first, last in _wanted_spans(keep, start, end):
+            if self._by_data is None:
+                fields, names = task.fields, task.system_columns
+            else:
+                fields, names = self._filter_columns()
+            for at, batch in self._reader.stream(
+                fields,
+                names,
+                (first, last),
+                batch_rows=task.batch_rows,
+                batch_bytes=task.batch_bytes,
+            ):
+                kept = None if keep is None else keep[at - start : at - start + batch.num_rows]
+                if kept is not None and kept.all():
+                    kept = None
+                if self._by_data is not None:
+                    yield from self._tested(at, batch, kept)
+                elif kept is None:
+                    yield batch
+                elif kept.any():
+                    yield filter_rows(batch, kept)
+
+    def _tested(
+        self, first: int, tested: pa.RecordBatch, keep: NDArray[np.bool_] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows from ``first`` on that match, given the columns that the condition reads.
+
+        The other columns are read only for batches that hold a match.
+        """
+        assert self._by_data is not None
+        length = tested.num_rows
+        offsets = np.arange(first, first + length, dtype=np.uint32)
+        if keep is not None:
+            # Deleted rows may hold anything; a cast must not fail on them.
+            tested, offsets = filter_rows(tested, keep), offsets[keep]
+        matches = as_mask(evaluate(self._by_data, tested))
+        if not matches.any():
+            return
+        everything = bool(matches.all())
+        if self._nothing_else_needed():
+            rows = self._only_returned(tested)
+            yield rows if everything else filter_rows(rows, matches)
+            return
+        offsets = offsets if everything else offsets[matches]
+        fields, names = self._task.fields, self._task.system_columns
+        most_bytes = self._task.batch_bytes
+        if self._is_made or len(offsets) < _SPARSE * length:
+            yield from self._reader.takes(fields, names, offsets, most_bytes)
+            return
+        rows = int(offsets[0]), int(offsets[-1]) + 1
+        for start, batch in self._reader.windows(fields, names, rows, most_bytes):
+            end = start + batch.num_rows
+            inside = offsets[offsets.searchsorted(start) : offsets.searchsorted(end)]
+            if len(inside) == batch.num_rows:
+                yield batch
+            elif len(inside):
+                yield take_rows(batch, inside - np.uint32(start))
+
+    def _sparse(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
+        """The rows at ``offsets`` that match, some at a time."""
+        task = self._task
+        for first in range(0, len(offsets), task.batch_rows):
+            some = offsets[first : first + task.batch_rows]
+            if self._by_data is not None:
+                some = self._matching(self._by_data, some)
+            yield from self._reader.takes(task.fields, task.system_columns, some, task.batch_bytes)
+
+    def _matching(self, predicate: Predicate, offsets: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Those of the rows at ``offsets`` that match."""
+        fields, names = self._filter_columns()
+        parts = self._reader.takes(fields, names, offsets, self._task.batch_bytes)
+        matches = [as_mask(evaluate(predicate, tested)) for tested in parts]
+        return offsets[np.concatenate(matches)]
+
+    def _filter_columns(self) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+        """Data and lineage columns that the data predicate reads."""
+        every = {field.name: field for field in self._task.filter_fields}
+        for field in self._task.fields:
+            every.setdefault(field.name, field)
+        fields = tuple(field for name, field in every.items() if name in self._filter_names)
+        names = tuple(name for name in SYSTEM_COLUMNS if name in self._filter_names)
+        return fields, names if fields or names else (ROW_ADDRESS,)
+
+    def _nothing_else_needed(self) -> bool:
+        fields, names = self._filter_columns()
+        return all(field in fields for field in self._task.fields) and all(
+            name in names for name in self._task.system_columns
+        )
+
+    def _only_returned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = [field.name for field in self._task.fields]
+        names += [name for name in SYSTEM_COLUMNS if name in self._task.system_columns]
+        return batch.select(names)
+
+
+def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[tuple[int, int]]:
+    """Spans of [start, end) that leave out long stretches without a wanted row."""
+    if keep is None:
+        return [(start, end)]
+    blocks = -(-len(keep) // _SKIP_ROWS)
+    padded = np.zeros(blocks * _SKIP_ROWS, dtype=np.bool_)
+    padded[: len(keep)] = keep
+    wanted = np.concatenate([[False], padded.reshape(blocks, _SKIP_ROWS).any(axis=1), [False]])
+    borders = np.flatnonzero(wanted[1:] != wanted[:-1]) * _SKIP_ROWS
+    return [
+        (start + first, min(start + last, end))
+        for first, last in zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True)
+    ]
+
+
+def _is_made(field: Field) -> bool:
+    """Whether values are fetched or decoded one by one.
+
+    That is not for rows that nobody wants: it costs, and what a deleted row refers to may be gone.
+    """
+    return is_json_text(field) or (
+        not is_blob_descriptor(field) and (field.is_blob or any(map(_is_made, field.children)))
+    )
+
+
+def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | None]:
+    """The condition as (what only lineage decides, the rest); both must hold.
+
+    A part that can fail (a cast) stays where it was, behind the parts that guard it.
+    """
+    if predicate is None:
+        return None, None
+    terms = conjuncts(predicate)
+    lineage = frozenset(SYSTEM_COLUMNS)
+    first = tuple(t for t in terms if columns_of(t) <= lineage and not can_raise(t))
+    rest = tuple(t for t in terms if not (columns_of(t) <= lineage and not can_raise(t)))
+    return all_of(first), all_of(rest)
+
+
+def as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
+    """NULL means no match."""
+    if matches.null_count:
+        matches = pc.fill_null(matches, False)
+    return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _pack_slice(one: ScanSlice) -> tuple[Any, ...]:
+    fragment, deletion = one.fragment, one.fragment.deletion_file
+    return (
+        one.start,
+        one.end,
+        one.offsets,
+        fragment.id,
+        fragment.physical_rows,
+        [
+            (f.path, f.fields, f.column_indices, f.major_version, f.minor_version, f.size_bytes,
+             f.base_id)
+            for f in fragment.files
+        ],
+        None
+        if deletion is None
+        else (
+            deletion.file_type,
+            deletion.read_version,
+            deletion.id,
+            deletion.num_deleted_rows,
+            deletion.base_id,
+        ),
+        fragment.row_ids,
+        fragment.created_at,
+        fragment.last_updated_at,
+    )  # fmt: skip
+
+
+def _unpack_slice(packed: tuple[Any, ...]) -> ScanSlice:
+    start, end, offsets, fragment_id, physical_rows, files, deletion, *sequences = packed
+    row_ids, created, updated = sequences
+    fragment = Fragment(
+        id=fragment_id,
+        files=tuple(DataFile(*file) for file in files),
+        physical_rows=physical_rows,
+        deletion_file=None if deletion is None else DeletionFile(*deletion),
+        row_ids=row_ids,
+        created_at=created,
+        last_updated_at=updated,
+    )
+    return ScanSlice(fragment, start, end, offsets)
+
+
+def _unpack_task(
+    files: tuple[str, dict[str, str], tuple[BasePath, ...]],
+    fields: tuple[Field, ...],
+    filter_fields: tuple[Field, ...],
+    system_columns: tuple[str, ...],
+    predicate: Predicate | None,
+    limits: tuple[bool, int, int],
+    slices: list[tuple[Any, ...]],
+) -> ScanTask:
+    stable_row_ids, batch_rows, batch_bytes = limits
+    return ScanTask(
+        TableFiles(*files),
+        fields,
+        filter_fields,
+        system_columns,
+        predicate,
+        stable_row_ids,
+        batch_rows,
+        batch_bytes,
+        tuple(_unpack_slice(one) for one in slices),
+    )

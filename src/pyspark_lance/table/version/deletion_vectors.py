@@ -1,0 +1,37 @@
+"""The deleted rows of a fragment, wherever the manifest says that they are stored."""
+
+from __future__ import annotations
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.metafile.deletion_file import read_deletion_file
+from pyspark_lance.table.version.table_files import TableFiles
+
+
+def load_deletion_vector(
+    files: TableFiles, fragment: Fragment, *, stable_row_ids: bool
+) -> DeletionVector | None:
+    """The deleted offsets of ``fragment``; None when nothing was deleted.
+
+    Raises:
+        CorruptFileError: The file is missing, or disagrees with the manifest.
+    """
+    deletion_file = fragment.deletion_file
+    if deletion_file is None:
+        return None
+    store = files.store_of(deletion_file.base_id)
+    try:
+        return read_deletion_file(
+            store,
+            fragment.id,
+            deletion_file,
+            fragment.physical_rows,
+            may_exceed=stable_row_ids,
+        )
+    except FileNotFoundError as error:
+        raise CorruptFileError(
+            f"the deletion file of fragment {fragment.id} is missing",
+            where=store.uri,
+            hint="it may have been cleaned up; read a newer version",
+        ) from error

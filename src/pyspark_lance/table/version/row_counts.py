@@ -1,0 +1,93 @@
+"""Row counts that the manifest does not have, or has wrong: every other part relies on them.
+
+Releases of Lance before 0.8 recorded no rows of a fragment and no number of deleted rows; 0.8.0
+recorded live rows as if they were all rows. None of them recorded who wrote the manifest, so that
+without a writer nothing that is stated is believed. Releases 0.22 to 0.29 counted deleted rows that
+do not exist.
+
+Source: docs/format/table-format.md, sections 2.2, 4.1, 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.metafile.manifest_file import ManifestFile
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.table_files import TableFiles
+
+_PARALLEL_READS = 16
+_MISCOUNTING = tuple(f"0.{minor}." for minor in range(22, 30))
+
+
+def counting(uri: str, options: Mapping[str, str]) -> Callable[[ManifestFile], ManifestFile]:
+    """``with_row_counts`` for the manifests of one table."""
+    return lambda file: with_row_counts(file, TableFiles(uri, options, file.manifest.base_paths))
+
+
+def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
+    """The same with the counts of its fragments asked of the files where they are unknown.
+
+    Raises:
+        CorruptFileError: A file that has to be asked is missing or damaged.
+    """
+    manifest = file.manifest
+    # Most fragments are not worth a call.
+    doubtful = manifest.fragments
+    if manifest.writer_version is not None:
+        doubtful = tuple(
+            [f for f in doubtful if f.deletion_file is not None or not f.physical_rows]
+        )
+    unknown = [fragment for fragment in doubtful if _is_unknown(manifest, fragment)]
+    if not unknown:
+        return file
+    trusted = manifest.writer_version is not None
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        counted = list(pool.map(lambda one: _counted(files, one, trusted), unknown))
+    by_identity = dict(zip(map(id, unknown), counted, strict=True))
+    fragments = tuple(by_identity.get(id(fragment), fragment) for fragment in manifest.fragments)
+    return replace(file, manifest=replace(manifest, fragments=fragments))
+
+
+def _is_unknown(manifest: Manifest, fragment: Fragment) -> bool:
+    writer, deletions = manifest.writer_version, fragment.deletion_file
+    if writer is None or not fragment.physical_rows:
+        return bool(fragment.files)
+    if deletions is None:
+        return False
+    is_miscounted = fragment.row_ids is not None and writer.version.startswith(_MISCOUNTING)
+    return not deletions.num_deleted_rows or is_miscounted
+
+
+def _counted(files: TableFiles, fragment: Fragment, trusted: bool) -> Fragment:
+    if not trusted or not fragment.physical_rows:
+        store, path = files.locate(fragment.files[0])
+        try:
+            rows = DataFileReader.open(store, path).num_rows
+        except FileNotFoundError as error:
+            raise CorruptFileError(
+                f"a data file of fragment {fragment.id} is missing", f"{store.uri}/{path}"
+            ) from error
+        fragment = replace(fragment, physical_rows=rows)
+    deletions = fragment.deletion_file
+    if deletions is None:
+        return fragment
+    stated = deletions.num_deleted_rows if trusted else 0
+    try:
+        vector = load_deletion_vector(
+            files,
+            replace(fragment, deletion_file=replace(deletions, num_deleted_rows=stated)),
+            stable_row_ids=fragment.row_ids is not None,
+        )
+    except CorruptFileError:
+        if stated:
+            return fragment  # who reads its rows learns of it; others need not
+        raise
+    number = 0 if vector is None else len(vector)
+    return replace(fragment, deletion_file=replace(deletions, num_deleted_rows=number))

@@ -1,0 +1,164 @@
+"""One version of a table, ready to plan reads: the entry point of every read and write.
+
+A snapshot never changes.  Snapshots are cached per process, because Spark plans each query of a
+session in the same few worker processes; a cached one is found by the identity of its manifest
+file (path, size, tag), so that a table made anew under the same path is never mistaken
+for the old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark_lance.errors import VersionNotFoundError
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.row_counts import with_row_counts
+from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.version.time_travel import (
+    LATEST,
+    VersionSpec,
+    branch_root,
+    resolve_branch,
+    resolve_version,
+)
+
+_CACHE_SIZE = 8
+_ATTEMPTS = 10
+_cache: OrderedDict[tuple[object, ...], Snapshot] = OrderedDict()
+_cache_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One version of the table at ``uri``.
+
+    Attributes:
+        uri: Root of the table, or of the branch.
+        options: Storage options; secret, never shown.
+        store: The store at ``uri``.
+        file: The manifest file, with the index entries and with the row counts that old releases
+            left out.
+        files: Where the data and deletion files of this version live.
+        memo: Values computed from the manifest, kept as long as the snapshot is.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(repr=False)
+    store: ObjectStore = field(repr=False)
+    file: ManifestFile = field(repr=False)
+    files: TableFiles = field(repr=False)
+    memo: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def open(
+        cls,
+        uri: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        at: VersionSpec = LATEST,
+    ) -> Snapshot:
+        """Opens the version of the table that ``at`` asks for.
+
+        Raises:
+            TableNotFoundError: No table, or no such version (VersionNotFoundError).
+            UnsupportedFeatureError: The table uses a feature that is not implemented.
+            CorruptFileError: The manifest contradicts the format.
+        """
+        options = dict(options or {})
+        uri, at = root_of(uri, options, at)
+        store = open_store(uri, options)
+        for _ in range(_ATTEMPTS):
+            location = resolve_version(store, at)
+            # Removed between the two looks: there are newer ones, or it is not found any more.
+            with contextlib.suppress(FileNotFoundError):
+                return cls.load(uri, options, store, location)
+        raise VersionNotFoundError(
+            f"versions were removed faster than they could be read, {_ATTEMPTS} times", where=uri
+        )
+
+    @classmethod
+    def load(
+        cls,
+        uri: str,
+        options: Mapping[str, str],
+        store: ObjectStore,
+        location: ManifestLocation,
+    ) -> Snapshot:
+        """The snapshot of the manifest at ``location``, from the cache if it is there."""
+        identity = location.identity or store.stat(location.path).identity
+        location = replace(location, identity=identity)
+        key = (uri, tuple(sorted(options.items())), location.path, identity)
+        with _cache_lock:
+            found = _cache.get(key)
+            if found is not None:
+                _cache.move_to_end(key)
+                return found
+        snapshot = cls.of_file(uri, options, store, read_manifest(store, location))
+        with _cache_lock:
+            _cache[key] = snapshot
+            while len(_cache) > _CACHE_SIZE:
+                _cache.popitem(last=False)
+        return snapshot
+
+    @classmethod
+    def of_file(
+        cls, uri: str, options: Mapping[str, str], store: ObjectStore, file: ManifestFile
+    ) -> Snapshot:
+        """The snapshot of a manifest that was read."""
+        files = TableFiles(uri, dict(options), file.manifest.base_paths)
+        return cls(uri, dict(options), store, with_row_counts(file, files), files)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of this version."""
+        return self.file.manifest
+
+    @property
+    def indices(self) -> tuple[IndexMetadata, ...]:
+        """The index entries of this version."""
+        return self.file.indices
+
+    @property
+    def version(self) -> int:
+        """The version number."""
+        return self.file.manifest.version
+
+    @property
+    def schema(self) -> LanceSchema:
+        """The schema of this version."""
+        return self.file.manifest.schema
+
+    @property
+    def uses_stable_row_ids(self) -> bool:
+        """Whether rows keep their id when they move."""
+        return self.file.manifest.uses_stable_row_ids
+
+    def deletion_vector(self, fragment: Fragment) -> DeletionVector | None:
+        """The deleted offsets of ``fragment``; None when nothing was deleted."""
+        return load_deletion_vector(self.files, fragment, stable_row_ids=self.uses_stable_row_ids)
+
+    def num_rows(self) -> int:
+        """Live rows, from the manifest alone."""
+        return sum(fragment.num_rows for fragment in self.manifest.fragments)
+
+
+def root_of(uri: str, options: Mapping[str, str], at: VersionSpec) -> tuple[str, VersionSpec]:
+    """Root of the table, or of the branch that ``at`` asks for, and what it asks for there.
+
+    Raises:
+        VersionNotFoundError: No such tag or branch.
+    """
+    branch, at = resolve_branch(open_store(uri, options), at)
+    return branch_root(uri, branch), at

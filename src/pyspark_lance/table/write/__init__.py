@@ -1,0 +1,4 @@
+"""Writing rows: append, overwrite, replaceWhere.
+
+May import: table.columns, table.change and all below.
+"""

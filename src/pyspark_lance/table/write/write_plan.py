@@ -1,0 +1,265 @@
+"""Plans a write: decided before any row is seen.
+
+The plan pins the version that the write is based on, gives columns their field ids, and names the
+transaction, so that a lost answer or an abort can later be judged by looking for that name.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pyspark_lance.commit.application_versions import application_version, is_committed
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
+from pyspark_lance.datafile.version_support import check_writable
+from pyspark_lance.errors import (
+    InvalidInputError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.table.columns.schema_change import (
+    check_null_columns,
+    match_columns,
+    merged_schema,
+    next_field_id,
+)
+from pyspark_lance.table.rows.blob_columns import table_schema
+from pyspark_lance.table.rows.file_versions import (
+    existing_file_version,
+    new_file_version,
+    table_dictionaries,
+)
+from pyspark_lance.table.rows.write_fragments import (
+    DEFAULT_MAX_BYTES_PER_FILE,
+    DEFAULT_MAX_ROWS_PER_FILE,
+    WriteFragmentsRequest,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.write.replace_where import (
+    parse_condition,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """How to write; None means the table's own setting or the default.
+
+    Attributes:
+        overwrite: Replace the contents instead of adding to them.
+        enable_stable_row_ids: Asked for explicitly.
+        file_version: Data file version asked for explicitly.
+        max_rows_per_file: A data file ends at this many rows.
+        max_bytes_per_file: A data file ends at this size.
+        overwrite_schema: False refuses an overwrite that changes the schema.
+        merge_schema: Columns that the table lacks are added to it.
+        replace_where: With ``overwrite``: only the rows that match this condition are replaced.
+        properties: Kept in the transaction.
+        retries: Attempts when other writers come first.
+        timeout_s: Seconds after which the commit gives up.
+    """
+
+    overwrite: bool = False
+    enable_stable_row_ids: bool | None = None
+    file_version: str | None = None
+    max_rows_per_file: int | None = None
+    max_bytes_per_file: int | None = None
+    overwrite_schema: bool | None = None
+    merge_schema: bool = False
+    replace_where: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    retries: int = DEFAULT_RETRIES
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether nothing stays of what is in the table."""
+        return self.overwrite and self.replace_where is None
+
+    def __post_init__(self) -> None:
+        """Refuses settings that contradict each other."""
+        if self.replace_where is not None:
+            if not self.overwrite:
+                raise InvalidInputError(
+                    "replaceWhere goes with an overwrite", hint='use mode("overwrite")'
+                )
+            if self.merge_schema or self.overwrite_schema:
+                raise InvalidInputError(
+                    "replaceWhere keeps the table's schema; mergeSchema and overwriteSchema change "
+                    "it",
+                    hint="add the columns first: LanceTable.addColumns",
+                )
+        if self.merge_schema and self.overwrite_schema:
+            raise InvalidInputError("mergeSchema and overwriteSchema contradict each other")
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """One write, decided before the first row.
+
+    Attributes:
+        request: What executors need to write data files.
+        settings: As given.
+        read_version: Version the write is based on; 0 creates the table.
+        table_schema: Schema of the table after the write.
+        stable_row_ids: For a new table, whether rows keep their ids.
+        transaction_uuid: Names the commit, also when its answer is lost.
+        base: Tells the version from one of the same number in a table made anew.
+        condition: What every row must match.
+        is_done: The (application, version) pair of the settings was committed before, so there
+            is nothing to write.
+        is_stale: The version the plan is for cannot be followed any more; there are newer ones.
+    """
+
+    request: WriteFragmentsRequest
+    settings: WriteSettings
+    read_version: int
+    table_schema: LanceSchema
+    stable_row_ids: bool
+    transaction_uuid: str
+    base: BaseVersion | None = None
+    condition: Predicate | None = None
+    is_done: bool = False
+    is_stale: bool = False
+
+    @property
+    def creates(self) -> bool:
+        """Whether there was no table."""
+        return self.read_version == 0
+
+
+def open_existing(uri: str, options: Mapping[str, str]) -> Snapshot | None:
+    """The latest snapshot; None when there is no table at all."""
+    try:
+        return Snapshot.open(uri, options)
+    except VersionNotFoundError:
+        raise
+    except TableNotFoundError:
+        return None
+
+
+def plan_write(
+    uri: str,
+    options: Mapping[str, str],
+    data_schema: pa.Schema,
+    settings: WriteSettings,
+    *,
+    existing: Snapshot | None,
+) -> WritePlan:
+    """Decides how data of ``data_schema`` go into the table; writes nothing.
+
+    Args:
+        uri: Root of the table.
+        options: Storage options.
+        data_schema: Columns of the data in the types to store (for an append: any types that
+            the table's columns can hold).
+        settings: How to write.
+        existing: The latest snapshot, see ``open_existing``.
+
+    Raises:
+        SchemaMismatchError: The data do not fit the table.
+        InvalidInputError: Settings that contradict the table.
+        UnsupportedFeatureError: A type that the file version cannot hold.
+    """
+    _check_names(data_schema)
+    if existing is None:
+        schema = LanceSchema.from_arrow(data_schema)
+        version = new_file_version(schema, settings.file_version)
+        schema = table_schema(data_schema, version)
+        stable = settings.enable_stable_row_ids is not False
+        columns = schema
+    else:
+        stable = existing.uses_stable_row_ids
+        if settings.enable_stable_row_ids is not None and settings.enable_stable_row_ids != stable:
+            raise InvalidInputError(
+                f"enable_stable_row_ids is {str(settings.enable_stable_row_ids).lower()}, but the "
+                f"table was created {'with' if stable else 'without'} stable row ids",
+                where=uri,
+                hint="this is fixed when a table is created; write to a new path",
+            )
+        if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
+            version = settings.file_version or existing.manifest.file_version
+            schema = table_schema(data_schema, version)
+            check_overwrite(existing.schema, schema, settings)
+            columns = schema
+        else:
+            schema = existing.schema
+            if settings.merge_schema:
+                schema = schema_with(existing, data_schema)
+            columns = match_columns(schema, data_schema)
+        version = existing_file_version(
+            existing, columns, settings.file_version, replaces_all=settings.replaces_all
+        )
+        if settings.merge_schema and not settings.overwrite:
+            check_null_columns(existing.schema, schema, version)
+    if version != "0.1":
+        check_writable(columns, version)
+    condition = settings.replace_where
+    return WritePlan(
+        request=WriteFragmentsRequest(
+            uri=uri,
+            options=dict(options),
+            schema=columns,
+            file_version=version,
+            max_rows_per_file=settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,
+            max_bytes_per_file=settings.max_bytes_per_file or DEFAULT_MAX_BYTES_PER_FILE,
+            dictionaries={} if version != "0.1" else _kept_dictionaries(existing, settings),
+        ),
+        settings=settings,
+        read_version=0 if existing is None else existing.version,
+        table_schema=schema,
+        stable_row_ids=stable,
+        transaction_uuid=str(uuid.uuid4()),
+        base=None if existing is None else BaseVersion.of(existing.manifest),
+        condition=None if condition is None else parse_condition(condition, columns),
+        is_done=existing is not None and was_committed(existing, settings),
+    )
+
+
+def was_committed(snapshot: Snapshot, settings: WriteSettings) -> bool:
+    """Whether the (application, version) pair of the settings is in the table."""
+    wanted = application_version(settings.properties)
+    return wanted is not None and is_committed(wanted, snapshot.manifest.config)
+
+
+def _check_names(schema: pa.Schema) -> None:
+    seen: set[str] = set()
+    for name in schema.names:
+        if name.lower() in seen:
+            raise InvalidInputError(f"two columns are named {name!r}")
+        seen.add(name.lower())
+    if not schema.names:
+        raise InvalidInputError("a table needs at least one column")
+
+
+def check_overwrite(old: LanceSchema, new: LanceSchema, settings: WriteSettings) -> None:
+    """Refuses an overwrite that changes the schema though it was told not to.
+
+    Raises:
+        SchemaMismatchError: That.
+    """
+    if settings.overwrite_schema is not False:
+        return
+    if not old.to_arrow().equals(new.to_arrow()):
+        raise SchemaMismatchError(
+            "the data have another schema than the table, and overwriteSchema is false",
+            hint="leave out overwriteSchema, or set it to true",
+        )
+
+
+def schema_with(existing: Snapshot, data_schema: pa.Schema) -> LanceSchema:
+    """The table's schema with what the data have besides."""
+    first_id = next_field_id(existing.manifest)
+    version = existing.manifest.file_version
+    return merged_schema(existing.schema, data_schema, first_id, file_version=version)
+
+
+def _kept_dictionaries(existing: Snapshot | None, settings: WriteSettings) -> dict[int, pa.Array]:
+    """The items of the dictionaries that the write goes on with."""
+    return {} if existing is None or settings.replaces_all else table_dictionaries(existing)
