@@ -15,9 +15,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.judge_newer import REDO, Reads
 from pyspark_lance.commit.whereabouts import files_of
-from pyspark_lance.errors import InvalidInputError, StorageError
+from pyspark_lance.errors import (
+    InvalidInputError,
+    RetryableCommitError,
+    StorageError,
+    VersionNotFoundError,
+)
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.store.open_store import open_store
@@ -66,7 +71,12 @@ class LanceChangeWriter(DataSourceArrowWriter):
             retries=options.commit_retries,
             timeout_s=options.commit_timeout_s,
         )
-        self._plan = plan_change(uri, options.storage, settings, at=VersionSpec(version=version))
+        try:
+            at = VersionSpec(version=version)
+            self._plan = plan_change(uri, options.storage, settings, at=at)
+        except VersionNotFoundError as error:
+            what = f"version {version}, which was read, was cleaned up"
+            raise RetryableCommitError(what, uri, REDO) from error
         names = {field.name.lower(): field.name for field in self._plan.schema.fields}
         given = [name for name in schema.names if name not in _OWN]
         unknown = [name for name in given if name.lower() not in names]

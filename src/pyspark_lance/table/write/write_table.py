@@ -146,6 +146,9 @@ def _newest(plan: WritePlan, files: Iterable[Fragment]) -> Snapshot:
         CommitConflictError: Another table has taken its place.
     """
     newest = Snapshot.open(plan.request.uri, plan.request.options)
+    own = newest.manifest.file_version
+    if own != plan.request.file_version and not plan.settings.replaces_all:
+        raise table_was_replaced(newest.store)
     base = plan.base
     if base is None:
         return newest
