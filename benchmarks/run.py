@@ -9,6 +9,7 @@ from pathlib import Path
 ALL = (
     "table",
     "planning",
+    "small_fragments",
     "spark",
     "companion",
     "merge",

@@ -26,7 +26,8 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import ScanSlice, ScanTask, run
+from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
 

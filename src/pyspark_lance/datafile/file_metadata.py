@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from pyspark_lance.datafile.footer import TABLE_ENTRY_BYTES, Footer, is_legacy
+from pyspark_lance.datafile.parsed_bytes import ParsedBytes
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import BLOB_KEY, PACKED_KEYS, Field
 from pyspark_lance.format.schema import TOP_LEVEL, LanceSchema
@@ -83,6 +84,16 @@ class ColumnInfo:
         """Rows of all pages."""
         return sum(page.num_rows for page in self.pages)
 
+    @property
+    def end(self) -> int:
+        """Where the last of all its buffers ends."""
+        places = (*self.buffers, *(place for page in self.pages for place in page.buffers))
+        return max((place.end for place in places), default=0)
+
+
+_COLUMNS: Final = ParsedBytes[ColumnInfo]()
+_DESCRIPTORS: Final = ParsedBytes[file_pb2.FileDescriptor]()
+
 
 @dataclass(frozen=True, slots=True)
 class FileTail:
@@ -99,6 +110,11 @@ class FileTail:
     path: str
     file_size: int
     content: Buffer
+
+    @property
+    def whole(self) -> memoryview | None:
+        """All bytes of the file; None if it has more than were read."""
+        return memoryview(self.content) if len(self.content) == self.file_size else None
 
     def read(self, start: int, end: int) -> Buffer:
         """The bytes of a range that is inside of the file."""
@@ -162,9 +178,11 @@ class FileMetadata:
             footer.gbo_table_position, footer.num_global_buffers, "GBO table"
         )
         place = self._global_buffers[0]
-        descriptor = self._parse(
-            file_pb2.FileDescriptor(), self._read(*place), place, "file descriptor"
-        )
+        data = bytes(self._read(*place))
+        descriptor = _DESCRIPTORS.get(data)
+        if descriptor is None:
+            descriptor = self._parse(file_pb2.FileDescriptor(), data, place, "file descriptor")
+            _DESCRIPTORS.keep(data, descriptor)
         self._schema_message = descriptor.schema
         self.num_rows = int(descriptor.length)
         self._schema: LanceSchema | None = None
@@ -260,10 +278,12 @@ class FileMetadata:
 
     def _parse_column(self, index: int) -> ColumnInfo:
         place = self._column_table[index]
+        data = bytes(self._read_column_bytes(place))
+        known = _COLUMNS.get(data)
+        if known is not None and known.end <= self.file_size:
+            return known
         what = f"metadata of column {index}"
-        message = self._parse(
-            file_pb2.ColumnMetadata(), self._read_column_bytes(place), place, what
-        )
+        message = self._parse(file_pb2.ColumnMetadata(), data, place, what)
         url, encoding = self._encoding_of(message.encoding, place, what)
         pages = []
         for number, page in enumerate(message.pages):
@@ -272,7 +292,40 @@ class FileMetadata:
             buffers = self._ranges_of(page.buffer_offsets, page.buffer_sizes, place, name)
             pages.append(PageInfo(buffers, page.length, page_url, page_encoding, page.priority))
         buffers = self._ranges_of(message.buffer_offsets, message.buffer_sizes, place, what)
-        return ColumnInfo(url, encoding, tuple(pages), buffers)
+        info = ColumnInfo(url, encoding, tuple(pages), buffers)
+        encodings = (message.encoding, *(page.encoding for page in message.pages))
+        if not any(one.HasField("indirect") for one in encodings):  # that is in the file itself
+            _COLUMNS.keep(data, info)
+        return info
+
+    def require_rows(self, index: int, name: str, slots_per_row: int) -> None:
+        """Checks that a column has as many rows as the file.
+
+        Args:
+            index: Number of the column.
+            name: Dotted path of its field, for messages.
+            slots_per_row: What pages count for each row.
+
+        Raises:
+            CorruptFileError: It has not.
+        """
+        found = self.column(index).num_rows
+        if found != self.num_rows * slots_per_row:
+            raise CorruptFileError(
+                f"the pages of column {index} ({name}) have {found // slots_per_row} rows, "
+                f"the file has {self.num_rows}",
+                where=self.path,
+            )
+        if found >= 1 << 62:
+            raise CorruptFileError(f"a file of {self.num_rows} rows is impossible", where=self.path)
+
+    def where_page(self, index: int, name: str, page: int) -> str:
+        """How messages name a page of column ``index``."""
+        buffers, place = self.column(index).pages[page].buffers, ""
+        if buffers:
+            start, end = min(r.start for r in buffers), max(r.end for r in buffers)
+            place = f" bytes {start}..{end},"
+        return f"{self.path}{place} column {index} ({name}) page {page}"
 
     def _read_column_bytes(self, place: ByteRange) -> Buffer:
         """The message bytes of a column; the messages of all columns are read together."""

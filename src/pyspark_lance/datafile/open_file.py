@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyspark_lance.datafile.file_metadata import FileMetadata
+from pyspark_lance.datafile.joined_metadata import JoinedMetadata
 from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.object_store import Buffer, ObjectStore
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.store.object_store import Buffer, ObjectStore, too_short
 
 
 class ExternalBlobs(Protocol):
@@ -42,6 +44,11 @@ class FileBytes:
         default_factory=lambda: _FetchedRanges([], []), init=False, compare=False
     )
 
+    @property
+    def is_near(self) -> bool:
+        """Whether bytes come so fast that nothing is won by asking for many at once."""
+        return isinstance(self.store, LocalStore)
+
     def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
         """The bytes of each range, in the order given."""
         if not self._ahead.ranges:
@@ -60,15 +67,33 @@ class FileBytes:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile(FileBytes):
-    """A 2.x file with its metadata and a way to its bytes.
+    """A 2.x file, or several small ones that are read as one, with a way to its bytes.
 
     Attributes:
         metadata: What the file says of itself.
         external: Finds blobs outside of the table; None if there is no table.
+        content: All of its bytes, if the read of its metadata brought them.
     """
 
-    metadata: FileMetadata
+    metadata: FileMetadata | JoinedMetadata
     external: ExternalBlobs | None = None
+    content: memoryview | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether bytes come so fast that nothing is won by asking for many at once."""
+        return self.content is not None or isinstance(self.store, LocalStore)
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
+        """The bytes of each range, in the order given."""
+        content = self.content
+        if content is None:
+            return FileBytes.fetch(self, ranges)
+        size = len(content)
+        for start, end in ranges:
+            if not 0 <= start <= end <= size:
+                raise too_short(self.store.uri, self.path, start, end, size)
+        return [content[start:end] for start, end in ranges]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,12 +33,31 @@ class PageBorders:
         """Rows of all pages."""
         return int(self.starts[-1])
 
+    def pages_of(self, rows: RowRanges) -> Iterable[int]:
+        """The pages that hold wanted rows, ascending."""
+        if not rows.is_single:
+            return [page for page, _ in self.split(rows)]
+        bounds = self.starts[1:]
+        first, last = bounds.searchsorted((rows.start, rows.end - 1), side="right").tolist()
+        return range(first, last + 1)
+
     def split(self, rows: RowRanges) -> Iterator[tuple[int, RowRanges]]:
         """The pages that hold wanted rows, each with the rows counted from its own start."""
         if not len(rows.starts):
             return
         if len(self.starts) == 2 and rows.end <= self.num_rows:
             yield 0, rows
+            return
+        if rows.is_single:
+            bounds_of = self.starts.tolist()
+            first, last = rows.start, rows.end
+            for page in self.pages_of(rows):
+                before, behind = bounds_of[page], bounds_of[page + 1]
+                if before < behind:
+                    yield (
+                        page,
+                        RowRanges.single(max(first, before) - before, min(last, behind) - before),
+                    )
             return
         bounds = self.starts[1:]
         # The first and the last page of each range; both ascend.

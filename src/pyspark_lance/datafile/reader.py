@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from pyspark_lance.codec.row_selection import take_values
 from pyspark_lance.datafile.field_reader import FieldReader
 from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
 from pyspark_lance.datafile.footer import file_version_of
+from pyspark_lance.datafile.joined_metadata import JoinedMetadata
 from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
 from pyspark_lance.datafile.v0_1.field_reader import LegacyFieldReader
 from pyspark_lance.datafile.v0_1.metadata import LegacyFile, LegacyMetadata
@@ -36,7 +38,6 @@ from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore
 
 BATCH_ROWS = 65_536
@@ -49,6 +50,8 @@ _MOST_WINDOWS = 4
 _MOST_BATCHES = 2
 # Arrays of fewer rows on average are joined: batches are cut where any column's arrays end.
 _MIN_ARRAY_ROWS = 1 << 14
+# Files that are read as one begin at multiples of this, as their buffers do in each.
+_ALIGNMENT = 64
 _Columns: TypeAlias = list[list[pa.Array]]
 
 
@@ -91,7 +94,39 @@ class DataFileReader:
         tail = read_tail(store, path, size_bytes)
         if file_version_of(tail.content, path) == "0.1":
             return cls(LegacyFile(store, path, LegacyMetadata(tail)))
-        return cls(OpenFile(store, path, FileMetadata.of_tail(tail), external))
+        return cls(OpenFile(store, path, FileMetadata.of_tail(tail), external, tail.whole))
+
+    @classmethod
+    def joined(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
+        """One reader for the rows of several small files, one behind another.
+
+        Args:
+            files: Readers of files that hold the same fields in the same columns.
+
+        Returns:
+            None if they must be read one by one: of 2.0 or before, not small, not of one version,
+            or with other numbers of columns.
+        """
+        parts: list[FileMetadata] = []
+        contents: list[memoryview] = []
+        for reader in files:
+            file = reader._file
+            if not isinstance(file, OpenFile) or file.content is None:
+                return None
+            assert isinstance(file.metadata, FileMetadata)
+            parts.append(file.metadata)
+            contents.append(file.content)
+        alike = {(part.version, part.num_columns) for part in parts}
+        if len(alike) != 1 or parts[0].version == "2.0":
+            return None
+        sizes = [-(-len(content) // _ALIGNMENT) * _ALIGNMENT for content in contents]
+        *origins, end = accumulate(sizes, initial=0)
+        joined = memoryview(bytearray(end))
+        for content, origin in zip(contents, origins, strict=True):
+            joined[origin : origin + len(content)] = content
+        metadata = JoinedMetadata(parts, origins, end)
+        first = files[0]._file
+        return cls(OpenFile(first.store, first.path, metadata, content=joined.toreadonly()))
 
     @property
     def version(self) -> str:
@@ -300,7 +335,7 @@ class DataFileReader:
         self, readers: Sequence[FieldReader], windows: _Windows
     ) -> Iterator[tuple[RowRanges, _Columns]]:
         """Window after window; the next one's bytes are fetched while one is decoded."""
-        if isinstance(self._file.store, LocalStore) or not readers:
+        if self._file.is_near or not readers:
             while (rows := windows.next_rows()) is not None:
                 yield from self._decode_window(readers, rows, windows)
             return
@@ -336,7 +371,7 @@ class DataFileReader:
 
     def _prefetch(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:
         """One bulk request for all columns; a memory-mapped file needs none."""
-        if isinstance(self._file.store, LocalStore) or len(readers) < 2:
+        if self._file.is_near or len(readers) < 2:
             return
         ranges = self._window_ranges(readers, rows)
         self._file.keep(ranges, self._file.store.get_ranges(self._file.path, ranges))

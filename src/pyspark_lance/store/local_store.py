@@ -64,8 +64,10 @@ class LocalStore:
             return self._maps.view(self._full(path))
 
     def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
-        """The last bytes, a view, and the object's size."""
-        content = memoryview(self.get(path))
+        """The last bytes and the object's size; a view of a map if there are more bytes."""
+        with self._errors("read", path):
+            small = _read_small(self._full(path), length)
+        content = memoryview(self.get(path)) if small is None else small
         return content[max(len(content) - length, 0) :], len(content)
 
     def get_range(self, path: str, start: int, end: int) -> Buffer:
@@ -281,6 +283,18 @@ def _map(full: str) -> tuple[tuple[int, ...], memoryview]:
         raise OSError(errno.EIO, "the file changes while it is read") from error
     finally:
         os.close(descriptor)  # the map has its own
+
+
+def _read_small(full: str, most: int) -> memoryview | None:
+    """A whole file of at most ``most`` bytes: to map it costs more. None for larger ones."""
+    descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), full)
+        return memoryview(os.read(descriptor, most)) if found.st_size <= most else None
+    finally:
+        os.close(descriptor)
 
 
 def _stat_file(full: str) -> os.stat_result:

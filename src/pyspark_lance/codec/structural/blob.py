@@ -48,7 +48,8 @@ class BlobPage:
             unsupported("blobs inside of lists")
         inner = layout.inner_layout
         require(inner.WhichOneof("layout") == "mini_block_layout", "blob records in no mini-blocks")
-        self._inner = MiniBlockPage(inner.mini_block_layout, num_rows, buffer_sizes)
+        records = MiniBlockPage(inner.mini_block_layout, num_rows, len(buffer_sizes))
+        self._inner = records.of_sizes(buffer_sizes)
         self.state_buffers = self._inner.state_buffers
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:

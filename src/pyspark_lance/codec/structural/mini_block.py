@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
@@ -39,6 +40,8 @@ METADATA_BUFFER, CHUNK_BUFFER, DICTIONARY_BUFFER = 0, 1, 2
 MAX_CHUNK_VALUES = 1 << 15
 MAX_VALUE_BUFFERS = 64
 _ALIGNMENT = 8
+_SMALL_TABLE_BYTES = 64
+_FIRST_CHUNK = ChunkRanges(np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,12 @@ class ChunkTable:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+
+@lru_cache(maxsize=1024)
+def _small_table(words: bytes, word_bytes: int, num_values: int, num_bytes: int) -> ChunkTable:
+    """The chunks of small pages, which are much alike."""
+    return ChunkTable.from_words(np.frombuffer(words, f"<u{word_bytes}"), num_values, num_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +151,7 @@ class MiniBlockPage:
     Args:
         layout: The page's description.
         num_rows: Rows of the page.
-        buffer_sizes: Bytes of each buffer of the page.
+        num_buffers: Buffers of the page.
 
     Raises:
         CorruptFileError: The description contradicts itself.
@@ -153,12 +162,12 @@ class MiniBlockPage:
         self,
         layout: encodings_v2_1_pb2.MiniBlockLayout,
         num_rows: int,
-        buffer_sizes: Sequence[int],
+        num_buffers: int,
     ) -> None:
         self.num_rows = num_rows
         self._layout = layout
         self._layers = Layers.from_message(layout.layers)
-        self._chunk_bytes = buffer_sizes[CHUNK_BUFFER] if len(buffer_sizes) > 1 else 0
+        self._chunk_bytes = 0
         self._decode_values = chunk_decoder(layout.value_compression)
         has_rep = layout.HasField("rep_compression")
         has_def = layout.HasField("def_compression")
@@ -167,8 +176,9 @@ class MiniBlockPage:
         self._has_dictionary = layout.HasField("dictionary")
         self._has_index = layout.repetition_index_depth > 0
         needed = 2 + self._has_dictionary + self._has_index
-        found = len(buffer_sizes)
-        require(found == needed, f"a mini-block page needs {needed} buffers, it has {found}")
+        require(
+            num_buffers == needed, f"a mini-block page needs {needed} buffers, it has {num_buffers}"
+        )
         require(layout.num_buffers <= MAX_VALUE_BUFFERS, f"{layout.num_buffers} buffers per chunk")
         require(has_rep == (self._layers.num_lists > 0), "lists and repetition levels disagree")
         require(not has_rep or self._has_index, "lists without a repetition index")
@@ -177,12 +187,23 @@ class MiniBlockPage:
             require(same, f"{layout.num_items} values in a page of {num_rows} rows")
         state = [METADATA_BUFFER]
         state += [DICTIONARY_BUFFER] if self._has_dictionary else []
-        state += [found - 1] if self._has_index else []
+        state += [num_buffers - 1] if self._has_index else []
         self.state_buffers = tuple(state)
         self._table: ChunkTable | None = None
         self._index: RepetitionIndex | None = None
         self._items: Values | None = None
         self._kind: bytes | None = None
+        if not self._has_dictionary:
+            kind = encodings_v2_1_pb2.MiniBlockLayout()
+            kind.CopyFrom(layout)
+            kind.ClearField("num_items")
+            self._kind = kind.SerializeToString()
+
+    def of_sizes(self, buffer_sizes: Sequence[int]) -> MiniBlockPage:
+        """A page of the same description, with buffers of so many bytes."""
+        page = copy.copy(self)
+        page._chunk_bytes = buffer_sizes[CHUNK_BUFFER]
+        return page
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
         """Takes metadata words, dictionary and repetition index."""
@@ -190,10 +211,13 @@ class MiniBlockPage:
         size = 4 if self._layout.has_large_chunk else 2
         words = rest.pop(0)
         require(len(words) % size == 0, "the metadata words are cut short")
-        kind = "<u4" if self._layout.has_large_chunk else "<u2"
-        self._table = ChunkTable.from_words(
-            words.view(kind), int(self._layout.num_items), self._chunk_bytes
-        )
+        num_items = int(self._layout.num_items)
+        if len(words) <= _SMALL_TABLE_BYTES:
+            self._table = _small_table(words.tobytes(), size, num_items, self._chunk_bytes)
+        else:
+            self._table = ChunkTable.from_words(
+                words.view(f"<u{size}"), num_items, self._chunk_bytes
+            )
         if self._has_dictionary:
             count = int(self._layout.num_dictionary_items)
             self._items = decode_block(self._layout.dictionary, rest.pop(0), count)
@@ -207,6 +231,9 @@ class MiniBlockPage:
     def plan(self, rows: RowRanges) -> PagePlan:
         """The chunks that hold the rows, neighbours as one range."""
         table = self._loaded_table()
+        if len(table) == 1 and rows.is_single:
+            place = BufferRange(CHUNK_BUFFER, 0, int(table.starts[1]))
+            return PagePlan(rows, (place,), _FIRST_CHUNK.first, _FIRST_CHUNK)
         if self._index is not None:
             wanted = self._index.chunks_of(rows.starts, rows.ends)
         else:
@@ -248,14 +275,7 @@ class MiniBlockPage:
     @property
     def kind(self) -> bytes | None:
         """Equal for pages that can be decoded together; None if the page must be alone."""
-        if self._has_dictionary or self._table is None:
-            return None
-        if self._kind is None:
-            layout = encodings_v2_1_pb2.MiniBlockLayout()
-            layout.CopyFrom(self._layout)
-            layout.ClearField("num_items")
-            self._kind = layout.SerializeToString()
-        return self._kind
+        return None if self._table is None else self._kind
 
     @classmethod
     def join(cls, pages: Sequence[MiniBlockPage], plans: Sequence[PagePlan]) -> JoinedPages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
@@ -16,8 +17,9 @@ from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.proto import encodings_v2_1_pb2
 
 
+@lru_cache(maxsize=512)
 def parse_page_layout(encoding: bytes) -> encodings_v2_1_pb2.PageLayout:
-    """The description of a page.
+    """The description of a page; pages of equal descriptions share it.
 
     Raises:
         CorruptFileError: The bytes are no such message.
@@ -29,7 +31,7 @@ def parse_page_layout(encoding: bytes) -> encodings_v2_1_pb2.PageLayout:
 
 
 def make_page_decoder(
-    layout: encodings_v2_1_pb2.PageLayout,
+    encoding: bytes,
     *,
     num_rows: int,
     buffer_sizes: Sequence[int],
@@ -37,7 +39,7 @@ def make_page_decoder(
     """The decoder for a page.
 
     Args:
-        layout: The page's description.
+        encoding: The page's description.
         num_rows: Rows of the page; below fixed-size lists of structs their items.
         buffer_sizes: Bytes of each buffer of the page.
 
@@ -45,9 +47,10 @@ def make_page_decoder(
         CorruptFileError: The description contradicts itself.
         UnsupportedFeatureError: It names a layout or an encoding that is not implemented.
     """
+    layout = parse_page_layout(encoding)
     kind = layout.WhichOneof("layout")
     if kind == "mini_block_layout":
-        return MiniBlockPage(layout.mini_block_layout, num_rows, buffer_sizes)
+        return _mini_block_page(encoding, num_rows, len(buffer_sizes)).of_sizes(buffer_sizes)
     if kind == "full_zip_layout":
         return FullZipPage(layout.full_zip_layout, num_rows, buffer_sizes)
     if kind == "constant_layout":
@@ -56,3 +59,9 @@ def make_page_decoder(
         return BlobPage(layout.blob_layout, num_rows, buffer_sizes)
     require(kind is not None, "the page has no layout, or one of an unknown kind")
     return unsupported(f"page layout {kind}")
+
+
+@lru_cache(maxsize=512)
+def _mini_block_page(encoding: bytes, num_rows: int, num_buffers: int) -> MiniBlockPage:
+    """What pages of one description share: small files have many of them."""
+    return MiniBlockPage(parse_page_layout(encoding).mini_block_layout, num_rows, num_buffers)

@@ -27,7 +27,7 @@ from pyspark_lance.codec.structural.page_decoder import DecodedRows, PageDecoder
 from pyspark_lance.codec.structural.page_layout import make_page_decoder, parse_page_layout
 from pyspark_lance.codec.structural.size_estimate import estimate_row_bytes
 from pyspark_lance.codec.values import FixedWidthValues, PlacedValues, StructValues
-from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL, PageInfo
+from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.read_plan import PageBorders
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
@@ -42,12 +42,21 @@ _NO_BYTES = np.zeros(0, np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class PageRead:
-    """The wanted rows of one page, with the plan to read them."""
+    """The wanted rows of one page, with the plan to read them.
+
+    Attributes:
+        page: Number of the page.
+        decoder: Decodes it.
+        plan: What is wanted of it.
+        ranges: Where that is in the file.
+        parts: The reads of several pages that this one stands for.
+    """
 
     page: int
     decoder: PageDecoder
     plan: PagePlan
     ranges: tuple[ByteRange, ...]
+    parts: tuple[PageRead, ...] = ()
 
 
 class LeafColumnReader:
@@ -74,15 +83,7 @@ class LeafColumnReader:
         self._data_type = data_type
         self._slots_per_row = slots_per_row
         self._pages = file.metadata.column(column).pages
-        found, expected = sum(p.num_rows for p in self._pages), file.metadata.num_rows
-        if found != expected * slots_per_row:
-            raise CorruptFileError(
-                f"the pages of column {column} ({name}) have {found // slots_per_row} rows, "
-                f"the file has {expected}",
-                where=file.path,
-            )
-        if found >= 1 << 62:
-            raise CorruptFileError(f"a file of {expected} rows is impossible", where=file.path)
+        file.metadata.require_rows(column, name, slots_per_row)
         self._borders = PageBorders.of_lengths([page.num_rows for page in self._pages])
         self._decoders: OrderedDict[int, PageDecoder] = OrderedDict()
         self._loaded: set[int] = set()
@@ -91,14 +92,14 @@ class LeafColumnReader:
         """What ``load`` will fetch for the rows; empty if it is known already."""
         return [
             self._pages[page].buffers[buffer]
-            for page, _ in self._split(rows)
+            for page in self._borders.pages_of(rows.scaled(self._slots_per_row))
             if page not in self._loaded
             for buffer in self._decoder(page).state_buffers
         ]
 
     def load(self, rows: RowRanges, buffers: Iterator[NDArray[np.uint8]]) -> None:
         """Takes the bytes of ``state_ranges(rows)``."""
-        for page, _ in self._split(rows):
+        for page in self._borders.pages_of(rows.scaled(self._slots_per_row)):
             if page in self._loaded:
                 continue
             decoder = self._decoder(page)
@@ -121,18 +122,24 @@ class LeafColumnReader:
     def decode(
         self, read: PageRead, pieces: Sequence[NDArray[np.uint8]]
     ) -> tuple[pa.Array, Unraveler]:
-        """The rows of one page, from the bytes of its ranges."""
-        with self.errors_of(read.page):
-            decoded = read.decoder.decode(read.plan, pieces)
-            if isinstance(decoded.values, PlacedValues):
-                decoded = _as_records(decoded, decoded.values)
-            return assemble_rows(decoded, self._data_type)
+        """The rows of one page, or of pages read together, from the bytes of its ranges."""
+        try:
+            with self.errors_of(read.page):
+                decoded = read.decoder.decode(read.plan, pieces)
+                if isinstance(decoded.values, PlacedValues):
+                    decoded = _as_records(decoded, decoded.values)
+                return assemble_rows(decoded, self._data_type)
+        except LanceError:
+            rest = iter(pieces)
+            for part in read.parts:  # which of them is it?
+                self.decode(part, [next(rest) for _ in part.ranges])
+            raise
 
     def average_row_bytes(self) -> int:
         """Estimate of the decoded size of a row, from the descriptions of some pages."""
         if not self._pages:
             return 1
-        step = max(1, len(self._pages) // _SAMPLED_PAGES)
+        step = -(-len(self._pages) // _SAMPLED_PAGES)
         total = rows = 0.0
         for number in range(0, len(self._pages), step):
             page = self._pages[number]
@@ -157,7 +164,7 @@ class LeafColumnReader:
         info = self._pages[page]
         with self.errors_of(page):
             decoder = make_page_decoder(
-                parse_page_layout(self._checked_encoding(page)),
+                self._checked_encoding(page),
                 num_rows=info.num_rows,
                 buffer_sizes=[r.num_bytes for r in info.buffers],
             )
@@ -202,13 +209,7 @@ class LeafColumnReader:
             ) from error
 
     def _where(self, page: int) -> str:
-        info: PageInfo = self._pages[page]
-        place = ""
-        if info.buffers:
-            start = min(r.start for r in info.buffers)
-            end = max(r.end for r in info.buffers)
-            place = f" bytes {start}..{end},"
-        return f"{self._file.path}{place} column {self._column} ({self._name}) page {page}"
+        return self._file.metadata.where_page(self._column, self._name, page)
 
 
 def _joined_reads(reads: list[PageRead]) -> list[PageRead]:
@@ -239,7 +240,7 @@ def _join(group: list[PageRead]) -> PageRead:
     pages = [read.decoder for read in group if isinstance(read.decoder, MiniBlockPage)]
     both = MiniBlockPage.join(pages, [read.plan for read in group])
     ranges = tuple(place for read in group for place in read.ranges)
-    return PageRead(group[0].page, both.page, both.plan, ranges)
+    return PageRead(group[0].page, both.page, both.plan, ranges, tuple(group))
 
 
 def as_array(buffer: Buffer) -> NDArray[np.uint8]:

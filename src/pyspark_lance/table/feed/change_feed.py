@@ -54,7 +54,7 @@ from pyspark_lance.table.scan.plan_scan import (
     split_slice,
     task_bytes,
 )
-from pyspark_lance.table.scan.scan_task import ScanSlice
+from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
 

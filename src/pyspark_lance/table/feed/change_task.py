@@ -36,7 +36,8 @@ from pyspark_lance.table.feed.column_source import ColumnSource
 from pyspark_lance.table.feed.kept_rows import KeptRows, RowPlaces, in_steps, row_places
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.packed_rows import join_batches
-from pyspark_lance.table.scan.scan_task import ScanSlice, ScanTask, as_mask, run
+from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.scan.scan_task import ScanTask, as_mask, run
 from pyspark_lance.table.version.table_files import TableFiles
 
 CHANGE_TYPE: Final = "_change_type"

@@ -21,7 +21,7 @@ from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
-from pyspark_lance.table.rows.lineage import FragmentLineage
+from pyspark_lance.table.rows.lineage import Lineage
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -86,7 +86,7 @@ class RowPlaces:
         )
 
 
-def lineage_of(files: TableFiles, fragment: Fragment) -> FragmentLineage:
+def lineage_of(files: TableFiles, fragment: Fragment) -> Lineage:
     """Computes the lineage columns of one fragment of a version with stable row ids."""
     return FragmentReader(files, fragment, stable_row_ids=True).lineage
 

@@ -1,4 +1,4 @@
-"""Reads rows of one fragment: data columns from its files, lineage columns from its sequences.
+"""Reads rows of a fragment: data columns from its files, lineage columns from its sequences.
 
 Files are opened when a column of theirs is first asked for, so that a scan that needs only
 lineage opens none.
@@ -7,6 +7,8 @@ lineage opens none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -26,34 +28,53 @@ from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.rows.column_parts import FilePart, find_parts, join_parts
 from pyspark_lance.table.rows.json_columns import shown_json
 from pyspark_lance.table.rows.legacy_pruning import matching_rows
-from pyspark_lance.table.rows.lineage import FragmentLineage
+from pyspark_lance.table.rows.lineage import FragmentLineage, JoinedLineage, Lineage
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Rows may be larger than an average tells; this much more is tolerated.
 _MOST_BATCHES: Final = 2
 
 
+class UnlikeFilesError(Exception):
+    """Files that turn out, when they are opened, not to be such as can be read as one."""
+
+
 class FragmentReader:
-    """Reads rows of one fragment by physical offset.
+    """Reads rows of a fragment, or of several small ones as if they were one, by physical offset.
 
     Args:
         files: Opens the stores of the table.
         fragment: The fragment to read.
         stable_row_ids: Whether the table has stable row ids.
+        following: Fragments whose rows come behind; their files hold the same fields in the same
+            columns. Only a read of several fragments raises ``UnlikeFilesError``.
     """
 
-    def __init__(self, files: TableFiles, fragment: Fragment, *, stable_row_ids: bool) -> None:
+    def __init__(
+        self,
+        files: TableFiles,
+        fragment: Fragment,
+        *,
+        stable_row_ids: bool,
+        following: Sequence[Fragment] = (),
+    ) -> None:
         self._files = files
         self._fragment = fragment
+        self._fragments = (fragment, *following)
         self._readers: dict[str, DataFileReader] = {}
         self._stored_forms: dict[tuple[int, ...], tuple[tuple[Field, ...], tuple[Field, ...]]] = {}
         self._parts: dict[tuple[int, ...], tuple[FilePart, ...]] = {}
-        self.lineage = FragmentLineage(
-            fragment,
-            stable_row_ids=stable_row_ids,
-            store=lambda: files.store_of(None),
-            read_hidden=self._read_hidden,
-        )
+        self._starts = list(accumulate((f.physical_rows for f in self._fragments), initial=0))
+        lineages = [
+            FragmentLineage(
+                one,
+                stable_row_ids=stable_row_ids,
+                store=lambda: files.store_of(None),
+                read_hidden=partial(self._read_hidden, start, start + one.physical_rows),
+            )
+            for one, start in zip(self._fragments, self._starts, strict=False)
+        ]
+        self.lineage: Lineage = JoinedLineage(lineages, self._starts) if following else lineages[0]
 
     def window(
         self, fields: Sequence[Field], system: Sequence[str], start: int, end: int
@@ -269,29 +290,37 @@ class FragmentReader:
 
     def _reader(self, file: DataFile) -> DataFileReader:
         if file.path not in self._readers:
-            store, path = self._files.locate(file)
-            try:
-                reader = DataFileReader.open(
-                    store, path, size_bytes=file.size_bytes or None, external=self._files
-                )
-            except FileNotFoundError as error:
-                raise CorruptFileError(
-                    f"a data file of fragment {self._fragment.id} is missing",
-                    where=f"{store.uri}/{path}",
-                    hint="it may have been cleaned up; read a newer version",
-                ) from error
-            if reader.num_rows != self._fragment.physical_rows:
-                raise CorruptFileError(
-                    f"fragment {self._fragment.id} has {self._fragment.physical_rows} rows, "
-                    f"but its data file has {reader.num_rows}",
-                    where=f"{store.uri}/{path}",
-                )
+            index = self._fragment.files.index(file)
+            opened = [self._open(one, one.files[index]) for one in self._fragments]
+            reader = opened[0] if len(opened) == 1 else DataFileReader.joined(opened)
+            if reader is None:
+                raise UnlikeFilesError
             self._readers[file.path] = reader
         return self._readers[file.path]
 
-    def _read_hidden(self, field_id: int) -> NDArray[np.uint64]:
+    def _open(self, fragment: Fragment, file: DataFile) -> DataFileReader:
+        store, path = self._files.locate(file)
+        try:
+            reader = DataFileReader.open(
+                store, path, size_bytes=file.size_bytes or None, external=self._files
+            )
+        except FileNotFoundError as error:
+            raise CorruptFileError(
+                f"a data file of fragment {fragment.id} is missing",
+                where=f"{store.uri}/{path}",
+                hint="it may have been cleaned up; read a newer version",
+            ) from error
+        if reader.num_rows != fragment.physical_rows:
+            raise CorruptFileError(
+                f"fragment {fragment.id} has {fragment.physical_rows} rows, "
+                f"but its data file has {reader.num_rows}",
+                where=f"{store.uri}/{path}",
+            )
+        return reader
+
+    def _read_hidden(self, start: int, end: int, field_id: int) -> NDArray[np.uint64]:
         field = Field(id=field_id, name="hidden", logical_type="uint64", nullable=False)
-        batch = self.window([field], (), 0, self._fragment.physical_rows)
+        batch = self.window([field], (), start, end)
         if not self._parts_of([field]):
             raise CorruptFileError(
                 f"fragment {self._fragment.id} says that its lineage is in hidden column "

@@ -1,4 +1,4 @@
-"""The lineage columns of one fragment, computed for ranges or lists of row offsets.
+"""The lineage columns of fragments, computed for ranges or lists of row offsets.
 
 Row ids and versions are usually inline in the manifest; they can also be spilled to hidden columns
 of a data file (flag 2048) or, by the format's letter, stored in a file of their own.
@@ -8,8 +8,10 @@ Source: docs/format/table-format.md, sections 6.3, 7.2, 7.3, 7.6.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +138,45 @@ class FragmentLineage:
                 )
             self._sequences[name] = sequence
         return self._sequences[name]
+
+
+class JoinedLineage:
+    """The lineage columns of several fragments, one behind another.
+
+    Args:
+        parts: Those of each.
+        starts: The first row of each, and the number of all rows.
+    """
+
+    def __init__(self, parts: Sequence[FragmentLineage], starts: Sequence[int]) -> None:
+        self._parts = parts
+        self._starts = np.array(starts, np.int64)
+
+    def window(self, name: str, start: int, end: int) -> NDArray[np.uint64]:
+        """Values of the lineage column ``name`` for rows [start, end)."""
+        bounds = self._starts.tolist()
+        first, last = self._starts.searchsorted((start, end - 1), side="right").tolist()
+        return np.concatenate(
+            [
+                self._parts[i].window(
+                    name, max(start - bounds[i], 0), min(end, bounds[i + 1]) - bounds[i]
+                )
+                for i in range(first - 1, last)
+            ]
+        )
+
+    def take(self, name: str, offsets: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Values of the lineage column ``name`` at ascending ``offsets``."""
+        borders = offsets.searchsorted(self._starts).tolist()
+        found = [
+            self._parts[i].take(name, offsets[first:last] - np.uint32(self._starts[i]))
+            for i, (first, last) in enumerate(pairwise(borders))
+            if first < last
+        ]
+        return np.concatenate(found) if found else np.zeros(0, np.uint64)
+
+
+Lineage: TypeAlias = FragmentLineage | JoinedLineage
 
 
 def _constant(value: int, count: int) -> NDArray[np.uint64]:

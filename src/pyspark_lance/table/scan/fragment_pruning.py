@@ -27,7 +27,7 @@ from pyspark_lance.predicate.conditions import (
     row_id_candidates,
 )
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, source_of
-from pyspark_lance.table.scan.scan_task import ScanSlice
+from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _MOST = 2**64 - 1

@@ -27,7 +27,8 @@ from pyspark_lance.format.system_columns import (
 )
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
-from pyspark_lance.table.scan.scan_task import ScanSlice, ScanTask
+from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
 DEFAULT_BATCH_ROWS = 65_536

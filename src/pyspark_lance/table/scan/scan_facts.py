@@ -15,7 +15,8 @@ from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import source_of
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
-from pyspark_lance.table.scan.scan_task import ScanSlice, ScanTask
+from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
 

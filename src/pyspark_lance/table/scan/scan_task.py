@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.data_file import DataFile
-from pyspark_lance.format.deletion_vector import DeletionFile
+from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import BasePath
-from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
 from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
 from pyspark_lance.predicate.tree import all_of, can_raise, conjuncts
-from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
+from pyspark_lance.table.scan.alike_runs import alike_runs
+from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -35,29 +36,6 @@ _SPARSE = 1 / 16
 _SKIP_ROWS = 8192
 # Batches smaller than this are joined before they leave: each costs about 0.1 ms in the pipe.
 _SMALL_BATCH_ROWS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class ScanSlice:
-    """Rows [start, end) of one fragment, by physical offset.
-
-    Attributes:
-        fragment: The fragment, with the sequences that the scan reads.
-        start: First row.
-        end: One past the last row.
-        offsets: The only rows that can match; None for all.
-    """
-
-    fragment: Fragment
-    start: int
-    end: int
-    offsets: OffsetSet | None = None
-
-    @property
-    def read_share(self) -> float:
-        """The share of the fragment's rows that this slice reads."""
-        rows = self.end - self.start if self.offsets is None else len(self.offsets)
-        return rows / max(1, self.fragment.physical_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +115,34 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _slices_of(task: ScanTask) -> Iterator[pa.RecordBatch]:
-    for one in task.slices:
-        yield from _SliceScan(task, one).batches()
+    for run_of_slices in alike_runs(
+        task.slices, (*task.fields, *task.filter_fields), task.batch_rows
+    ):
+        try:
+            yield from _SliceScan(task, run_of_slices).batches()
+        except UnlikeFilesError:  # raised when files are opened: nothing was handed out yet
+            for one in run_of_slices:
+                yield from _SliceScan(task, (one,)).batches()
 
 
 class _SliceScan:
-    """The scan of one slice."""
+    """The scan of one slice, or of whole small fragments as if they were one."""
 
-    def __init__(self, task: ScanTask, one: ScanSlice) -> None:
+    def __init__(self, task: ScanTask, slices: tuple[ScanSlice, ...]) -> None:
         self._task = task
-        self._slice = one
-        self._reader = FragmentReader(task.files, one.fragment, stable_row_ids=task.stable_row_ids)
+        self._slices = slices
+        self._slice = slices[0]
+        fragment, *following = (one.fragment for one in slices)
+        self._reader = FragmentReader(
+            task.files, fragment, stable_row_ids=task.stable_row_ids, following=following
+        )
         self._by_lineage, self._by_data = _split(task.predicate)
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
         self._is_made = any(map(_is_made, (*task.fields, *task.filter_fields)))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of matching rows; none of them is empty."""
-        start, end = self._slice.start, self._slice.end
+        start, end = self._slice.start, sum(one.end for one in self._slices)
         if self._slice.offsets is not None:
             yield from self._chosen(self._slice.offsets.to_array())
             return
@@ -178,9 +166,7 @@ class _SliceScan:
 
     def _chosen(self, offsets: NDArray[np.uint32]) -> Iterator[pa.RecordBatch]:
         """The rows at ``offsets`` that are live and match."""
-        vector = load_deletion_vector(
-            self._task.files, self._slice.fragment, stable_row_ids=self._task.stable_row_ids
-        )
+        vector = self._deleted(self._slice)
         if vector is not None:
             offsets = offsets[~vector.contains_each(offsets)]
         if self._by_lineage is not None and len(offsets):
@@ -204,10 +190,21 @@ class _SliceScan:
         return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
 
     def _live_rows(self, start: int, end: int) -> NDArray[np.bool_] | None:
-        vector = load_deletion_vector(
-            self._task.files, self._slice.fragment, stable_row_ids=self._task.stable_row_ids
+        vectors = [self._deleted(one) for one in self._slices]
+        if len(vectors) == 1:
+            return None if vectors[0] is None else vectors[0].keep_mask(start, end)
+        if all(vector is None for vector in vectors):
+            return None
+        masks = [
+            np.ones(one.end, np.bool_) if vector is None else vector.keep_mask(0, one.end)
+            for one, vector in zip(self._slices, vectors, strict=True)
+        ]
+        return np.concatenate(masks)
+
+    def _deleted(self, one: ScanSlice) -> DeletionVector | None:
+        return load_deletion_vector(
+            self._task.files, one.fragment, stable_row_ids=self._task.stable_row_ids
         )
-        return None if vector is None else vector.keep_mask(start, end)
 
     def _lineage_rows(
         self, keep: NDArray[np.bool_] | None, start: int, end: int

@@ -1,0 +1,71 @@
+"""Runs of small fragments that are read as if they were one: a read costs per column and file.
+
+Pure: judged by the manifest alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pyspark_lance.datafile.file_metadata import TAIL_BYTES
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
+from pyspark_lance.table.scan.scan_slice import ScanSlice
+
+SMALL_ROWS: Final = 4096
+_MOST_FRAGMENTS: Final = 128
+_OLD_VERSIONS: Final = ("0.1", "2.0")
+
+
+def alike_runs(
+    slices: Sequence[ScanSlice], fields: Sequence[Field], batch_rows: int
+) -> Iterator[tuple[ScanSlice, ...]]:
+    """The slices in order; whole small fragments of one layout come together.
+
+    Args:
+        slices: What is read.
+        fields: The columns that are read.
+        batch_rows: About so many rows are worth reading together.
+    """
+    can_join = all(map(_is_plain, fields))
+    held: list[ScanSlice] = []
+    held_layout: object = None
+    rows = 0
+    for one in slices:
+        layout = _layout(one) if can_join else None
+        rows += one.end - one.start
+        is_full = len(held) == _MOST_FRAGMENTS or rows > max(SMALL_ROWS, batch_rows)
+        if held and (is_full or layout is None or layout != held_layout):
+            yield tuple(held)
+            held, rows = [], one.end - one.start
+        held.append(one)
+        held_layout = layout
+    if held:
+        yield tuple(held)
+
+
+def _layout(one: ScanSlice) -> object:
+    """Equal for fragments that can be read together; None for one that must be alone.
+
+    The read of a small file's metadata brings the whole file.
+    """
+    fragment = one.fragment
+    is_whole = one.offsets is None and one.start == 0 and one.end == fragment.physical_rows
+    if not is_whole or not 0 < one.end < SMALL_ROWS or not fragment.files:
+        return None
+    for file in fragment.files:
+        if not 0 < file.size_bytes <= TAIL_BYTES or file.file_version in _OLD_VERSIONS:
+            return None
+    return [
+        (file.fields, file.column_indices, file.major_version, file.minor_version)
+        for file in fragment.files
+    ]
+
+
+def _is_plain(field: Field) -> bool:
+    """Whether values mean the same wherever they are stored, and need no other description."""
+    return not any(
+        is_json_text(part) or is_blob_descriptor(part) or part.is_blob or part.is_packed
+        for part in field.walk()
+    )
