@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +13,13 @@ from table_access import read_ours, write_table
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.spark.change_writer import LanceChangeWriter
 from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.source.pushed_down import PushedDown
+from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
+from pyspark_lance.table.change.update import update_rows
+from pyspark_lance.table.version.snapshot import Snapshot
 
-INSERT = 3
+DELETE, INSERT = 1, 3
 NAMES = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS, "id", "n")
 
 
@@ -65,3 +70,60 @@ def test_an_abort_removes_files_though_others_went_on_and_keeps_those_that_lande
     second.abort(never)
     assert files(path) == 2
     assert read_ours(path).num_rows == 2
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Ten rows of one fragment."""
+    path = str(tmp_path / "rows")
+    write_table(path, pa.table({"id": range(10), "n": [0] * 10}))
+    return path
+
+
+def delete(path, row, options=(), **more):
+    """A DELETE of one row, up to its commit."""
+    schema = StructType([StructField(name, LongType()) for name in NAMES[:3]])
+    pinned = (path, Snapshot.open(path).version)
+    parsed = WriteOptions.parse({"path": path, **dict(options)})
+    writer = LanceChangeWriter(parsed, pinned, schema, "DELETE", **more)
+    none = pa.array([None], pa.int64())
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([DELETE], pa.int32()), none, pa.array([row])], names=list(NAMES[:3])
+    )
+    return writer, [writer.write(iter([batch]))]
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_runs_of_a_command_share_its_retries(rows, most):
+    """As the companion does it: it hands back what the last run told."""
+    runs, again = 0, ""
+    while again is not None:
+        writer, written = delete(rows, runs, {"commitRetries": str(most)}, retried=again)
+        delete_rows(rows, f"id = {runs}")
+        with pytest.raises(RetryableCommitError) as told:
+            writer.commit(written)
+        runs += 1
+        found = re.search(r"_lance\.retries=(\S+)", str(told.value))
+        again = found and found.group(1)
+    assert runs == most + 1
+    assert f"in the way {runs} times" in str(told.value)
+
+
+def test_no_run_begins_after_the_timeout_of_the_first_conflict(rows):
+    writer, written = delete(rows, 0, retried="1/1000000000")
+    delete_rows(rows, "id = 0")
+    with pytest.raises(RetryableCommitError, match="in the way 1 times"):
+        writer.commit(written)
+
+
+@pytest.mark.parametrize("to", [100, 1], ids=["elsewhere", "to where the scan looked"])
+def test_rows_of_others_count_only_where_the_scan_looked(rows, to):
+    small = """{"op": "<", "args": [{"column": ["id"]}, {"type": "bigint", "literal": 2}]}"""
+    writer, written = delete(rows, 0, pushed=PushedDown(small))
+    update_rows(rows, "id = 9", ["id"], lambda batch: {"id": pa.array([to] * batch.num_rows)})
+    if to == 100:
+        writer.commit(written)
+        assert sorted(read_ours(rows)["id"].to_pylist()) == [*range(1, 9), 100]
+    else:
+        with pytest.raises(RetryableCommitError, match="would have found"):
+            writer.commit(written)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyspark_lance.commit.commit_handler import CommitHandler, ConditionalPutCommitHandler
+from pyspark_lance.errors import InvalidInputError
 
 DEFAULT_RETRIES = 10
 DEFAULT_TIMEOUT_S = 30.0
@@ -57,6 +58,27 @@ class Retries:
         self._timeout_s = timeout_s
         self._first_s: float | None = None
         self._is_granted = False
+
+    @classmethod
+    def from_text(cls, text: str, count: int, timeout_s: float) -> Retries:
+        """Goes on where the work stopped in another process of this machine, as ``text`` says.
+
+        Raises:
+            InvalidInputError: It is no such text.
+        """
+        left = cls(count, timeout_s)
+        try:
+            attempts, first_ns = (int(part) for part in text.split("/"))
+        except ValueError as error:
+            raise InvalidInputError(f"{text!r} does not say how often work was tried") from error
+        since_s = max(0, left.environment.now_ns() - first_ns) / 1e9
+        left.attempts = attempts
+        left._first_s = left.environment.monotonic() - since_s
+        return left
+
+    def to_text(self) -> str:
+        """The attempts, and the time of the first conflict."""
+        return f"{self.attempts}/{self.environment.now_ns() - int(self.elapsed_s * 1e9)}"
 
     @property
     def elapsed_s(self) -> float:

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_lance.commit.judge_newer import REDO, Reads
+from pyspark_lance.commit.retries import Retries
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import (
     InvalidInputError,
@@ -23,8 +24,12 @@ from pyspark_lance.errors import (
     StorageError,
     VersionNotFoundError,
 )
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.tree import TRUE
+from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.clean_errors import clean_errors
+from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.change.commit_changes import commit_changes, gathered
 from pyspark_lance.table.change.deletions import write_deletions
@@ -36,9 +41,12 @@ from pyspark_lance.table.change.moved_rows import (
     WrittenChanges,
     write_changes,
 )
-from pyspark_lance.table.change.reads import EVERYTHING
+from pyspark_lance.table.change.plan_again import spend_attempt
+from pyspark_lance.table.change.reads import EVERYTHING, reads_by
 from pyspark_lance.table.change.row_change import ChangeSettings, RowAction, plan_change
 from pyspark_lance.table.change.unlanded_files import remove_unless_landed
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 
@@ -58,10 +66,22 @@ class LanceChangeWriter(DataSourceArrowWriter):
         schema: ``CLAUSE`` (1 delete, 2 update, 3 insert), ``CHANGED_ROW_ID``,
             ``CHANGED_ADDRESS`` and the columns that get values.
         command: DELETE, UPDATE or MERGE.
+        pushed: What holds of every row that the command looked at.
+        retried: What earlier runs of the command left of its attempts; empty for the first.
+
+    Raises:
+        RetryableCommitError: The version was cleaned up.
     """
 
     def __init__(
-        self, options: WriteOptions, pinned: tuple[str, int], schema: StructType, command: str
+        self,
+        options: WriteOptions,
+        pinned: tuple[str, int],
+        schema: StructType,
+        command: str,
+        *,
+        pushed: PushedDown = NOTHING_PUSHED,
+        retried: str = "",
     ) -> None:
         uri, version = pinned
         settings = ChangeSettings(
@@ -84,6 +104,8 @@ class LanceChangeWriter(DataSourceArrowWriter):
             raise InvalidInputError(f"the table has no column {unknown[0]!r}", where=uri)
         self._columns = tuple(names[name.lower()] for name in given)
         self._command = command
+        self._pushed = pushed
+        self._retried = retried
 
     @clean_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -106,21 +128,36 @@ class LanceChangeWriter(DataSourceArrowWriter):
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Makes one version of the changes of all tasks."""
+        """Makes one version of the changes of all tasks.
+
+        Raises:
+            RetryableCommitError: Others were in the way.  If its hint tells the retries, the
+                companion runs the command again and hands them back.
+        """
         written = [one.changes for one in messages if isinstance(one, ChangesWritten)]
         if len(written) < len(messages):
             raise StorageError("a task sent no account of what it changed; nothing was committed")
         touched = (rows for one in written for rows in one.touched)
-        losses = write_deletions(self._plan, touched, one_match_each=False)
-        commit_changes(
-            replace(
+        settings = self._plan.settings
+        left = (
+            Retries.from_text(self._retried, settings.retries, settings.timeout_s)
+            if self._retried
+            else settings.retrying()
+        )
+        try:
+            losses = write_deletions(self._plan, touched, one_match_each=False)
+            changes = replace(
                 gathered(self._plan, written, losses),
                 assigned=frozenset(self._columns),
                 only_deletes=self._command == "DELETE",
                 reads=self._reads(inserts=any(one.num_inserted_rows for one in written)),
                 description=f"{self._command} of Spark SQL",
             )
-        )
+            commit_changes(changes, left)
+        except RetryableCommitError as error:
+            spend_attempt(left, error)
+            hint = f"the command runs again: {RETRIES}={left.to_text()}"
+            raise RetryableCommitError(error.what, error.where, hint) from error
 
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -138,12 +175,15 @@ class LanceChangeWriter(DataSourceArrowWriter):
         )
 
     def _reads(self, *, inserts: bool) -> Reads:
-        """All rows: Spark does not say which it looked for.
-
-        A command that others were in the way of is run again by the companion.
-        """
+        """The rows that the scans were narrowed to."""
         keyed = any(field.unenforced_primary_key for field in self._plan.schema.walk())
-        return replace(EVERYTHING, appends_too=inserts and keyed)
+
+        def looked_for(snapshot: Snapshot) -> Predicate:
+            return self._pushed.predicate(predicate_schema(snapshot.schema)) or TRUE
+
+        reads = reads_by(self._plan.snapshot(), looked_for) if self._pushed.filter else EVERYTHING
+        return replace(reads, appends_too=inserts and keyed)
 
 
 _OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)
+RETRIES = f"{INTERNAL_PREFIX}retries"

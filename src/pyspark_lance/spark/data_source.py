@@ -102,10 +102,17 @@ class LanceDataSource(DataSource):
 
         _speed_up_collection()
         if _CHANGE in self.options:
-            from pyspark_lance.spark.change_writer import LanceChangeWriter
+            from pyspark_lance.spark.change_writer import RETRIES, LanceChangeWriter
+            from pyspark_lance.spark.source.pushed_down import PushedDown
 
-            write = WriteOptions.parse(self.options)
-            return LanceChangeWriter(write, self._pin(), schema, self.options[_CHANGE])
+            return LanceChangeWriter(
+                WriteOptions.parse(self.options),
+                self._pin(),
+                schema,
+                self.options[_CHANGE],
+                pushed=PushedDown.parse(self.options),
+                retried=self.options.get(RETRIES, ""),
+            )
         return LanceBatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def _restore_options(self, schema: StructType) -> None:

@@ -186,8 +186,42 @@ def test_a_command_gives_up_after_its_retries(companion, path, name):
     companion.udf.register("meddling", meddling)
     companion.conf.set("spark.sql.catalog.hasty", "org.pysparklance.LanceCatalog")
     companion.conf.set("spark.sql.catalog.hasty.commitRetries", "1")
-    with pytest.raises(Exception, match="LANCE_COMMIT_RETRY"):
+    with pytest.raises(Exception, match=r"LANCE_COMMIT_RETRY.*in the way 2 times"):
         companion.sql(f"UPDATE hasty.`{path}` SET s = meddling(s) WHERE id + 0 = 5")
     # Theirs, once for each attempt.
     assert lance.dataset(path).version == 3
     assert sql(companion, f"SELECT s FROM {name} WHERE id = 5") == [("theirs",)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "theirs", "runs"),
+    [
+        ("id BETWEEN 4 AND 6", "id = 50", 1),
+        ("id BETWEEN 4 AND 6 AND s NOT LIKE '9_' AND id * 2 > 8", "id = 50", 1),
+        ("id BETWEEN 40 AND 60 AND length(s) = 2", "id = 90", 1),
+        ("id * 2 BETWEEN 8 AND 12", "id = 50", 2),
+        ("id = 5 AND 0 < (SELECT count(*) FROM {name} WHERE m = 0)", "id = 50", 2),
+        ("id IN (SELECT id FROM {name} WHERE m = 5 AND id < 10)", "id = 50", 2),
+    ],
+)
+def test_a_command_runs_again_only_if_others_brought_rows_where_it_looked(
+    companion, path, name, tmp_path, condition, theirs, runs
+):
+    marker = tmp_path / "runs"
+
+    def meddled(text):
+        if not marker.exists():
+            marker.touch()
+            lance.dataset(path).update({"s": "'theirs'"}, where=theirs)
+        return f"{text}!"
+
+    companion.udf.register("meddled", meddled)
+    chosen = condition.format(name=name)
+    expected = sql(companion, f"SELECT id FROM {name} WHERE {chosen}")
+    companion.sql(f"UPDATE {name} SET s = meddled(s) WHERE {chosen}")
+    assert sql(companion, f"SELECT id FROM {name} WHERE s LIKE '%!'") == expected
+    dataset = lance.dataset(path)
+    dataset.validate()
+    assert dataset.version == 3
+    read_version = dataset.read_transaction(3).read_version
+    assert read_version == runs

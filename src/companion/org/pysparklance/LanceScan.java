@@ -49,6 +49,9 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
 
   @Override public Predicate[] pushedPredicates() { return pushed; }
 
+  /** What holds of every row that is read, as Python reads it; null for all rows. */
+  String filter() { return filter; }
+
   @Override public void pruneColumns(StructType required) { columns = required; }
 
   /** Every task stops at the limit; Spark cuts what they return together. */

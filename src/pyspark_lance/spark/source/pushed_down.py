@@ -1,4 +1,4 @@
-"""What the JVM companion adds to the options of a read: hidden options that start with ``_lance.``.
+"""What the JVM companion adds to options: hidden ones that start with ``_lance.``.
 
 The companion plans, Python reads: the companion pins the version, and passes on conditions as
 typed JSON and the limit of rows.  Users never set these options.
@@ -22,7 +22,7 @@ _ROOT, _VERSION = f"{INTERNAL_PREFIX}root", f"{INTERNAL_PREFIX}version"
 
 @dataclass(frozen=True, slots=True)
 class PushedDown:
-    """What one scan is narrowed by.
+    """What one scan, or all scans of a command that changes rows, are narrowed by.
 
     Attributes:
         filter: A condition as JSON text; None for all rows.

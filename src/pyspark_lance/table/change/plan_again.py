@@ -42,11 +42,20 @@ def plan_again_on_conflict(
         try:
             return attempt(left)
         except RetryableCommitError as error:
-            if not left.plan_again():
-                raise RetryableCommitError(
-                    f"other commits were in the way {left.attempts} times in "
-                    f"{left.elapsed_s:.1f} s; the last time: {error.what}",
-                    error.where,
-                    "run it again, or allow more with commitRetries and commitTimeout",
-                ) from error
-            logger.info("planning again after a conflict: %s", error.what)
+            spend_attempt(left, error)
+
+
+def spend_attempt(left: Retries, conflict: RetryableCommitError) -> None:
+    """Waits for the next attempt of work that met a conflict.
+
+    Raises:
+        RetryableCommitError: There is none left.
+    """
+    if not left.plan_again():
+        raise RetryableCommitError(
+            f"other commits were in the way {left.attempts} times in "
+            f"{left.elapsed_s:.1f} s; the last time: {conflict.what}",
+            conflict.where,
+            "run it again, or allow more with commitRetries and commitTimeout",
+        ) from conflict
+    logger.info("planning again after a conflict: %s", conflict.what)
