@@ -74,6 +74,8 @@ from pyspark_lance.store.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
 
+ReadManifest = Callable[[ObjectStore, ManifestLocation], ManifestFile]
+
 
 def commit(  # noqa: PLR0913  # all but two have a default
     store: ObjectStore,
@@ -84,7 +86,7 @@ def commit(  # noqa: PLR0913  # all but two have a default
     affected_rows: AffectedRows | None = None,
     reads: Reads | None = None,
     data_storage_version: str | None = None,
-    counted: Callable[[ManifestFile], ManifestFile] = lambda file: file,
+    read: ReadManifest = read_manifest,
     retries: Retries | int = DEFAULT_RETRIES,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     environment: Environment | None = None,
@@ -100,7 +102,7 @@ def commit(  # noqa: PLR0913  # all but two have a default
             Without it, a concurrent change of the same fragment is a conflict.
         reads: What the work looked at; rows that others brought there are a conflict.
         data_storage_version: For an Overwrite that changes the file version of a table.
-        counted: Fills in the row counts that a manifest of an old release lacks.
+        read: Reads a manifest, or knows it; fills in row counts that an old release left out.
         retries: Attempts after the first that lose a race, or what is left to the work that
             this commit is a part of.
         timeout_s: No attempt is started later than this; of a commit alone.
@@ -126,7 +128,7 @@ def commit(  # noqa: PLR0913  # all but two have a default
     clock = left.environment.monotonic
     work = _Commit(
         store, transaction, create, base, affected_rows, reads, data_storage_version,
-        counted, left.environment,
+        read, left.environment,
     )  # fmt: skip
     started = clock()
     attempts, slot, failure = 1, 0.0, None
@@ -162,7 +164,7 @@ class _Commit:
         affected_rows: AffectedRows | None,
         reads: Reads | None,
         data_storage_version: str | None,
-        counted: Callable[[ManifestFile], ManifestFile],
+        read: ReadManifest,
         environment: Environment,
     ) -> None:
         self._store = store
@@ -172,7 +174,7 @@ class _Commit:
         self._affected_rows = affected_rows
         self._reads = reads
         self._data_storage_version = data_storage_version
-        self._counted = counted
+        self._read = read
         self._environment = environment
         self._application = application_version(transaction.properties)
         self._newer = NewerVersions(store, transaction.read_version)
@@ -196,7 +198,7 @@ class _Commit:
         if location is None:
             raise TableNotFoundError(f"there is no table at {self._store.uri}")
         try:
-            latest = self._counted(read_manifest(self._store, location))
+            latest = self._read(self._store, location)
         except FileNotFoundError:
             return None  # removed since it was listed, so there are newer ones
         if self._planned.read_version > latest.manifest.version:
@@ -360,7 +362,7 @@ class _Commit:
         if not isinstance(transaction.operation, Restore):
             return None
         location = find_version(self._store, transaction.operation.version)
-        file = self._counted(read_manifest(self._store, location))
+        file = self._read(self._store, location)
         return TableState(file.manifest, file.indices)
 
     def _write_transaction(self, transaction: Transaction) -> None:

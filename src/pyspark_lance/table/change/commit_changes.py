@@ -25,8 +25,7 @@ from pyspark_lance.table.change.moved_rows import WrittenChanges
 from pyspark_lance.table.change.reads import EVERYTHING
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
 from pyspark_lance.table.rows.write_fragments import remove_data_files
-from pyspark_lance.table.version.row_counts import counting
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ def commit_changes(changes: RowChanges, retries: Retries | None = None) -> Chang
             transaction,
             base=plan.base,
             affected_rows=AffectedRows(plan, lost),
-            counted=counting(plan.uri, plan.options),
+            read=known_manifests(plan.uri, plan.options),
             reads=changes.reads,
             retries=retries or plan.settings.retrying(),
         )

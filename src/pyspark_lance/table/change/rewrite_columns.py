@@ -45,8 +45,7 @@ from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
-from pyspark_lance.table.version.row_counts import counting
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
 from pyspark_lance.table.version.table_files import TableFiles
 
 _BATCH_ROWS = 1 << 16
@@ -369,7 +368,7 @@ def commit_rewrite(
         result = commit(
             store,
             transaction,
-            counted=counting(plan.uri, plan.options),
+            read=known_manifests(plan.uri, plan.options),
             base=plan.base,
             reads=reads,
             retries=retries or plan.settings.retrying(),

@@ -56,8 +56,7 @@ from pyspark_lance.table.rows.column_files import (
     remove_column_files,
 )
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.version.row_counts import counting
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
 
 logger = logging.getLogger(__name__)
 
@@ -381,7 +380,7 @@ def _commit(
         snapshot.store,
         transaction,
         base=BaseVersion.of(snapshot.manifest),
-        counted=counting(snapshot.uri, snapshot.options),
+        read=known_manifests(snapshot.uri, snapshot.options),
         retries=left,
     )
     return None if result.already_committed else result.version

@@ -10,7 +10,6 @@ Source: docs/format/table-format.md, sections 2.2, 4.1, 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -24,11 +23,6 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 _PARALLEL_READS = 16
 _MISCOUNTING = tuple(f"0.{minor}." for minor in range(22, 30))
-
-
-def counting(uri: str, options: Mapping[str, str]) -> Callable[[ManifestFile], ManifestFile]:
-    """``with_row_counts`` for the manifests of one table."""
-    return lambda file: with_row_counts(file, TableFiles(uri, options, file.manifest.base_paths))
 
 
 def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_lance.errors import VersionNotFoundError
@@ -152,6 +152,13 @@ class Snapshot:
     def num_rows(self) -> int:
         """Live rows, from the manifest alone."""
         return sum(fragment.num_rows for fragment in self.manifest.fragments)
+
+
+def known_manifests(
+    uri: str, options: Mapping[str, str]
+) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
+    """Reads manifests of a table, but those that this process has read, as the plan of a commit."""
+    return lambda store, location: Snapshot.load(uri, options, store, location).file
 
 
 def root_of(uri: str, options: Mapping[str, str], at: VersionSpec) -> tuple[str, VersionSpec]:

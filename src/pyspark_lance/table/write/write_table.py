@@ -47,8 +47,7 @@ from pyspark_lance.table.rows.write_fragments import (
     remove_data_files,
     write_fragments,
 )
-from pyspark_lance.table.version.row_counts import counting
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.write.replace_where import (
     delete_matching,
@@ -327,7 +326,7 @@ def _commit(
         affected_rows=affected_rows,
         reads=reads,
         data_storage_version=plan.request.file_version if overwrites else None,
-        counted=counting(plan.request.uri, plan.request.options),
+        read=known_manifests(plan.request.uri, plan.request.options),
         retries=left,
     )
 
