@@ -12,6 +12,7 @@ import shutil
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
+from local_changes import SOURCE_PREFIX, delete_rows, matching_rows, merge_rows, update_rows
 from pyspark.sql.types import LongType, StructField, StructType
 from row_changes import delete_by_source, insert, matched_delete, matched_update
 from table_access import write_table
@@ -20,14 +21,16 @@ from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.spark.change_writer import LanceChangeWriter
 from pyspark_lance.spark.options.parse_options import WriteOptions
-from pyspark_lance.table.change.delete import as_changes, delete_rows, matching_rows
-from pyspark_lance.table.change.merge import SOURCE_PREFIX, merge_rows
-from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
+from pyspark_lance.table.change.moved_rows import (
+    CHANGED_ADDRESS,
+    CHANGED_ROW_ID,
+    CLAUSE,
+    as_changes,
+)
 from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.reads import reads_where
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
-from pyspark_lance.table.change.update import update_rows
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,

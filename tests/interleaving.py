@@ -31,6 +31,7 @@ from directed_store import (
     told_no,
 )
 from interleaved_operations import COLUMNS, SECOND, open_dataset, rows
+from local_changes import delete_rows
 from table_access import assert_same_rows, read_ours, write_table
 from table_invariants import check_fragments
 
@@ -39,7 +40,6 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLU
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
 from pyspark_lance.metafile.paths import INDICES, data_path, deletion_path
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.version.snapshot import Snapshot
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from local_changes import merge_rows, update_all, update_rows
 
-from pyspark_lance.table.change.merge import Match, MergeClause, merge_rows, update_all
+from pyspark_lance.table.change.merge import Match, MergeClause
 from pyspark_lance.table.change.row_change import RowAction
-from pyspark_lance.table.change.update import update_rows
 
 
 def set_to(path, condition, **arguments):

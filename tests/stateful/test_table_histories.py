@@ -33,23 +33,16 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from local_changes import SOURCE_PREFIX, delete_rows, merge_rows, update_all, update_rows
 from pylance_replay import UID, PylanceReplay, catch_up, compact
 from reference_table import ReferenceTable
 from table_access import assert_same_rows, read_changes, read_ours, read_theirs, write_table
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table.change.delete import delete_rows
-from pyspark_lance.table.change.merge import (
-    SOURCE_PREFIX,
-    Match,
-    MergeClause,
-    merge_rows,
-    update_all,
-)
+from pyspark_lance.table.change.merge import Match, MergeClause
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import RowAction, plan_change
-from pyspark_lance.table.change.update import update_rows
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
@@ -246,8 +239,8 @@ class TableHistory(RuleBasedStateMachine):
         batches = changed.to_batches(max_chunksize=3)
         return commit_rewrite(plan, request, list(rewrite_columns(request, batches)))
 
-    @rule(drawn=SOME_ROWS, clauses=clause_lists())
-    def merge(self, drawn, clauses):
+    @rule(drawn=SOME_ROWS, clauses=clause_lists(), buckets=st.sampled_from([None, 0, 1]))
+    def merge(self, drawn, clauses, buckets):
         rows, source = self.rows_of(drawn)
         every = tuple(name for name in self.model.columns if name != UID)
         ours, theirs = [], []
@@ -268,10 +261,10 @@ class TableHistory(RuleBasedStateMachine):
         expected = self.model.merge(rows, "id", theirs)
         if expected == "ambiguous":
             with pytest.raises(InvalidInputError, match="more than one source row"):
-                merge_rows(self.path, source, ["id"], ours)
+                merge_rows(self.path, source, ["id"], ours, buckets=buckets)
             self.compare()
             return
-        result = merge_rows(self.path, source, ["id"], ours)
+        result = merge_rows(self.path, source, ["id"], ours, buckets=buckets)
         counts = (result.num_inserted_rows, result.num_updated_rows, result.num_deleted_rows)
         assert counts == expected
         plain = as_pylance_has_it(clauses, rows)

@@ -3,12 +3,12 @@
 import lance
 import pyarrow as pa
 import pytest
+from local_changes import update_rows
 from table_access import read_changes, write_table
 
 from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
-from pyspark_lance.table.change.update import update_rows
 from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
 from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -8,6 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows, update_rows
 from table_access import append, random_history_or_skip, read_changes, read_ours, write_table
 
 from pyspark_lance.errors import (
@@ -17,10 +18,8 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
-from pyspark_lance.table.change.update import update_rows
 from pyspark_lance.table.feed.change_feed import ChangeCounts, check_change_feed, count_changes
 from pyspark_lance.table.feed.change_task import CHANGE_FIELDS
 from pyspark_lance.table.feed.change_window import Bound, ChangeWindow, resolve_window

@@ -3,10 +3,10 @@
 import lance
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows
 from table_access import append, forget_transactions, read_changes, remove_versions, write_table
 
 from pyspark_lance.format.shown_form import shown_schema
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.columns.change_columns import widen_column
 from pyspark_lance.table.columns.local_columns import copied
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -12,6 +12,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows
 from row_changes import add_to, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
@@ -20,7 +21,6 @@ from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.operation import Delete, Update
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.time_travel import VersionSpec

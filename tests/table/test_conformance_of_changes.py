@@ -9,12 +9,11 @@ import lance
 import pyarrow as pa
 import pytest
 from conformance_tables import TABLE_A, TABLE_B, as_lines, in_any_order, parsed
+from local_changes import delete_rows, merge_rows
 from row_changes import insert, matched_delete, matched_update, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.draft import TableState
-from pyspark_lance.table.change.delete import delete_rows
-from pyspark_lance.table.change.merge import merge_rows
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.time_travel import VersionSpec
 

@@ -9,12 +9,12 @@ import lance
 import pyarrow as pa
 import pytest
 from commit_tables import latest
+from local_changes import delete_rows
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.columns.change_columns import (

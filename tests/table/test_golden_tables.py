@@ -11,11 +11,11 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.scan.scan_facts import rows_left
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.time_travel import VersionSpec

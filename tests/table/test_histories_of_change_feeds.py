@@ -8,10 +8,10 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from local_changes import update_rows
 from table_access import forget_transactions, read_changes, read_ours, write_table
 
 from pyspark_lance.format.shown_form import shown_schema
-from pyspark_lance.table.change.update import update_rows
 from pyspark_lance.table.version.snapshot import Snapshot
 
 pytestmark = pytest.mark.interop

@@ -6,11 +6,9 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows, merge_rows
 from row_changes import delete_by_source, insert, matched_delete, matched_update, set_to
 from table_access import write_table
-
-from pyspark_lance.table.change.delete import delete_rows
-from pyspark_lance.table.change.merge import merge_rows
 
 pytestmark = pytest.mark.interop
 

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pytest
 from directed_store import DirectedStore, Director, in_charge
 from interleaving import POINTS, places
+from local_changes import update_rows
 from s3_server import s3_server  # noqa: F401
 
 from pyspark_lance.errors import CommitConflictError, StorageError
 from pyspark_lance.store import fsspec_store
-from pyspark_lance.table.change.update import update_rows
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -31,13 +31,13 @@ import functools, os, sys, time
 sys.path.insert(0, {tests!r})
 import pyarrow as pa
 import pyarrow.compute as pc
+from local_changes import delete_rows
 from row_changes import add_to, upsert
 from table_access import read_ours, write_table
 from pyspark_lance.commit import commit_loop, retries
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.store.local_store import LocalOutput
 from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.columns.local_columns import computed
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change

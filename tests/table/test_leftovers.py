@@ -9,10 +9,10 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows
 from table_access import append, read_ours, write_table
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, TableNotFoundError
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.upkeep.leftovers import leftover_files, remove_leftover_files
 
 pytestmark = pytest.mark.interop

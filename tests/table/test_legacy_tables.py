@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from legacy_tables import as_legacy_reads, legacy_columns
+from local_changes import delete_rows
 from row_changes import add_to, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
@@ -15,7 +16,6 @@ from pyspark_lance.format.operation import Delete, Restore
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.rows.legacy_pruning import matching_rows
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot

@@ -6,6 +6,7 @@ import collections
 
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows, update_rows
 from s3_server import s3_server, s3_table_root  # noqa: F401
 
 from pyspark_lance.format.manifest import Manifest
@@ -15,8 +16,6 @@ from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.change.delete import delete_rows
-from pyspark_lance.table.change.update import update_rows
 from pyspark_lance.table.feed.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_task import run_changes

@@ -8,11 +8,11 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import CommitConflictError, SchemaMismatchError
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,

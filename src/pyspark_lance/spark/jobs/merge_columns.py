@@ -21,7 +21,6 @@ from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.spark.jobs.change_job import packed_changes, run_change_job, run_pieces
 from pyspark_lance.spark.jobs.column_update import WORTH_COUNTING_S, run_rewrite_job
-from pyspark_lance.spark.jobs.semi_join import SourceKeys
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.change.choose_rewrite import (
@@ -31,6 +30,7 @@ from pyspark_lance.table.change.choose_rewrite import (
     rewrite_cost,
 )
 from pyspark_lance.table.change.commit_changes import RowChanges
+from pyspark_lance.table.change.merge import SourceKeys
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, Clause
 from pyspark_lance.table.change.rewrite_columns import RewriteColumnsRequest, RewrittenColumns
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction

@@ -13,11 +13,9 @@ from pyspark.sql import functions as sf
 
 from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.spark.expressions import (
     Expression,
     as_column,
@@ -40,7 +38,6 @@ from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
 from pyspark_lance.spark.jobs.semi_join import (
     LEAST_TARGET_ROWS,
     KeyPair,
-    SourceKeys,
     scan_of_keys,
     source_keys,
     usable_pairs,
@@ -53,14 +50,14 @@ from pyspark_lance.table.change.key_filter import KeyFilter
 from pyspark_lance.table.change.merge import (
     Match,
     MergeClause,
-    ambiguous_match,
+    SourceKeys,
+    checked_merge,
     counts_every_match,
-    looks_at_everything,
+    merge_reads,
     one_match_each,
-    promises_unique_keys,
+    table_clauses,
 )
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
-from pyspark_lance.table.change.reads import EVERYTHING, reads_of_filter
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 
@@ -134,16 +131,8 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> Prepared:
         done = changes.moved(plan, one_match_each=one_match_each(merge.clauses))
     except RepeatedRowError as error:
         done = RowChanges(plan, (FragmentLoss(error.address >> 32, 0, repeated=error.address),))
-    if done.repeated is not None:
-        raise ambiguous_match(plan, done, _shown_keys(merge.condition, in_condition))
-    unique = done.num_inserted_rows > 0 and promises_unique_keys(plan.schema, in_condition)
-    return prepared(
-        replace(
-            done,
-            assigned=frozenset(field.name for field in plan.schema.fields),
-            reads=replace(reads, appends_too=unique),
-        )
-    )
+    shown = _shown_keys(merge.condition, in_condition)
+    return prepared(checked_merge(done, reads, in_condition, shown))
 
 
 def _reads(
@@ -154,22 +143,14 @@ def _reads(
     keys: SourceKeys | None,
 ) -> Reads:
     """The rows that the merge looks for: those with a key of the source, or all."""
-    if looks_at_everything(merge.clauses):
-        return EVERYTHING
 
     def look() -> SourceKeys | None:
-        """Only called when others brought rows: on small tables nobody has asked before."""
+        """On small tables nobody has asked for the keys before."""
         pairs = usable_pairs(plan, source, condition.pairs)
         found = source_keys(source, pairs) if pairs else None
         return None if found is None else SourceKeys(tuple(p.target for p in pairs), found)
 
-    def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
-        known = keys or look()
-        if known is None:
-            return bool(fragments)
-        return reads_of_filter(plan.snapshot(), known.columns, known.found).meets(file, fragments)
-
-    return Reads(meets)
+    return merge_reads(plan, merge.clauses, lambda: keys or look())
 
 
 def _plain_changes(
@@ -402,7 +383,6 @@ def _changes(
         if clause.condition is not None:
             applies = applies & as_column(clause.condition)
         steps.append((applies, sf.lit(number)))
-    described = []
     assigned = []
     for clause in clauses:
         columns = (
@@ -411,15 +391,13 @@ def _changes(
             else {}
         )
         assigned.append(stored_values(joined, columns, schema))
-        described.append(Clause(clause.action, tuple(columns)))
     if counts_every_match(clauses):
         steps.append((matches[Match.MATCHED], sf.lit(len(clauses))))
-        described.append(Clause(RowAction.KEEP))
     first, *others = steps
     chosen = reduce(lambda chain, step: chain.when(*step), others, sf.when(*first))
     rows = joined.withColumn(CLAUSE, chosen).where(sf.col(CLAUSE).isNotNull())
     names = [field.name for field in schema.fields if any(field.name in v for v in assigned)]
-    return tuple(described), rows.select(
+    return table_clauses(clauses, assigned), rows.select(
         CLAUSE,
         CHANGED_ROW_ID,
         CHANGED_ADDRESS,

@@ -57,19 +57,6 @@ class KeyPair:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class SourceKeys:
-    """The keys of the source of a merge.
-
-    Attributes:
-        columns: Of the target, to which they are compared.
-        found: The keys.
-    """
-
-    columns: tuple[str, ...]
-    found: KeyFilter
-
-
 def equal_columns(condition: Expression, alias: str, names: Sequence[str]) -> tuple[KeyPair, ...]:
     """The equations of plain columns that a condition demands, as far as they are easily seen.
 

@@ -6,27 +6,32 @@ For conditions that come as a tree and not as text: from the JVM companion.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from pyspark_lance.commit.retries import Environment, Retries
-from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
-from pyspark_lance.table.change.commit_changes import RowChanges, commit_changes, delete_everything
-from pyspark_lance.table.change.delete import as_changes, run_changes
-from pyspark_lance.table.change.moved_rows import Clause
+from pyspark_lance.table.change.change_stages import (
+    gather,
+    note_stage,
+    payloads_of,
+    settle_stage,
+)
+from pyspark_lance.table.change.commit_changes import commit_changes, delete_everything
+from pyspark_lance.table.change.moved_rows import Clause, as_changes
 from pyspark_lance.table.change.plan_again import plan_again_on_conflict
-from pyspark_lance.table.change.reads import reads_by
+from pyspark_lance.table.change.reads import matching_rows, reads_by
 from pyspark_lance.table.change.row_change import (
     ChangeResult,
     ChangeSettings,
     RowAction,
     plan_change,
 )
-from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+_DELETE = (Clause(RowAction.DELETE),)
 
 
 def delete_where(
@@ -61,19 +66,12 @@ def delete_where(
         predicate = condition(snapshot)
         if predicate == TRUE:
             return commit_changes(delete_everything(plan, "true"), left)
-        request = ScanRequest(
-            schema=LanceSchema(fields=(), metadata={}),
-            system_columns=(ROW_ID, ROW_ADDRESS),
-            predicate=predicate,
-        )
-        batches = (
-            as_changes(batch, 0) for task in plan_scan(snapshot, request) for batch in run(task)
-        )
-        changes = run_changes(plan, (Clause(RowAction.DELETE),), batches)
+        found = matching_rows(plan, predicate, system=(ROW_ID, ROW_ADDRESS))
+        noted = note_stage(plan, _DELETE, (as_changes(batch, 0) for batch in found))
+        settled = settle_stage(plan, one_match_each=False, batches=noted)
         return commit_changes(
-            RowChanges(
-                plan,
-                changes.losses,
+            replace(
+                gather(plan, payloads_of(settled)),
                 only_deletes=True,
                 reads=reads_by(snapshot, condition),
                 description=text,

@@ -7,7 +7,7 @@ values ever pass through Spark.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.format.system_columns import CREATED_AT
+from pyspark_lance.format.system_columns import CREATED_AT, ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.change.deletions import TouchedRows, add_touched, touched_rows
@@ -60,6 +60,19 @@ class Clause:
     def __post_init__(self) -> None:
         """Refuses a plain value."""
         check_enum(self.action, RowAction)
+
+
+def as_changes(
+    batch: pa.RecordBatch, clause: int, values: Mapping[str, pa.Array] | None = None
+) -> pa.RecordBatch:
+    """Rows of a scan with row ids and addresses as changes of one clause."""
+    columns = {
+        CLAUSE: pa.array(np.full(batch.num_rows, clause, dtype=np.int32)),
+        CHANGED_ROW_ID: batch.column(ROW_ID),
+        CHANGED_ADDRESS: batch.column(ROW_ADDRESS),
+        **(values or {}),
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.change.key_match import KeyTable
-from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.change.moved_rows import Clause, as_changes
 from pyspark_lance.table.change.row_change import RowAction
 from pyspark_lance.table.rows.packed_rows import RowBuffer, join_batches
 
@@ -112,21 +112,11 @@ class _Matcher:
             yield self._inserted(new, self._merge.inserts)
 
     def _matched(self, rows: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
-        columns = {
-            CLAUSE: pa.array(np.zeros(rows.num_rows, dtype=np.int32)),
-            CHANGED_ROW_ID: found.column(ROW_ID),
-            CHANGED_ADDRESS: found.column(ROW_ADDRESS),
-        }
-        columns |= {name: rows.column(place) for name, place in self._merge.updates.items()}
-        return pa.RecordBatch.from_pydict(columns)
+        updates = self._merge.updates
+        return as_changes(found, 0, {name: rows.column(at) for name, at in updates.items()})
 
     def _inserted(self, rows: pa.RecordBatch, values: Mapping[str, int]) -> pa.RecordBatch:
-        number = len(self._merge.clauses) - 1
         nothing = pa.nulls(rows.num_rows, pa.uint64())
-        columns = {
-            CLAUSE: pa.array(np.full(rows.num_rows, number, dtype=np.int32)),
-            CHANGED_ROW_ID: nothing,
-            CHANGED_ADDRESS: nothing,
-        }
-        columns |= {name: rows.column(place) for name, place in values.items()}
-        return pa.RecordBatch.from_pydict(columns)
+        nowhere = pa.RecordBatch.from_pydict({ROW_ID: nothing, ROW_ADDRESS: nothing})
+        number = len(self._merge.clauses) - 1
+        return as_changes(nowhere, number, {name: rows.column(at) for name, at in values.items()})

@@ -1,4 +1,4 @@
-"""What a change of rows looked at, so that rows which others brought there make it plan again.
+"""What a change of rows looks at, so that rows which others brought there make it plan again.
 
 The isolation is that of a writer that reads: a change by condition, a merge and replaceWhere come
 before or after any other of their kind, as a whole.  An append reads nothing, so the change can
@@ -10,7 +10,7 @@ these are not known, or there are too many rows to look at on the driver, the wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -19,11 +19,12 @@ from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable
+from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -34,6 +35,31 @@ _MOST_ROWS = 4_000_000
 
 EVERYTHING = Reads(lambda _file, fragments: bool(fragments))
 """For work of which nobody knows what it looked at."""
+
+
+def matching_rows(
+    plan: ChangePlan,
+    predicate: Predicate | None,
+    *,
+    columns: Sequence[str] = (),
+    system: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the version that a plan pins, by address.
+
+    Args:
+        plan: Pins the version.
+        predicate: None for all rows.
+        columns: Of the table.
+        system: Lineage columns.
+    """
+    snapshot = plan.snapshot()
+    request = ScanRequest(
+        schema=project(snapshot.schema, columns),
+        system_columns=tuple(name for name in SYSTEM_COLUMNS if name in system),
+        predicate=predicate,
+    )
+    for task in plan_scan(snapshot, request):
+        yield from run(task)
 
 
 def reads_where(read: Snapshot, condition: str | None) -> Reads:
@@ -58,30 +84,17 @@ def reads_by(read: Snapshot, condition: Callable[[Snapshot], Predicate]) -> Read
     return Reads(_look(read, request, lambda batch: batch.num_rows > 0))
 
 
-def reads_of_keys(
-    read: Snapshot,
-    columns: Sequence[str],
-    may_match: Callable[[pa.RecordBatch], bool],
-    *,
-    appends_too: bool = False,
-) -> Reads:
+def reads_of_keys(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> Reads:
     """Rows whose keys a merge looked for.
 
     Args:
         read: The version that it was planned on.
         columns: Of the keys.
-        may_match: Whether the keys of a row of a batch, with these columns, are among them.
-        appends_too: The keys are promised to be unique, whoever brings rows.
+        keys: What it looked for.
     """
 
     def request(snapshot: Snapshot) -> ScanRequest:
         return ScanRequest(schema=project(snapshot.schema, tuple(dict.fromkeys(columns))))
-
-    return Reads(_look(read, request, may_match), appends_too)
-
-
-def reads_of_filter(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> Reads:
-    """Rows whose keys may be in a filter."""
 
     def may_match(batch: pa.RecordBatch) -> bool:
         parts = [batch.column(name) for name in columns]
@@ -89,7 +102,7 @@ def reads_of_filter(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> 
             return batch.num_rows > 0
         return bool(keys.may_contain(hash_keys(parts)).any())
 
-    return reads_of_keys(read, columns, may_match)
+    return Reads(_look(read, request, may_match))
 
 
 def _look(

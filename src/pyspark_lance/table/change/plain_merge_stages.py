@@ -1,0 +1,207 @@
+"""The stages of a plain merge: rows of both sides are packed, brought together and matched.
+
+The source is packed, together with a small filter of its keys.  Scans of the target yield keys and
+addresses of rows that pass the filter.  If these are few, every task gets them all and matches its
+rows of the source; else both sides are split by buckets of their keys.  What passes from stage to
+stage are batches of a bucket, what the bytes are, and the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import pyarrow as pa
+
+from pyspark_lance.codec.row_selection import filter_rows
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.change.change_stages import PAYLOAD, sort_stage
+from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys
+from pyspark_lance.table.change.key_match import key_buckets
+from pyspark_lance.table.change.plain_merge import (
+    PlainMerge,
+    keys_of,
+    plain_changes,
+    target_keys_of,
+)
+from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.change.sort_changes import Parts
+from pyspark_lance.table.rows.empty_parts import with_offsets
+from pyspark_lance.table.rows.packed_rows import (
+    RowBuffer,
+    join_batches,
+    pack_rows,
+    split_rows,
+    unpack_rows,
+)
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+
+BUCKET = "bucket"
+"""Of a batch between stages: rows of equal keys are in one bucket."""
+KIND = "kind"
+"""Of the same: one of the four that follow."""
+TARGET, SOURCE, FILTER, TOO_MANY = range(4)
+
+# Rows that are packed at a time.
+_BATCH_ROWS = 1 << 17
+_BATCH_BYTES = 32 << 20
+
+# So many rows of the target, or as many bytes as such rows with short keys have, are sent to every
+# task that matches; more of them meet the source in a shuffle.
+_FEW_ROWS = 250_000
+# A task of the scan may have so many times its share of them.
+_FEW_SKEW = 4
+_FEW_ROW_BYTES = 64
+
+_STAGED = pa.schema(
+    [pa.field(BUCKET, pa.int64()), pa.field(KIND, pa.int32()), pa.field(PAYLOAD, pa.binary())]
+)
+
+
+def target_tasks(
+    plan: ChangePlan, merge: PlainMerge, target_filter: str | None
+) -> tuple[ScanTask, ...]:
+    """The scan of the keys and addresses of the target.
+
+    Args:
+        plan: Pins the version.
+        merge: Names the keys.
+        target_filter: Only rows that fulfil it can match.
+    """
+    snapshot = plan.snapshot()
+    every = predicate_schema(snapshot.schema)
+    request = ScanRequest(
+        schema=project(snapshot.schema, tuple(dict.fromkeys(merge.target_keys))),
+        system_columns=(ROW_ID, ROW_ADDRESS),
+        predicate=None if target_filter is None else parse_predicate(target_filter, every),
+    )
+    return tuple(plan_scan(snapshot, request))
+
+
+def pack_source(merge: PlainMerge, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Packs the source, and makes the filter of its keys."""
+    hashes = []
+    for rows in _full_batches(map(with_offsets, batches)):
+        hashes.append(hash_keys(keys_of(rows, merge)))
+        yield _staged(0, SOURCE, pack_rows(rows))
+    if hashes:
+        yield _staged(0, FILTER, KeyFilter.of(hashes).bits)
+
+
+def split_source(
+    merge: PlainMerge, buckets: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Sorts packed rows of the source into buckets."""
+    for _, payload in _payloads(batches):
+        for rows in unpack_rows(payload):
+            for bucket, piece in split_rows(rows, key_buckets(keys_of(rows, merge), buckets)):
+                yield _staged(bucket, SOURCE, pack_rows(piece))
+
+
+def split_target(
+    merge: PlainMerge, keys: KeyFilter | None, buckets: int, tasks: Iterable[ScanTask]
+) -> Iterator[pa.RecordBatch]:
+    """The target rows that may match, packed, by buckets."""
+    for rows in _full_batches(_may_match(merge, keys, tasks)):
+        for bucket, piece in split_rows(rows, key_buckets(target_keys_of(rows, merge), buckets)):
+            yield _staged(bucket, TARGET, pack_rows(piece))
+
+
+def few_of_target(
+    merge: PlainMerge, keys: KeyFilter | None, num_tasks: int, tasks: Iterable[ScanTask]
+) -> Iterator[pa.RecordBatch]:
+    """The target rows that may match, packed; or only that they are too many.
+
+    Args:
+        merge: Names the keys.
+        keys: Of the source.
+        num_tasks: Of the whole scan.
+        tasks: Some of them.
+    """
+    few = min(_FEW_ROWS, _FEW_SKEW * _FEW_ROWS // max(1, num_tasks))
+    found, count, size = [], 0, 0
+    for rows in _may_match(merge, keys, tasks):
+        found.append(rows)
+        count += rows.num_rows
+        size += rows.nbytes
+        if count > few or size > few * _FEW_ROW_BYTES:
+            yield _staged(0, TOO_MANY, b"")
+            return
+    if count:
+        yield _staged(0, TARGET, pack_rows(join_batches(found)))
+
+
+def found_by_few(found: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | None:
+    """The target rows that may match, packed; None if they are too many for every task to hold.
+
+    Args:
+        found: Kinds and payloads of ``few_of_target``.
+    """
+    packed = list(found)
+    few = sum(len(payload) for _, payload in packed) <= _FEW_ROWS * _FEW_ROW_BYTES
+    if not few or any(kind == TOO_MANY for kind, _ in packed):
+        return None
+    return tuple(payload for _, payload in packed)
+
+
+def match_stage(
+    plan: ChangePlan,
+    merge: PlainMerge,
+    parts: Parts,
+    found: Sequence[bytes],
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task: int,
+) -> Iterator[pa.RecordBatch]:
+    """Matches rows of the source, and sorts out what becomes of them: pieces of a change.
+
+    The rows of the target are those in ``found``, and those that come before the source's.
+    """
+    pieces = _payloads(batches)
+    target = [rows for packed in found for rows in unpack_rows(packed)]
+    first: list[bytes] = []
+    for kind, payload in pieces:
+        if kind != TARGET:
+            first.append(payload)
+            break
+        target += unpack_rows(payload)
+    packed_source = chain(first, (payload for _, payload in pieces))
+    source = (rows for payload in packed_source for rows in unpack_rows(payload))
+    yield from sort_stage(
+        plan, merge.clauses, parts, plain_changes(merge, target, source), task=task
+    )
+
+
+def _may_match(
+    merge: PlainMerge, keys: KeyFilter | None, tasks: Iterable[ScanTask]
+) -> Iterator[pa.RecordBatch]:
+    for task in tasks:
+        for rows in run(task):
+            if keys is None:
+                yield rows
+            else:
+                yield filter_rows(rows, keys.may_contain(hash_keys(target_keys_of(rows, merge))))
+
+
+def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, as many at a time as a piece holds."""
+    buffer = RowBuffer(_BATCH_ROWS, _BATCH_BYTES)
+    for batch in batches:
+        if buffer.add(batch) and (rows := buffer.take()) is not None:
+            yield rows
+    if (rows := buffer.take()) is not None:
+        yield rows
+
+
+def _payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    for batch in batches:
+        for kind, payload in zip(batch.column(KIND), batch.column(PAYLOAD), strict=True):
+            yield kind.as_py(), payload.as_py()
+
+
+def _staged(bucket: int, kind: int, payload: bytes) -> pa.RecordBatch:
+    columns = [[bucket], [kind], [payload]]
+    arrays = [pa.array(one, field.type) for one, field in zip(columns, _STAGED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_STAGED)

@@ -1,0 +1,377 @@
+"""Delete, update and merge in this process: what Spark's jobs run, with Arrow in Spark's place.
+
+Scanning, joining and moving pieces from stage to stage is done here; all else (the stages, clauses,
+keys, what was read, the commit) is the product's own code, in the order of ``spark/jobs``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.change import reads
+from pyspark_lance.table.change.change_stages import (
+    FRAGMENT,
+    PART,
+    PAYLOAD,
+    finish_stage,
+    gather,
+    note_stage,
+    payloads_of,
+    settle_stage,
+    sort_stage,
+    write_stage,
+    writes_rows,
+)
+from pyspark_lance.table.change.commit_changes import commit_changes, delete_everything
+from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
+from pyspark_lance.table.change.merge import (
+    Match,
+    SourceKeys,
+    check_clauses,
+    checked_merge,
+    counts_every_match,
+    merge_reads,
+    one_match_each,
+    table_clauses,
+)
+from pyspark_lance.table.change.moved_rows import (
+    CHANGED_ADDRESS,
+    CHANGED_ROW_ID,
+    CLAUSE,
+    Clause,
+    as_changes,
+)
+from pyspark_lance.table.change.plain_merge import PlainMerge
+from pyspark_lance.table.change.plain_merge_stages import (
+    BUCKET,
+    FILTER,
+    KIND,
+    SOURCE,
+    few_of_target,
+    found_by_few,
+    match_stage,
+    pack_source,
+    split_source,
+    split_target,
+    target_tasks,
+)
+from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.change.row_change import (
+    ChangeResult,
+    ChangeSettings,
+    RowAction,
+    plan_change,
+)
+from pyspark_lance.table.change.sort_changes import Parts
+from pyspark_lance.table.scan.plan_scan import predicate_schema, project
+
+SOURCE_PREFIX = "source."
+_SOURCE_ROW = "__source_row"
+_TARGET_ROW = "__target_row"
+
+
+# Spark's part ------------------------------------------------------------------------------
+
+
+def shuffled(batches, column, tasks):
+    """The rows of each task, by a number that is in a column; sorted by it."""
+    batches = list(batches)
+    if not batches:
+        return [[] for _ in range(tasks)]
+    rows = pa.Table.from_batches(batches)
+    order = np.argsort(rows[column].to_numpy(), kind="stable")
+    rows = rows.take(pa.array(order))
+    task_of = rows[column].to_numpy() % tasks
+    return [rows.filter(pa.array(task_of == task)).to_batches() for task in range(tasks)]
+
+
+def matching_rows(plan, condition, *, columns, system):
+    """Rows of the pinned version for which a text is true, by address."""
+    every = predicate_schema(plan.schema)
+    predicate = None if condition is None else parse_predicate(condition, every)
+    return reads.matching_rows(plan, predicate, columns=columns, system=system)
+
+
+def run_change_job(plan, clauses, batches, *, one_match_each=False, tasks=1):
+    """As ``spark/jobs/change_job.py``."""
+    if not writes_rows(clauses):
+        return _settled(plan, note_stage(plan, clauses, batches), one_match_each, tasks)
+    parts = Parts.of(plan.snapshot().manifest.fragments)
+    pieces = sort_stage(plan, clauses, parts, batches, task=0)
+    return run_pieces(plan, clauses, pieces, one_match_each=one_match_each, tasks=tasks)
+
+
+def run_pieces(plan, clauses, pieces, *, one_match_each, are_few=False, tasks=1):
+    together = shuffled(pieces, PART, tasks)
+    if are_few:
+        finish = partial(finish_stage, plan, clauses, one_match_each)
+        return gather(plan, payloads_of(batch for one in together for batch in finish(one)))
+    written = (batch for one in together for batch in write_stage(plan, clauses, one))
+    return _settled(plan, written, one_match_each, tasks)
+
+
+def _settled(plan, written, one_match_each, tasks):
+    settle = partial(settle_stage, plan, one_match_each)
+    together = shuffled(written, FRAGMENT, tasks)
+    return gather(plan, payloads_of(batch for one in together for batch in settle(one)))
+
+
+def _again(attempt, uri, options, settings, environment):
+    settings = settings or ChangeSettings()
+
+    def planned(left):
+        plan = plan_change(uri, options or {}, settings)
+        return ChangeResult() if plan.is_done else commit_changes(attempt(plan), left)
+
+    return plan_again_on_conflict(
+        planned, retries=settings.retries, timeout_s=settings.timeout_s, environment=environment
+    )
+
+
+# Delete and update -------------------------------------------------------------------------
+
+
+def delete_rows(uri, condition=None, *, options=None, settings=None, environment=None):
+    """Deletes the rows for which ``condition`` is true; None deletes all."""
+
+    def attempt(plan):
+        if condition is None:
+            return delete_everything(plan, "true")
+        rows = matching_rows(plan, condition, columns=(), system=(ROW_ID, ROW_ADDRESS))
+        changes = (as_changes(batch, 0) for batch in rows)
+        return replace(
+            run_change_job(plan, (Clause(RowAction.DELETE),), changes),
+            only_deletes=True,
+            reads=reads.reads_where(plan.snapshot(), condition),
+            description=condition,
+        )
+
+    return _again(attempt, uri, options, settings, environment)
+
+
+def update_rows(uri, condition, columns, values, *, options=None, settings=None, environment=None):
+    """Gives ``columns`` other values where ``condition``; ``values`` maps batches of whole rows."""
+
+    def attempt(plan):
+        names = tuple(field.name for field in project(plan.schema, tuple(columns)).fields)
+        every = tuple(field.name for field in plan.schema.fields)
+        rows = matching_rows(plan, condition, columns=every, system=(ROW_ID, ROW_ADDRESS))
+        changes = (as_changes(batch, 0, values(batch)) for batch in rows)
+        return replace(
+            run_change_job(plan, (Clause(RowAction.UPDATE, names),), changes),
+            assigned=frozenset(names),
+            reads=reads.reads_where(plan.snapshot(), condition),
+        )
+
+    return _again(attempt, uri, options, settings, environment)
+
+
+# Merge -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Copied:
+    """The value of the source's column of this name."""
+
+    name: str
+
+    def __call__(self, joined):
+        return joined[SOURCE_PREFIX + self.name]
+
+
+def update_all(columns):
+    """Values that copy the source's columns of the same names."""
+    return {name: Copied(name) for name in columns}
+
+
+def merge_rows(
+    uri, source, keys, clauses, *, options=None, settings=None, environment=None, buckets=0
+):
+    """Merges a table into the one at ``uri`` where all ``keys`` are equal; null equals nothing.
+
+    Conditions and values of clauses see the joined rows: the columns of the target under their
+    names, those of the source with ``SOURCE_PREFIX``, null on the side that has no row.
+
+    Args:
+        uri: Root of the table.
+        source: The rows to merge.
+        keys: Columns of both.
+        clauses: ``MergeClause`` with functions of the joined rows.
+        options: Storage options.
+        settings: How to commit.
+        environment: Clock, sleep, chance and commit handler.
+        buckets: Where the merge is plain, both sides meet in so many buckets; with 0, all tasks
+            know the rows of the target; with None, it goes through a join though it is plain.
+    """
+    check_clauses(clauses)
+
+    def attempt(plan):
+        plain = None if buckets is None else _plain_merge(plan, source, keys, clauses)
+        done = (
+            _joined_changes(plan, source, keys, clauses)
+            if plain is None
+            else _plain_changes(plan, plain, source, clauses, buckets)
+        )
+        looked_for = merge_reads(plan, clauses, lambda: _source_keys(plan, source, keys))
+        return checked_merge(done, looked_for, keys, keys)
+
+    return _again(attempt, uri, options, settings, environment)
+
+
+def _source_keys(plan, source, keys):
+    if not _usable(plan, source, keys):
+        return None
+    hashes = [hash_keys(batch.columns) for batch in source.select(list(keys)).to_batches()]
+    return SourceKeys(tuple(keys), KeyFilter.of(hashes))
+
+
+def _usable(plan, source, keys):
+    """As ``spark/jobs/semi_join.py``: whether both sides have hashes that can be compared."""
+    types = {field.name: field.to_arrow().type for field in plan.schema.fields}
+    pairs = [(source.schema.field(key).type, types[key]) for key in keys]
+    return all(is_hashable(kind) and same_hashes(kind, other) for kind, other in pairs)
+
+
+def _plain_merge(plan, source, keys, clauses):
+    """As ``spark/jobs/plain_merge_plan.py``: the merge as a plain one, or None."""
+    by_match = {clause.match: clause for clause in clauses}
+    plain = all(
+        clause.condition is None and all(isinstance(one, Copied) for one in clause.values.values())
+        for clause in clauses
+    )
+    if not plain or Match.NOT_MATCHED_BY_SOURCE in by_match or not _usable(plan, source, keys):
+        return None
+
+    def places(clause):
+        return {
+            name: source.column_names.index(value.name) for name, value in clause.values.items()
+        }
+
+    matched, new = by_match.get(Match.MATCHED), by_match.get(Match.NOT_MATCHED)
+    return PlainMerge(
+        source_keys=tuple(source.column_names.index(key) for key in keys),
+        target_keys=tuple(keys),
+        matched=None if matched is None else matched.action,
+        updates={} if matched is None else places(matched),
+        inserts=None if new is None else places(new),
+    )
+
+
+def _plain_changes(plan, merge, source, clauses, buckets):
+    """As ``spark/jobs/plain_merge_job.py``."""
+    staged = list(pack_source(merge, source.to_batches()))
+    rows = [batch for batch in staged if batch[KIND][0].as_py() == SOURCE]
+    filters = [batch[PAYLOAD][0].as_py() for batch in staged if batch[KIND][0].as_py() == FILTER]
+    known = reduce(KeyFilter.union, map(KeyFilter, filters), KeyFilter.of([]))
+    parts = Parts.of(plan.snapshot().manifest.fragments)
+    scan = target_tasks(plan, merge, None)
+    if buckets:
+        split = [*split_target(merge, known, buckets, scan), *split_source(merge, buckets, rows)]
+        tasks, found = shuffled(split, BUCKET, buckets), ()
+    else:
+        few = few_of_target(merge, known, len(scan), scan)
+        pairs = ((batch[KIND][0].as_py(), batch[PAYLOAD][0].as_py()) for batch in few)
+        tasks, found = [rows], found_by_few(pairs)
+    pieces = (
+        piece
+        for number, one in enumerate(tasks)
+        for batches in shuffled(one, KIND, 1)
+        for piece in match_stage(plan, merge, parts, found, batches, task=number)
+    )
+    return run_pieces(
+        plan,
+        merge.clauses,
+        pieces,
+        one_match_each=one_match_each(clauses),
+        are_few=not buckets,
+        tasks=max(1, buckets),
+    )
+
+
+def choose_clauses(clauses, joined, match):
+    """Number of the clause that applies to each row; -1 where none does."""
+    chosen = np.full(joined.num_rows, -1, dtype=np.int32)
+    for number, clause in enumerate(clauses):
+        rows = np.flatnonzero((match == clause.match) & (chosen == -1))
+        if clause.condition is not None and len(rows):
+            holds = pc.fill_null(clause.condition(joined.take(pa.array(rows))), False)
+            rows = rows[np.asarray(holds, dtype=bool)]
+        chosen[rows] = number
+    return chosen
+
+
+def _joined_changes(plan, source, keys, clauses):
+    """As ``spark/jobs/merge_job.py``, by a join."""
+    joined, match = _joined(plan, source, keys)
+    chosen = choose_clauses(clauses, joined, match)
+    described = table_clauses(clauses, [clause.values for clause in clauses])
+    if counts_every_match(clauses):
+        chosen[(chosen == -1) & (match == Match.MATCHED)] = len(clauses)
+    types = {field.name: field.to_arrow().type for field in plan.schema.fields}
+    names = [name for name in types if any(name in clause.values for clause in clauses)]
+    pieces, order = [], []
+    for number in range(len(described)):
+        places = np.flatnonzero(chosen == number)
+        rows = joined.take(pa.array(places))
+        values = clauses[number].values if number < len(clauses) else {}
+        columns = {
+            CLAUSE: pa.array(np.full(rows.num_rows, number, dtype=np.int32)),
+            CHANGED_ROW_ID: rows[ROW_ID],
+            CHANGED_ADDRESS: rows[ROW_ADDRESS],
+        }
+        for name in names:
+            given = values.get(name)
+            filled = pa.nulls(rows.num_rows, types[name]) if given is None else given(rows)
+            columns[name] = filled if filled.type == types[name] else filled.cast(types[name])
+        pieces.append(pa.table(columns))
+        order.append(places)
+    changes = pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(order))))
+    return run_change_job(
+        plan, described, changes.to_batches(), one_match_each=one_match_each(clauses)
+    )
+
+
+def _joined(plan, source, keys):
+    """All pairs, then source rows and target rows without one; and which row is what."""
+    every = tuple(one.name for one in plan.schema.fields)
+    batches = list(matching_rows(plan, None, columns=every, system=(ROW_ID, ROW_ADDRESS)))
+    fields = [one.to_arrow().with_nullable(True) for one in plan.schema.fields]
+    fields += [pa.field(name, pa.uint64()) for name in (ROW_ID, ROW_ADDRESS)]
+    schema = pa.schema(fields)
+    target = pa.Table.from_batches(
+        [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches], schema
+    )
+    right = source.select(list(keys)).append_column(_SOURCE_ROW, _numbers(source.num_rows))
+    left = target.select(list(keys)).append_column(_TARGET_ROW, _numbers(target.num_rows))
+    pairs = left.join(right, list(keys), join_type="inner")
+    of_source, of_target = pairs[_SOURCE_ROW].to_numpy(), pairs[_TARGET_ROW].to_numpy()
+    new = np.setdiff1d(np.arange(source.num_rows), of_source)
+    alone = np.setdiff1d(np.arange(target.num_rows), of_target)
+    by_source = np.argsort(of_source, kind="stable")
+    of_source, of_target = of_source[by_source], of_target[by_source]
+    sizes = (len(pairs), len(new), len(alone))
+    match = np.repeat(
+        np.array([Match.MATCHED, Match.NOT_MATCHED, Match.NOT_MATCHED_BY_SOURCE], object), sizes
+    )
+    place_in_source = np.concatenate([of_source, new, np.full(len(alone), -1)])
+    place_in_target = np.concatenate([of_target, np.full(len(new), -1), alone])
+    columns = {name: _taken(target[name], place_in_target) for name in target.column_names}
+    for name in source.column_names:
+        columns[SOURCE_PREFIX + name] = _taken(source[name], place_in_source)
+    return pa.table(columns), match
+
+
+def _numbers(count):
+    return pa.array(np.arange(count, dtype=np.int64))
+
+
+def _taken(column, places):
+    """The values at ``places``; null for -1."""
+    return column.take(pa.array(places, pa.int64(), mask=places < 0))
