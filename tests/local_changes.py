@@ -55,6 +55,7 @@ from pyspark_lance.table.change.plain_merge_stages import (
     KIND,
     SOURCE,
     few_of_target,
+    few_of_task,
     found_by_few,
     match_stage,
     pack_source,
@@ -276,7 +277,7 @@ def _plain_changes(plan, merge, source, clauses, buckets):
         split = [*split_target(merge, known, buckets, scan), *split_source(merge, buckets, rows)]
         tasks, found = shuffled(split, BUCKET, buckets), ()
     else:
-        few = few_of_target(merge, known, len(scan), scan)
+        few = few_of_target(merge, known, few_of_task(len(scan)), scan)
         pairs = ((batch[KIND][0].as_py(), batch[PAYLOAD][0].as_py()) for batch in few)
         tasks, found = [rows], found_by_few(pairs)
     pieces = (
@@ -349,7 +350,8 @@ def _joined(plan, source, keys):
         [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches], schema
     )
     right = source.select(list(keys)).append_column(_SOURCE_ROW, _numbers(source.num_rows))
-    left = target.select(list(keys)).append_column(_TARGET_ROW, _numbers(target.num_rows))
+    theirs = target.select(list(keys)).cast(source.select(list(keys)).schema)
+    left = theirs.append_column(_TARGET_ROW, _numbers(target.num_rows))
     pairs = left.join(right, list(keys), join_type="inner")
     of_source, of_target = pairs[_SOURCE_ROW].to_numpy(), pairs[_TARGET_ROW].to_numpy()
     new = np.setdiff1d(np.arange(source.num_rows), of_source)

@@ -13,9 +13,10 @@ from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, writ
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.jobs import merge_job, plain_merge_job
+from pyspark_lance.spark.jobs import merge_job
 from pyspark_lance.spark.jobs.merge_condition import understood
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
+from pyspark_lance.table.change import plain_merge_stages
 from pyspark_lance.table.change.row_change import ChangeResult, plan_change
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -88,7 +89,7 @@ def test_the_result_is_that_of_a_join(spark, tmp_path, monkeypatch, shape, few):
     source = source_rows(spark).alias("s")
     monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
     if not few:
-        monkeypatch.setattr(plain_merge_job, "_FEW_ROWS", 1)
+        monkeypatch.setattr(plain_merge_stages, "_FEW_ROWS", 1)
     results = []
     for path in paths:
         merge = clauses(LanceTable.forPath(spark, path).alias("t").merge(source, condition))

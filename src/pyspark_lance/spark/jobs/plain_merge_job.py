@@ -29,6 +29,7 @@ from pyspark_lance.table.change.plain_merge_stages import (
     KIND,
     SOURCE,
     few_of_target,
+    few_of_task,
     found_by_few,
     match_stage,
     pack_source,
@@ -78,7 +79,8 @@ def plain_pieces(
     parts = Parts.of(plan.snapshot().manifest.fragments)
     tasks = target_tasks(plan, merge, target_filter)
     scan = partial(_target_scan, spark, tasks)
-    few = scan(partial(few_of_target, merge, keys, len(tasks))).select(KIND, PAYLOAD).collect()
+    look = partial(few_of_target, merge, keys, few_of_task(len(tasks)))
+    few = scan(look).select(KIND, PAYLOAD).collect()
     found = found_by_few((row[KIND], bytes(row[PAYLOAD])) for row in few)
     if found is not None:
         match = partial(match_stage, plan, merge, parts, found)

@@ -109,18 +109,22 @@ def split_target(
             yield _staged(bucket, TARGET, pack_rows(piece))
 
 
+def few_of_task(num_tasks: int) -> int:
+    """So many rows of each task of a scan are few."""
+    return min(_FEW_ROWS, _FEW_SKEW * _FEW_ROWS // max(1, num_tasks))
+
+
 def few_of_target(
-    merge: PlainMerge, keys: KeyFilter | None, num_tasks: int, tasks: Iterable[ScanTask]
+    merge: PlainMerge, keys: KeyFilter | None, few: int, tasks: Iterable[ScanTask]
 ) -> Iterator[pa.RecordBatch]:
     """The target rows that may match, packed; or only that they are too many.
 
     Args:
         merge: Names the keys.
         keys: Of the source.
-        num_tasks: Of the whole scan.
-        tasks: Some of them.
+        few: More rows are too many.
+        tasks: Of the scan.
     """
-    few = min(_FEW_ROWS, _FEW_SKEW * _FEW_ROWS // max(1, num_tasks))
     found, count, size = [], 0, 0
     for rows in _may_match(merge, keys, tasks):
         found.append(rows)
