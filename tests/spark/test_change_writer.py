@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from local_changes import delete_rows, update_rows
 from pyspark.sql.types import LongType, StructField, StructType
 from table_access import read_ours, write_table
 
@@ -14,9 +15,7 @@ from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.spark.change_writer import LanceChangeWriter
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.pushed_down import PushedDown
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
-from pyspark_lance.table.change.update import update_rows
 from pyspark_lance.table.version.snapshot import Snapshot
 
 DELETE, INSERT = 1, 3
