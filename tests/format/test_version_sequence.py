@@ -1,4 +1,5 @@
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_operations_agree_with_the_expanded_array(values, data):
 def test_one_run_has_the_bytes_of_the_reference_writer():
     encoded = bytes.fromhex("0a080a040a0210021001")
     assert Versions.constant(2, 1).to_bytes() == encoded
-    assert Versions.from_bytes(encoded).runs == ((2, 1),)
+    assert Versions.from_bytes(encoded) == Versions.of_runs([(2, 1)])
 
 
 @given(spans=st.lists(st.tuples(u64_arrays(max_size=10), st.integers(0, 3)), max_size=6))
@@ -103,4 +104,20 @@ def test_rows_outside_the_sequence_are_refused():
 def test_runs_that_are_not_normal_are_refused():
     for runs in (((0, 1),), ((1, 1), (2, 1)), ((1, 2**64),), ((-1, 1),)):
         with pytest.raises(InvalidInputError):
-            Versions(runs)
+            Versions.of_runs(runs)
+
+
+def test_many_runs_take_no_more_memory_than_their_numbers():
+    encoded = Versions.from_array(np.arange(100_000) % 2 + 1).to_bytes()
+    tracemalloc.start()
+    try:
+        sequence = Versions.from_bytes(encoded)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        assert sequence.slice(50_000, 50_010).to_array().tolist() == [1, 2] * 5
+        assert sequence.take([50_000, 50_001]).tolist() == [1, 2]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 20 * 100_000
+    assert peak < held + 100_000

@@ -167,7 +167,7 @@ def _check_lineage(fragment: Fragment, old: Fragment | None, built: Manifest) ->
                 versions.max_version or 0
             ) <= built.version
             _require(inside, "I7", "versions lie between 1 and the new one", fragment)
-    if created is None or updated is None or created.runs == updated.runs:
+    if created is None or updated is None or created == updated:
         return
     ordered = (created.max_version or 0) <= (updated.min_version or 0) or bool(
         (created.to_array() <= updated.to_array()).all()

@@ -7,8 +7,9 @@ Source: docs/format/table-format.md, section 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,31 +36,53 @@ from pyspark_lance.proto import row_ids_pb2
 _U64_END = 1 << 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RowDatasetVersionSequence:
-    """Versions as runs of equal values.
+    """Versions as runs of equal values; runs have rows, and neighbours differ.
 
     Attributes:
-        runs: ``(length, version)`` pairs; lengths positive, neighbours of different version.
+        ends: One past the last row of each run, rising.
+        versions: The version of each run.
 
     Raises:
-        InvalidInputError: The runs are not normalized or do not fit 64 bits.
         CorruptFileError: More values than a fragment can have rows.
     """
 
-    runs: tuple[tuple[int, int], ...]
-    _length: int = field(init=False, repr=False, compare=False)
+    ends: NDArray[np.int64]
+    versions: NDArray[np.uint64]
 
     def __post_init__(self) -> None:
-        total, previous = 0, -1
-        for length, version in self.runs:
+        """Refuses what no fragment has."""
+        if len(self) > MAX_ROWS:
+            raise CorruptFileError(
+                f"{len(self)} row versions are more than a fragment can have rows"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, RowDatasetVersionSequence)
+            and np.array_equal(self.ends, other.ends)
+            and np.array_equal(self.versions, other.versions)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.ends.tobytes(), self.versions.tobytes()))
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[tuple[int, int]]) -> RowDatasetVersionSequence:
+        """Runs as ``(length, version)`` pairs.
+
+        Raises:
+            InvalidInputError: A run has no rows or the version of its neighbour, or a version does
+                not fit 64 bits.
+            CorruptFileError: More values than a fragment can have rows.
+        """
+        previous = -1
+        for length, version in runs:
             if length <= 0 or version == previous or not 0 <= version < _U64_END:
                 raise InvalidInputError(f"run of {length} rows at version {version} is not normal")
-            total += length
             previous = version
-        if total > MAX_ROWS:
-            raise CorruptFileError(f"{total} row versions are more than a fragment can have rows")
-        object.__setattr__(self, "_length", total)
+        return _of_merged(runs)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RowDatasetVersionSequence:
@@ -73,30 +96,28 @@ class RowDatasetVersionSequence:
             # Of a span only the number of values counts (section 7.1).
             return _from_lengths((ranges.ends - ranges.starts).astype(np.int64), ranges.versions)
         message = parse_message(row_ids_pb2.RowDatasetVersionSequence, data)
-        return cls(
-            _normalized([(len(segment_from_proto(run.span)), run.version) for run in message.runs])
+        return _of_merged(
+            _merged([(len(segment_from_proto(run.span)), run.version) for run in message.runs])
         )
 
     def to_bytes(self) -> bytes:
         """The serialized message; spans are the rows' offsets."""
-        if len(self.runs) >= WORTHWHILE_RANGES:
-            offsets, versions = self._ends_and_versions()
-            ends = offsets.astype(np.uint64)
-            return encode_ranges(
-                Ranges(np.concatenate(([np.uint64(0)], ends[:-1])), ends, versions)
-            )
+        starts = np.concatenate(([0], self.ends))[:-1]
+        if len(self.ends) >= WORTHWHILE_RANGES:
+            bounds = starts.astype(np.uint64), self.ends.astype(np.uint64)
+            return encode_ranges(Ranges(*bounds, self.versions))
         message = row_ids_pb2.RowDatasetVersionSequence()
-        start = 0
-        for length, version in self.runs:
+        runs = starts.tolist(), self.ends.tolist(), self.versions.tolist()
+        for start, end, version in zip(*runs, strict=True):
             run = message.runs.add(version=version)
             run.span.range.start = start
-            run.span.range.end = start = start + length
+            run.span.range.end = end
         return message.SerializeToString(deterministic=True)
 
     @classmethod
     def constant(cls, count: int, version: int) -> RowDatasetVersionSequence:
         """``count`` rows, all at ``version``."""
-        return cls(((count, version),) if count else ())
+        return _of_merged([(count, version)] if count else [])
 
     @classmethod
     def from_array(cls, versions: ArrayLike) -> RowDatasetVersionSequence:
@@ -107,10 +128,16 @@ class RowDatasetVersionSequence:
     @classmethod
     def concat(cls, sequences: Iterable[RowDatasetVersionSequence]) -> RowDatasetVersionSequence:
         """All rows, one sequence after the other."""
-        return cls(_normalized([run for sequence in sequences for run in sequence.runs]))
+        every = list(sequences)
+        lengths = [np.diff(sequence.ends, prepend=0) for sequence in every]
+        versions = [sequence.versions for sequence in every]
+        return _from_lengths(
+            np.concatenate([np.empty(0, np.int64), *lengths]),
+            np.concatenate([np.empty(0, np.uint64), *versions]),
+        )
 
     def __len__(self) -> int:
-        return self._length
+        return int(self.ends[-1]) if len(self.ends) else 0
 
     def expect_length(self, physical_rows: int) -> RowDatasetVersionSequence:
         """This sequence, if it has one version per physical row.
@@ -121,40 +148,45 @@ class RowDatasetVersionSequence:
         Raises:
             CorruptFileError: Another length.
         """
-        check_row_count(self._length, physical_rows, "row versions")
+        check_row_count(len(self), physical_rows, "row versions")
         return self
 
     @property
     def min_version(self) -> int | None:
         """The smallest version of any row; None when there are no rows."""
-        return min([version for _, version in self.runs], default=None)
+        return int(self.versions.min()) if len(self.versions) else None
 
     @property
     def max_version(self) -> int | None:
         """The largest version of any row; None when there are no rows."""
-        return max([version for _, version in self.runs], default=None)
+        return int(self.versions.max()) if len(self.versions) else None
+
+    @property
+    def only_version(self) -> int | None:
+        """The version of all rows; None when they have several or there are none."""
+        return int(self.versions[0]) if len(self.versions) == 1 else None
 
     def to_array(self) -> NDArray[np.uint64]:
         """The versions, shape (len(self),)."""
-        if len(self.runs) == 1:
-            return np.full(self._length, self.runs[0][1], dtype=np.uint64)
-        ends, versions = self._ends_and_versions()
-        return np.repeat(versions, np.diff(ends, prepend=0))
+        if len(self.ends) == 1:
+            return np.full(len(self), self.versions[0], dtype=np.uint64)
+        return np.repeat(self.versions, np.diff(self.ends, prepend=0))
 
     def slice(self, start: int, end: int) -> RowDatasetVersionSequence:
-        """The versions of rows [start, end).
+        """The versions of rows [start, end); the cost follows its runs.
 
         Raises:
             InvalidInputError: The rows are not inside the sequence.
         """
-        check_rows(start, end, self._length)
-        if start == 0 and end == self._length:
+        check_rows(start, end, len(self))
+        if start == end:
+            return self.constant(0, 0)
+        if start == 0 and end == len(self):
             return self
-        if len(self.runs) == 1:
-            return self.constant(end - start, self.runs[0][1])
-        ends, versions = self._ends_and_versions()
-        cut = np.clip(ends, start, end)
-        return _from_lengths(np.diff(cut, prepend=start), versions)
+        first = np.searchsorted(self.ends, start, side="right")
+        behind = np.searchsorted(self.ends, end, side="left") + 1
+        cut = np.minimum(self.ends[first:behind], end) - start
+        return RowDatasetVersionSequence(cut, self.versions[first:behind])
 
     def take(self, offsets: ArrayLike) -> NDArray[np.uint64]:
         """The versions of the rows at ``offsets``, in any order, same shape.
@@ -162,11 +194,10 @@ class RowDatasetVersionSequence:
         Raises:
             InvalidInputError: An offset is not inside the sequence.
         """
-        positions = as_positions(offsets, self._length)
-        if len(self.runs) == 1:
-            return np.full(len(positions), self.runs[0][1], dtype=np.uint64)
-        ends, versions = self._ends_and_versions()
-        return versions[np.searchsorted(ends, positions, side="right")]
+        positions = as_positions(offsets, len(self))
+        if len(self.ends) == 1:
+            return np.full(len(positions), self.versions[0], dtype=np.uint64)
+        return self.versions[np.searchsorted(self.ends, positions, side="right")]
 
     def without(self, deleted: DeletionVector) -> RowDatasetVersionSequence:
         """The versions of live rows.
@@ -176,12 +207,9 @@ class RowDatasetVersionSequence:
         """
         if deleted.is_empty:
             return self
-        check_deleted_offsets(deleted, self._length)
-        if len(self.runs) == 1:
-            return self.constant(self._length - len(deleted), self.runs[0][1])
-        ends, versions = self._ends_and_versions()
-        deleted_before = np.searchsorted(deleted.to_array(), ends, side="left")
-        return _from_lengths(np.diff(ends - deleted_before, prepend=0), versions)
+        check_deleted_offsets(deleted, len(self))
+        deleted_before = np.searchsorted(deleted.to_array(), self.ends, side="left")
+        return _from_lengths(np.diff(self.ends - deleted_before, prepend=0), self.versions)
 
     def replaced_at(self, offsets: ArrayLike, version: int) -> RowDatasetVersionSequence:
         """These versions, but ``version`` for the rows at ``offsets`` (any order).
@@ -189,14 +217,14 @@ class RowDatasetVersionSequence:
         Raises:
             InvalidInputError: An offset is not inside the sequence.
         """
-        rows = np.unique(as_positions(offsets, self._length))
+        rows = np.unique(as_positions(offsets, len(self)))
         if rows.size == 0:
             return self
         # Stretches of consecutive offsets, then every place where old or new value may change.
         breaks = np.flatnonzero(np.diff(rows) != 1) + 1
         firsts = rows[np.concatenate(([0], breaks))]
         lasts = rows[np.concatenate((breaks - 1, [len(rows) - 1]))]
-        ends, versions = self._ends_and_versions()
+        ends, versions = self.ends, self.versions
         cuts = np.unique(np.concatenate((ends, firsts, lasts + 1)))
         cuts = cuts[cuts > 0]
         starts = np.concatenate(([0], cuts[:-1]))
@@ -205,16 +233,9 @@ class RowDatasetVersionSequence:
         values[(stretch >= 0) & (starts <= lasts[stretch])] = version
         return _from_lengths(cuts - starts, values)
 
-    def _ends_and_versions(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        lengths = np.array([length for length, _ in self.runs], dtype=np.int64)
-        versions = np.array([version for _, version in self.runs], dtype=np.uint64)
-        return np.cumsum(lengths), versions
 
-
-def _normalized(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def _merged(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Without empty runs, and with equal neighbours merged."""
-    if len(runs) == 1 and runs[0][0]:
-        return (runs[0],)
     merged: list[tuple[int, int]] = []
     for length, version in runs:
         if not length:
@@ -223,18 +244,27 @@ def _normalized(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
             merged[-1] = (merged[-1][0] + length, version)
         else:
             merged.append((length, version))
-    return tuple(merged)
+    return merged
+
+
+def _of_merged(runs: Sequence[tuple[int, int]]) -> RowDatasetVersionSequence:
+    ends = list(accumulate(length for length, _ in runs))
+    if ends and ends[-1] > MAX_ROWS:
+        raise CorruptFileError(f"{ends[-1]} row versions are more than a fragment can have rows")
+    return RowDatasetVersionSequence(
+        np.array(ends, dtype=np.int64), np.array([version for _, version in runs], dtype=np.uint64)
+    )
 
 
 def _from_lengths(
     lengths: NDArray[np.int64], versions: NDArray[np.uint64]
 ) -> RowDatasetVersionSequence:
-    """Like ``_normalized``, over arrays."""
-    lengths, versions = lengths[lengths > 0], versions[lengths > 0]
-    if not len(lengths):
-        return RowDatasetVersionSequence(())
+    """Like ``_merged``, over arrays."""
+    filled = lengths > 0
+    lengths, versions = lengths[filled], versions[filled]
     firsts = np.flatnonzero(np.concatenate(([True], versions[1:] != versions[:-1])))
-    totals = np.add.reduceat(lengths, firsts)
-    return RowDatasetVersionSequence(
-        tuple(zip(totals.tolist(), versions[firsts].tolist(), strict=True))
-    )
+    ends = np.cumsum(lengths)
+    lasts = np.append(firsts[1:], len(ends)) - 1
+    if not len(ends):
+        firsts = lasts = firsts[:0]
+    return RowDatasetVersionSequence(ends[lasts], versions[firsts])

@@ -85,8 +85,8 @@ class FragmentLineage:
         if isinstance(sequence, np.ndarray):
             return sequence[start:end]
         part = sequence.slice(start, end)
-        if isinstance(part, RowDatasetVersionSequence) and len(part.runs) == 1:
-            return _constant(part.runs[0][1], end - start)
+        if isinstance(part, RowDatasetVersionSequence) and part.only_version is not None:
+            return _constant(part.only_version, end - start)
         if isinstance(part, RowIdSequence) and len(part.segments) == 1:
             (segment,) = part.segments
             if isinstance(segment, RangeSegment):
