@@ -29,7 +29,6 @@ from pyspark_lance.table.feed.change_steps import (
     PlacedChange,
     Step,
     every_change,
-    net_changes,
 )
 from pyspark_lance.table.feed.change_task import (
     CHANGE_FIELDS,
@@ -44,6 +43,7 @@ from pyspark_lance.table.feed.change_task import (
 from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.feed.column_history import ColumnHistory
 from pyspark_lance.table.feed.kept_rows import KeptRows
+from pyspark_lance.table.feed.net_changes import net_changes
 from pyspark_lance.table.feed.version_changes import version_changes
 from pyspark_lance.table.scan.plan_scan import (
     DEFAULT_BATCH_BYTES,

@@ -106,6 +106,48 @@ def index_of(
     return RowIdIndex.build((one.id, sequence(one), without) for one, without in fragments)
 
 
+class KeptPlaces:
+    """Tells of kept rows, one by one, where they are; row ids are decoded when first needed.
+
+    Args:
+        kept: Rows of two versions.
+        files_before: Those of the older version.
+        files_after: Those of the newer version.
+    """
+
+    def __init__(
+        self, kept: Sequence[KeptRows], files_before: TableFiles, files_after: TableFiles
+    ) -> None:
+        self._kept, self._before, self._after = kept, files_before, files_after
+        self._index: RowIdIndex | None = None
+        self._lineage: tuple[Fragment, Lineage] | None = None
+
+    def row_ids(self, fragment: Fragment, offsets: NDArray[np.uint32]) -> _U64Array:
+        """Those of rows of the newer version; quick if the last call had the same fragment."""
+        if self._lineage is None or self._lineage[0] is not fragment:
+            self._lineage = fragment, lineage_of(self._after, fragment)
+        return self._lineage[1].take(ROW_ID, offsets)
+
+    def of(self, one: KeptRows, offsets: NDArray[np.uint32], row_ids: _U64Array) -> RowPlaces:
+        """Some of the rows of one of ``kept``.
+
+        Raises:
+            CorruptFileError: A row is not where lineage says.
+        """
+        after = row_addresses(one.after.id, offsets)
+        stamped = one.stamped.contains_each(offsets)
+        if one.in_place:
+            return RowPlaces(row_ids, row_addresses(one.before[0].id, offsets), after, stamped)
+        self._index = self._index or _index_before(self._kept, self._before)
+        before, found = self._index.addresses_of(row_ids)
+        if not found.all():
+            raise CorruptFileError(
+                f"row id {row_ids[np.argmin(found)]} is not in the version before",
+                where=self._before.uri,
+            )
+        return RowPlaces(row_ids, before, after, stamped)
+
+
 def row_places(
     kept: Sequence[KeptRows], files_before: TableFiles, files_after: TableFiles
 ) -> Iterator[RowPlaces]:
@@ -114,27 +156,10 @@ def row_places(
     Raises:
         CorruptFileError: A row is not where lineage says.
     """
-    index: RowIdIndex | None = None
+    places = KeptPlaces(kept, files_before, files_after)
     for one in kept:
-        lineage = lineage_of(files_after, one.after)
         for offsets in one.rows.windows():
-            row_ids = lineage.take(ROW_ID, offsets)
-            if one.in_place:
-                before = row_addresses(one.before[0].id, offsets)
-            else:
-                index = index or _index_before(kept, files_before)
-                before, found = index.addresses_of(row_ids)
-                if not found.all():
-                    raise CorruptFileError(
-                        f"row id {row_ids[np.argmin(found)]} is not in the version before",
-                        where=files_before.uri,
-                    )
-            yield RowPlaces(
-                row_ids,
-                before,
-                row_addresses(one.after.id, offsets),
-                one.stamped.contains_each(offsets),
-            )
+            yield places.of(one, offsets, places.row_ids(one.after, offsets))
 
 
 def _index_before(kept: Sequence[KeptRows], files: TableFiles) -> RowIdIndex:

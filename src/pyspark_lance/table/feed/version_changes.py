@@ -394,11 +394,3 @@ def _of_few_fragments(addresses: _U64Array) -> list[slice]:
     parts = others // max(_FEW_FRAGMENTS, -(-int(others[-1]) // _FEW_FRAGMENTS))
     cuts = [0, *(np.flatnonzero(np.diff(parts, prepend=0)) + 1).tolist(), len(owners)]
     return [slice(first, last) for first, last in pairwise(cuts)]
-
-
-def placed_rows(addresses: _U64Array, fragments: Mapping[int, Fragment]) -> list[PlacedRows]:
-    """Rows given by address, by fragment."""
-    return [
-        PlacedRows(fragments[fragment_id], OffsetSet.of(inside))
-        for fragment_id, inside in group_by_fragment(addresses).items()
-    ]
