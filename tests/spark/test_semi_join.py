@@ -14,7 +14,7 @@ from pyspark_lance.table.change.row_change import ChangeResult
 
 pytestmark = pytest.mark.spark
 
-ID = KeyPair("id", "s.id")
+ID = KeyPair("id", ("s", "id"))
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ ID = KeyPair("id", "s.id")
         ("T.`id` = s.id AND t.day > 3", (ID,)),
         ("(t.id = s.id)", ()),
         ("t.id = s.id AND (t.day = 1 AND t.day = s.day)", (ID,)),
-        ("t.id = s.id and t.day=s.d", (ID, KeyPair("day", "s.d"))),
+        ("t.id = s.id and t.day=s.d", (ID, KeyPair("day", ("s", "d")))),
         ("t.id = s.id OR t.day = s.day", ()),
         ("t.id <=> s.id", ()),
         ("t.id = s.id + 1", ()),
@@ -35,17 +35,22 @@ ID = KeyPair("id", "s.id")
         ("NOT true AND t.id = s.id", ()),
         ("t.name = 'x AND t.id = s.id AND y'", ()),
         ("id = s.id", ()),
+        ("`t.id` = s.id", ()),
+        ("t.id = t.part.id", ()),
+        ("t.id = s.`a``b.c`", (KeyPair("id", ("s", "a`b.c")),)),
+        ("t.flag = true", ()),
     ],
 )
 def test_equations_that_a_condition_demands(condition, pairs):
-    assert equal_columns(condition, "t", ["id", "day", "name"]) == pairs
+    assert equal_columns(condition, "t", ["id", "day", "name", "flag"]) == pairs
 
 
 def test_an_equation_of_columns(spark):
     assert equal_columns(sf.col("t.id") == sf.col("s.id"), "t", ["id"]) == (ID,)
     assert equal_columns(sf.col("t.id") > sf.col("s.id"), "t", ["id"]) == ()
     # A constant may be shown like a column.
-    for other in (sf.col("id"), sf.lit("id"), sf.lit("s.id")):
+    assert equal_columns(sf.col("t.id") == sf.col("id"), "t", ["id"]) == (KeyPair("id", ("id",)),)
+    for other in (sf.lit("id"), sf.lit("s.id")):
         assert equal_columns(sf.col("t.id") == other, "t", ["id"]) == ()
 
 

@@ -57,15 +57,21 @@ def tokenize(text: str) -> list[Token]:
     Raises:
         InvalidInputError: A character that starts no token, or a string that does not end.
     """
-    tokens = []
-    for found in _TOKEN.finditer(text):
-        kind = found.lastgroup
-        if kind == "bad":
-            raise error_at(text, found.start(), _bad_character(found.group()))
-        if kind is not None and kind != "space":
-            tokens.append(Token(kind, found.group(), found.start()))
-    tokens.append(Token("end", "", len(text)))
+    tokens = tokenize_all(text)
+    for token in tokens:
+        if token.kind == "bad":
+            raise error_at(text, token.position, _bad_character(token.text))
     return tokens
+
+
+def tokenize_all(text: str) -> list[Token]:
+    """As ``tokenize``, with a token of kind ``bad`` for each character that starts none."""
+    found = [
+        Token(match.lastgroup, match.group(), match.start())
+        for match in _TOKEN.finditer(text)
+        if match.lastgroup is not None and match.lastgroup != "space"
+    ]
+    return [*found, Token("end", "", len(text))]
 
 
 def _bad_character(character: str) -> str:

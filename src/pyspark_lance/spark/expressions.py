@@ -1,12 +1,11 @@
 """SQL texts and Columns that users write: which columns they name, and how a value is stored.
 
-Spark's Python sources cannot be told which columns a query needs, so we look which names occur in
-the texts.  Finding too many is harmless; whatever might hide a name counts as naming all.
+Spark's Python sources cannot be told which columns a query needs, so we look which names occur.
+Finding too many is harmless; whatever might hide a name counts as naming all.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
@@ -23,18 +22,11 @@ from pyspark_lance.predicate.conditions import columns_of
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.tree import can_raise
 from pyspark_lance.predicate.types import spark_type_of
+from pyspark_lance.spark.column_expressions import Expression, names_in, sql_text
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
 from pyspark_lance.table.change.reads import reads_where
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-
-Expression = str | Column
-"""A SQL text or a Column."""
-
-# A star as an argument or behind a dot, not as a multiplication; subqueries written as DataFrames
-# do not show the columns of the outer query.
-_STAR = re.compile(r"[(,.]\s*\*")
-_HIDING = re.compile(r"subquery|exists|lateral|outer", re.IGNORECASE)
 
 
 def as_column(expression: Expression) -> Column:
@@ -49,19 +41,10 @@ def quoted(*parts: str) -> str:
 
 def named_columns(expressions: Iterable[Expression], names: Sequence[str]) -> tuple[str, ...]:
     """Those of ``names`` that occur in the expressions, in their order; perhaps some more."""
-    texts = []
-    for expression in expressions:
-        text = expression if isinstance(expression, str) else str(expression)
-        if _STAR.search(text) or (not isinstance(expression, str) and _HIDING.search(text)):
-            return tuple(names)
-        texts.append(text.lower())
-    together = "\n".join(texts)
-    words = set(re.findall(r"\w+", together))
-    return tuple(
-        name
-        for name in names
-        if (name.lower() in words if re.fullmatch(r"\w+", name) else name.lower() in together)
-    )
+    found = names_in(expressions)
+    if found.may_be_any:
+        return tuple(names)
+    return tuple(name for name in names if name.lower() in found.qualifiers | found.ends)
 
 
 def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | None:
@@ -70,11 +53,12 @@ def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | 
     Spark evaluates it again on what is left, so it only saves reading.  Texts whose meaning
     depends on the session (time zones, ANSI casts, quotes) are left to Spark.
     """
-    if not isinstance(condition, str) or '"' in condition or "\\" in condition:
+    text = None if condition is None else sql_text(condition)
+    if text is None or '"' in text or "\\" in text:
         return None
     every = predicate_schema(schema)
     try:
-        predicate = parse_predicate(condition, every)
+        predicate = parse_predicate(text, every)
         if can_raise(predicate):
             return None
         for name in columns_of(predicate):
@@ -83,7 +67,7 @@ def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | 
                 return None
     except (LanceError, KeyError):
         return None
-    return condition
+    return text
 
 
 def reads_of(plan: ChangePlan, condition: Expression | None) -> Reads:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
 from pyspark_lance.format.system_columns import ROW_ID
-from pyspark_lance.spark.expressions import Expression
+from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.jobs.column_jobs import declared_columns
 from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.expressions import Expression
+from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge, SparkClause
 from pyspark_lance.table.change.merge import Match, MergeClause, check_clauses
 from pyspark_lance.table.change.row_change import ChangeResult, RowAction

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.expressions import Expression
+from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.jobs.column_jobs import (
     converted_column,
     declared_columns,

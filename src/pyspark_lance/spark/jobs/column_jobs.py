@@ -16,8 +16,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.expressions import (
-    Expression,
     as_column,
     named_columns,
     quoted,

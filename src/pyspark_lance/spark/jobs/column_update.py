@@ -14,8 +14,8 @@ from pyspark.sql import functions as sf
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.expressions import (
-    Expression,
     as_column,
     named_columns,
     pushable_filter,

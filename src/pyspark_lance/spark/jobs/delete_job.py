@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.spark.column_expressions import Expression, sql_text
 from pyspark_lance.spark.expressions import (
-    Expression,
     as_column,
     named_columns,
     pushable_filter,
@@ -35,6 +35,6 @@ def delete_once(
         sf.lit(0).alias(CLAUSE), sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS)
     )
     done = run_change_job(plan, (Clause(RowAction.DELETE),), changes)
-    text = condition if isinstance(condition, str) else str(condition)
+    text = sql_text(condition) or str(condition)
     reads = reads_of(plan, condition)
     return prepared(replace(done, only_deletes=True, reads=reads, description=text))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.predicate.conjunct_texts import on_one_table, split_conjuncts
-from pyspark_lance.spark.expressions import Expression, pushable_filter, readable_columns
-from pyspark_lance.spark.jobs.semi_join import KeyPair, equal_columns
+from pyspark_lance.predicate.conjunct_texts import on_one_table
+from pyspark_lance.spark.column_expressions import Expression, Kind, conjuncts
+from pyspark_lance.spark.expressions import pushable_filter, readable_columns
+from pyspark_lance.spark.jobs.semi_join import KeyPair, equal_sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +36,19 @@ def understood(condition: Expression, alias: str, schema: LanceSchema) -> MergeC
         schema: Of the target.
     """
     names = [field.name for field in schema.fields]
-    if not isinstance(condition, str):
-        pairs = equal_columns(condition, alias, names)
-        return MergeCondition(pairs, None, bool(pairs))
-    pairs, filters, others = (), [], 0
-    for conjunct in split_conjuncts(condition):
-        found = equal_columns(conjunct, alias, names)
-        if found:
-            pairs += found
+    pairs, filters, others = [], [], 0
+    for conjunct in conjuncts(condition):
+        pair = equal_sides(conjunct, alias, names)
+        if pair is not None:
+            pairs.append(pair)
             continue
-        alone = on_one_table(conjunct, alias, readable_columns(schema))
-        text = None if alone is None else pushable_filter(alone, schema)
+        text = None
+        if conjunct.kind is Kind.TEXT:
+            alone = on_one_table(conjunct.words[0], alias, readable_columns(schema))
+            text = None if alone is None else pushable_filter(alone, schema)
         if text is None:
             others += 1
         else:
             filters.append(text)
-    return MergeCondition(pairs, " AND ".join(f"({text})" for text in filters) or None, not others)
+    wanted = " AND ".join(f"({text})" for text in filters) or None
+    return MergeCondition(tuple(pairs), wanted, not others)

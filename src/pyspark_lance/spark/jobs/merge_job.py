@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -16,8 +15,8 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.spark.column_expressions import Expression, names_in, node_of, reference
 from pyspark_lance.spark.expressions import (
-    Expression,
     as_column,
     named_columns,
     quoted,
@@ -233,19 +232,19 @@ def _unchanged(
     plan: ChangePlan, merge: Merge, source: DataFrame, condition: MergeCondition
 ) -> frozenset[str]:
     """The keys that only get the value to which they are equal."""
-    names = {name.lower() for name in source.columns}
+    names = frozenset(name.lower() for name in source.columns)
 
     def keeps(clause: SparkClause, pair: KeyPair) -> bool:
         if clause.values is ALL_COLUMNS:
-            qualifier, _, name = pair.source.replace("`", "").lower().rpartition(".")
-            is_plain = "." not in qualifier and qualifier not in names
+            *qualifiers, name = (part.lower() for part in pair.source)
+            is_plain = len(qualifiers) < 2 and not names.intersection(qualifiers)
             return pair.target.lower() not in names or (is_plain and name == pair.target.lower())
         values = [
             value
             for key, value in clause.values.items()
             if assigned_target(key, plan.schema)[0] == pair.target
         ]
-        return all(isinstance(value, str) and value == pair.source for value in values)
+        return all(reference(node_of(value)) == pair.source for value in values)
 
     pairs = usable_pairs(plan, source, condition.pairs)
     return frozenset(
@@ -255,12 +254,8 @@ def _unchanged(
 
 def _shown_keys(condition: Expression, keys: Sequence[str]) -> list[str]:
     """The keys without those that are only the name of a table: a name before a dot."""
-    text = str(condition)
-    return [
-        name
-        for name in keys
-        if re.search(rf"\b{re.escape(name)}\b`?(?!\s*\.)", text, re.IGNORECASE)
-    ]
+    ends = names_in([condition]).ends
+    return [name for name in keys if name.lower() in ends]
 
 
 def _conditions(clause: SparkClause) -> list[Expression]:
@@ -275,7 +270,7 @@ def _aliased_source(merge: Merge) -> DataFrame:
     texts: list[Expression] = [merge.condition]
     for clause in merge.clauses:
         texts += [*clause.values.values(), *_conditions(clause)]
-    if not any(re.search(r"\bsource`?\s*\.", str(text), re.IGNORECASE) for text in texts):
+    if _DEFAULT_SOURCE_ALIAS not in names_in(texts).qualifiers:
         return merge.source
     try:
         _ = merge.source.select(f"{_DEFAULT_SOURCE_ALIAS}.*").schema

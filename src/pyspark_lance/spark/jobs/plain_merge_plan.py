@@ -12,7 +12,9 @@ from pyspark.sql.types import DataType, IntegralType
 
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.shown_form import shown_field
-from pyspark_lance.spark.expressions import Expression, quoted
+from pyspark_lance.predicate.text_names import NameParts
+from pyspark_lance.spark.column_expressions import Expression, node_of, reference
+from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs.merge_condition import MergeCondition
 from pyspark_lance.spark.jobs.semi_join import usable_pairs
 from pyspark_lance.spark.jobs.update_job import assigned_target
@@ -81,10 +83,6 @@ def _spark_version(spark: SparkSession) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", spark.version)[:2])
 
 
-_PART = r"(?:[A-Za-z_]\w*|`[^`]+`)"
-_REFERENCE = re.compile(rf"(?:({_PART})\.)?({_PART})")
-
-
 class _SourceColumns:
     """The columns of the source that a merge names, each once."""
 
@@ -96,23 +94,22 @@ class _SourceColumns:
         self._targets = {field.name.lower(): field.name for field in schema.fields}
         self._places: dict[str, int] = {}
 
-    def place(self, text: str) -> int | None:
-        """Position of the column that a text names; None if it is no plain column."""
-        match = _REFERENCE.fullmatch(text.strip())
-        if match is None:
+    def place(self, parts: NameParts | None) -> int | None:
+        """Position of the column of this name; None if it is no plain column of the source."""
+        if parts is None or len(parts) > 2:
             return None
-        qualifier, name = ((part or "").strip("`").lower() for part in match.groups())
+        qualifier, name = (part.lower() for part in ("", *parts)[-2:])
         if qualifier in self._names or qualifier == self._alias or name not in self._names:
             return None
         if not qualifier and name in self._targets:
             return None  # Spark cannot tell which side is meant
-        if qualifier and not self._is_ours(text):
+        if qualifier and not self._is_ours(parts):
             return None
         return self._places.setdefault(self._names[name], len(self._places))
 
-    def _is_ours(self, text: str) -> bool:
+    def _is_ours(self, parts: NameParts) -> bool:
         try:
-            return len(self._source.select(sf.expr(text)).columns) == 1
+            return len(self._source.select(sf.col(quoted(*parts))).columns) == 1
         except AnalysisException:
             return False
 
@@ -130,9 +127,7 @@ class _SourceColumns:
         found: dict[str, int] = {}
         for key, value in values.items():
             name, *members = assigned_target(key, self._schema)
-            shown = re.fullmatch(r"Column<'(.*)'>", str(value))
-            text = value if isinstance(value, str) else shown[1] if shown else ""
-            place = self.place(text) if isinstance(value, str) or "." in text else None
+            place = self.place(reference(node_of(value)))
             if members or name in found or place is None:
                 return None
             found[name] = place

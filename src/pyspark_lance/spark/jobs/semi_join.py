@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import gc
 import pickle
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
-from pyspark_lance.predicate.conjunct_texts import split_conjuncts
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.spark.expressions import Expression, quoted
+from pyspark_lance.predicate.text_names import NameParts
+from pyspark_lance.spark.column_expressions import Expression, Node, conjuncts, equation
+from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs.source_filter import as_payload, collected_filter
 from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.source.clean_errors import clean_iterator
@@ -50,11 +50,15 @@ class KeyPair:
 
     Attributes:
         target: Name of the table's column.
-        source: As the text says it.
+        source: The other column, with what qualifies it.
     """
 
     target: str
-    source: str
+    source: NameParts
+
+    def source_column(self) -> Column:
+        """The other column, for Spark."""
+        return sf.col(quoted(*self.source))
 
 
 def equal_columns(condition: Expression, alias: str, names: Sequence[str]) -> tuple[KeyPair, ...]:
@@ -65,31 +69,22 @@ def equal_columns(condition: Expression, alias: str, names: Sequence[str]) -> tu
         alias: Of the target.
         names: Columns of the target.
     """
+    pairs = (equal_sides(conjunct, alias, names) for conjunct in conjuncts(condition))
+    return tuple(pair for pair in pairs if pair is not None)
+
+
+def equal_sides(conjunct: Node, alias: str, names: Sequence[str]) -> KeyPair | None:
+    """The columns that one part of a condition demands to be equal; None if it is no equation."""
+    sides = equation(conjunct)
+    if sides is None:
+        return None
     by_name = {name.lower(): name for name in names}
-    pairs = []
-    for one, other in _equations(condition):
-        for target, source in ((one, other), (other, one)):
-            qualifier, _, column = target.rpartition(".")
-            found = by_name.get(column.strip("`").lower())
-            is_source = source.rpartition(".")[0].strip("`").lower() != alias.lower()
-            if qualifier.strip("`").lower() == alias.lower() and found and is_source:
-                pairs.append(KeyPair(found, source))
-                break
-    return tuple(pairs)
-
-
-_NAME = r"(?:[A-Za-z_]\w*|`[^`]+`)(?:\.(?:[A-Za-z_]\w*|`[^`]+`))*"
-_EQUATION = re.compile(rf"\s*({_NAME})\s*==?\s*({_NAME})\s*")
-_AS_COLUMN = re.compile(rf"Column<'==?\(({_NAME}), ({_NAME})\)'>")
-
-
-def _equations(condition: Expression) -> list[tuple[str, str]]:
-    if not isinstance(condition, str):
-        match = _AS_COLUMN.fullmatch(str(condition))
-        # A text constant may look like a column, but hardly like one of a table.
-        return [(match[1], match[2])] if match and "." in match[1] and "." in match[2] else []
-    matches = [_EQUATION.fullmatch(part) for part in split_conjuncts(condition)]
-    return [(match[1], match[2]) for match in matches if match]
+    for target, source in (sides, sides[::-1]):
+        found = by_name.get(target[-1].lower())
+        is_source = len(source) == 1 or source[0].lower() != alias.lower()
+        if len(target) == 2 and target[0].lower() == alias.lower() and found and is_source:
+            return KeyPair(found, source)
+    return None
 
 
 def usable_pairs(
@@ -100,7 +95,7 @@ def usable_pairs(
     usable = []
     for pair in pairs:
         try:
-            found = source.select(sf.expr(pair.source)).schema
+            found = source.select(pair.source_column()).schema
         except AnalysisException:
             continue
         kind = arrow_schema_of(found).field(0).type
@@ -112,7 +107,7 @@ def usable_pairs(
 
 def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None:
     """The filter of the source's keys; None if it would let too much through."""
-    keys = source.select(*(sf.expr(p.source).alias(f"{_KEY}{i}") for i, p in enumerate(pairs)))
+    keys = source.select(*(p.source_column().alias(f"{_KEY}{i}") for i, p in enumerate(pairs)))
     return collected_filter(keys.mapInArrow(_hashed_keys, "payload binary"), unite_first=True)
 
 

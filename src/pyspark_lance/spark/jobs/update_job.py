@@ -11,8 +11,8 @@ from pyspark.sql import functions as sf
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.spark.column_expressions import Expression, name_parts
 from pyspark_lance.spark.expressions import (
-    Expression,
     as_column,
     named_columns,
     pushable_filter,
@@ -90,11 +90,10 @@ def assigned_columns(
 def assigned_target(key: str, schema: LanceSchema) -> tuple[str, ...]:
     """The column that a key of ``set`` means, and the path to a member of it."""
     by_name = {field.name.lower(): field.name for field in schema.fields}
-    found = by_name.get(key.lower()) or by_name.get(key.strip("`").lower())
-    if found is not None:
-        return (found,)
-    first, *members = (part.strip("`") for part in key.split("."))
-    if first.lower() in by_name and members:
+    if key.lower() in by_name:
+        return (by_name[key.lower()],)
+    first, *members = name_parts(key)
+    if first.lower() in by_name:
         return (by_name[first.lower()], *members)
     if members and members[0].lower() in by_name:  # behind the alias of the table
         return (by_name[members[0].lower()], *members[1:])
