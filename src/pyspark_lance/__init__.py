@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["DefaultSource", "LanceTable", "companion_jar"]
+__all__ = ["DefaultSource", "LanceTable", "companion_jar", "errors"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,3 +30,7 @@ def __getattr__(name: str) -> Any:
 
         return companion_jar
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

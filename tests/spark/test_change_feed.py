@@ -194,7 +194,7 @@ def test_feeds_and_lineage_are_saved_as_tables_without_their_row_ids(spark, path
         [
             (table.changes(2), ["id", "s", "n", *CHANGE_COLUMNS[1:]]),
             (kept, ["id", "s", "n", "row", *CHANGE_COLUMNS[1:]]),
-            (table.scan(metadata_columns="all"), ["id", "s", "n"]),
+            (table.scan(metadataColumns="all"), ["id", "s", "n"]),
         ]
     ):
         copy = str(tmp_path / str(number))

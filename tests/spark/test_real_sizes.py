@@ -71,7 +71,7 @@ class Model:
 
     def check(self, spark, *, theirs=True):
         """The newest version, as Spark and (unless it cannot) pylance read it."""
-        rows = LanceTable.forPath(spark, self.path).scan(metadata_columns=LINEAGE).toArrow()
+        rows = LanceTable.forPath(spark, self.path).scan(metadataColumns=LINEAGE).toArrow()
         found = by_id(rows)
         ids = self.ids
         assert np.array_equal(found["id"], ids)

@@ -105,15 +105,18 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.change_writer import RETRIES, LanceChangeWriter
             from pyspark_lance.spark.source.pushed_down import PushedDown
 
+            write = WriteOptions.parse(self.options)
             return LanceChangeWriter(
-                WriteOptions.parse(self.options),
+                write,
                 self._pin(),
                 schema,
                 self.options[_CHANGE],
                 pushed=PushedDown.parse(self.options),
                 retried=self.options.get(RETRIES, ""),
             )
-        return LanceBatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+        write = WriteOptions.parse(self.options)
+        replaces = overwrite or write.must_overwrite
+        return LanceBatchWriter(write, schema, overwrite=replaces)
 
     def _restore_options(self, schema: StructType) -> None:
         """Takes the options that a catalog table was created with from its schema."""

@@ -18,6 +18,7 @@ from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.spellings import also_spelled
 from pyspark_lance.spark.options.write_settings import write_settings
 from pyspark_lance.spark.source.change_plan import pin_feed
 from pyspark_lance.spark.table_columns import TableColumns
@@ -49,7 +50,7 @@ class LanceTable(TableColumns):
     Args:
         spark: The session (classic or Connect).
         path: Root of the table.
-        storage_options: As ``storage.*`` of the data source, without the prefix.
+        storageOptions: As ``storage.*`` of the data source, without the prefix.
         alias: What conditions call the table.
 
     Example:
@@ -57,16 +58,17 @@ class LanceTable(TableColumns):
         3
     """
 
+    @also_spelled(storage_options="storageOptions")
     def __init__(
         self,
         spark: SparkSession,
         path: str,
-        storage_options: Mapping[str, str] | None = None,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
         alias: str = DEFAULT_TARGET_ALIAS,
     ) -> None:
         self._spark = spark
         self._path = path
-        self._storage = dict(storage_options or {})
+        self._storage = dict(storageOptions or {})
         self._alias = alias
 
     def __repr__(self) -> str:
@@ -105,7 +107,7 @@ class LanceTable(TableColumns):
             schema: ``"id bigint not null, name string"`` or a StructType; NOT NULL of columns is
                 kept.
             ifNotExists: Takes the table that is there, whatever its schema.
-            options: As for ``df.write``: ``enable_stable_row_ids``, ``file_format_version``,
+            options: As for ``df.write``: ``enableStableRowIds``, ``fileFormatVersion``,
                 ``<column>.fixed_size_list``, ``userMetadata``, …
             storage_options: As for ``forPath``.
 
@@ -152,12 +154,13 @@ class LanceTable(TableColumns):
         """
         return self.scan()
 
+    @also_spelled(metadata_columns="metadataColumns")
     def scan(
         self,
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002
         *,
-        metadata_columns: str | Sequence[str] = "none",
+        metadataColumns: str | Sequence[str] = "none",  # noqa: N803
         version: int | None = None,
     ) -> DataFrame:
         """Some columns of the rows that match a condition, both applied before rows leave Python.
@@ -165,7 +168,7 @@ class LanceTable(TableColumns):
         Args:
             columns: Names, lineage columns among them; None for all of the table's.
             filter: SQL condition over the table's and the lineage columns.
-            metadata_columns: Lineage columns besides: ``all``, ``none`` or names.
+            metadataColumns: Lineage columns besides: ``all``, ``none`` or names.
             version: Version to read; None for the latest.
 
         Example:
@@ -182,7 +185,7 @@ class LanceTable(TableColumns):
         if version is not None:
             options["version"] = str(version)
         options["metadataColumns"] = (
-            metadata_columns if isinstance(metadata_columns, str) else ",".join(metadata_columns)
+            metadataColumns if isinstance(metadataColumns, str) else ",".join(metadataColumns)
         )
         with typed_errors():
             return self._spark.read.format("lance").options(**options).load(self._path)
@@ -278,7 +281,7 @@ class LanceTable(TableColumns):
         """
         ids = sorted({int(row_id) for row_id in rowIds})
         condition = f"{ROW_ID} IN ({', '.join(map(str, ids))})" if ids else "false"
-        return self.scan(columns, condition, metadata_columns=ROW_ID)
+        return self.scan(columns, condition, metadataColumns=ROW_ID)
 
     def leftoverFiles(self, retentionHours: float = 0.0) -> list[LeftoverFile]:  # noqa: N802, N803
         """Files that no version refers to: of failed tasks, killed processes, lost races.

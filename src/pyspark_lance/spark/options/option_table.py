@@ -1,15 +1,21 @@
 """Every option of the data source in one table: name, aliases, default, meaning.
 
-The README's table is printed from here, and a test compares the two.
+Options are named as Spark names its own, such as ``mergeSchema``; case, ``_`` and ``-`` do not
+matter, so ``merge_schema`` is the same.  The table of docs/options.md is printed from here, and a
+test compares the two.
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pyspark_lance.errors import InvalidInputError
+
+logger = logging.getLogger(__name__)
 
 STORAGE_PREFIX = "storage."
 # Set by the JVM companion, never by users; see pushed_down.py.
@@ -28,11 +34,11 @@ class Option:
     """One option.
 
     Attributes:
-        name: As documented; options are matched without regard to case.
+        name: As documented.
         side: ``read``, ``write`` or ``both``.
         default: As documented.
-        meaning: One line for the README; empty for an option that the line before explains.
-        aliases: Other spellings that mean the same.
+        meaning: One line for the table; empty for an option that the line before explains.
+        aliases: Other names that mean the same, of this package, of Delta and of lance-spark.
     """
 
     name: str
@@ -75,24 +81,22 @@ OPTIONS = (
         "blobColumns", "read", "none",
         "comma list of blob columns to read as `binary`; others show where the bytes are",
     ),
-    Option("batch_size", "read", "65536", "most rows of an Arrow batch", ("batchSize",)),
+    Option("batchSize", "read", "65536", "most rows of an Arrow batch"),
     Option(
-        "enable_stable_row_ids", "write", "true for new tables",
+        "enableStableRowIds", "write", "true for new tables",
         "keep row ids for life; `true` for a table without them is an error",
-        ("enableStableRowIds",),
     ),
     Option(
-        "max_row_per_file", "write", "1048576", "a data file ends at this many rows",
-        ("max_rows_per_file", "maxRowsPerFile"),
+        "maxRowsPerFile", "write", "1048576", "a data file ends at this many rows",
+        ("max_row_per_file",),
     ),
     Option(
-        "max_bytes_per_file", "write", "90 GB", "a data file ends at this size",
-        ("maxBytesPerFile",),
+        "maxBytesPerFile", "write", "90 GB", "a data file ends at this size",
     ),
     Option(
-        "file_format_version", "write", "the table's; new: 2.1",
-        "0.1, 2.0, 2.1 or 2.2; types that need 2.2 choose it for new tables",
-        ("data_storage_version", "fileFormatVersion", "dataStorageVersion"),
+        "fileFormatVersion", "write", "the table's; new: 2.1",
+        "0.1 (`legacy`), 2.0, 2.1 or 2.2; types that need 2.2 choose it for new tables",
+        ("data_storage_version",),
     ),
     Option(
         "mergeSchema", "write", "false",
@@ -110,6 +114,10 @@ OPTIONS = (
         "storage.allowed_base_paths", "both", "",
         "comma list of URIs outside of the table's own bucket or host where a clone's files may be",
     ),
+    Option(
+        "writeMode", "write", "append",
+        "what `mode(\"append\")` does: `append`, `overwrite`, or `create`, which needs a new path",
+    ),
     Option("userMetadata", "write", "", "kept in the properties of the transaction"),
     Option(
         "txnAppId", "write", "", "a pair that is committed at most once",
@@ -121,20 +129,43 @@ OPTIONS = (
     Option("commitTimeout", "write", "30", ""),
 )  # fmt: skip
 
+# Options of lance-spark that have nothing to choose here.
+WITHOUT_EFFECT = (
+    "blockSize", "indexCacheSize", "maxRowsPerGroup", "metadataCacheSize", "pushDownFilters",
+    "queueDepth", "topNPushDown", "useLargeVarTypes", "useQueuedWriteBuffer",
+)  # fmt: skip
+
 # Set by Spark itself (catalog tables, streams, save()), never by us; passed over.
 _SPARK_OWN = {
     "provider", "owner", "location", "checkpointlocation", "queryname",
     "is_managed_location", "external", "comment", "paths",
 }  # fmt: skip
 
-_BY_WORD = {word.lower(): option for option in OPTIONS for word in (option.name, *option.aliases)}
+
+def _plain(word: str) -> str:
+    return word.lower().replace("_", "").replace("-", "")
+
+
+_BY_WORD = {_plain(word): option for option in OPTIONS for word in (option.name, *option.aliases)}
+_WITHOUT_EFFECT = frozenset(map(_plain, WITHOUT_EFFECT))
+# What may follow the name of a column, in plain words: as we call it, and as lance-spark does.
+_BLOB = "lance.encoding"
+_COLUMN_WORDS = {
+    **{_plain(kind): kind for kind in COLUMN_TYPES},
+    **{f"lance.{_plain(kind)}": kind for kind in COLUMN_TYPES},
+    "lance.bss": "byte_stream_split",
+    _BLOB: "blob",
+    "arrow.fixedsizelist.size": "fixed_size_list",
+    "arrow.float16": "float16",
+    "arrow.largevarchar": "large_string",
+}
 
 
 def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, str], dict[str, str]]:
     """The options under their documented names, and the storage options.
 
     Args:
-        given: As Spark hands them over; upper and lower case are the same.
+        given: As Spark hands them over.
         side: ``read`` or ``write``: what the options are for.
 
     Returns:
@@ -145,6 +176,7 @@ def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, st
     """
     found: dict[str, str] = {}
     storage: dict[str, str] = {}
+    unused = []
     for word, value in given.items():
         lower = word.lower()
         if lower.startswith(STORAGE_PREFIX):
@@ -152,38 +184,67 @@ def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, st
             continue
         if lower in _SPARK_OWN or lower.startswith(("option.", "spark.", INTERNAL_PREFIX)):
             continue
-        option = _BY_WORD.get(lower)
-        if option is None:
-            if lower.rpartition(".")[2] in COLUMN_TYPES and "." in word:
-                # A column's physical type; checked against the schema when it is written. A
-                # catalog table has one set of options for both sides.
-                if side == "write":
-                    found[word] = value
-                continue
-            raise _unknown(word)
-        if option.side not in (side, "both"):
+        if _plain(word) in _WITHOUT_EFFECT:
+            unused.append(word)
             continue
-        if found.get(option.name, value) != value:
+        option = _BY_WORD.get(_plain(word))
+        if option is not None:
+            name, belongs = option.name, option.side in (side, "both")
+        else:
+            # A column's physical type; checked against the schema when it is written. A catalog
+            # table has one set of options for both sides.
+            name, value = _of_column(word, value)
+            belongs = side == "write"
+        if not belongs:
+            continue
+        if found.get(name, value) != value:
             raise InvalidInputError(
-                f"the option {option.name} is given twice with different values",
-                hint=f"{', '.join(option.aliases)} mean the same",
+                f"the option {name} is given twice with different values",
+                hint="spellings with other case, _ or - mean the same, and so do aliases",
             )
-        found[option.name] = value
+        found[name] = value
+    if unused:
+        _say_unused(tuple(sorted(unused)), found.get("path", ""))
     return found, storage
+
+
+def _of_column(word: str, value: str) -> tuple[str, str]:
+    """``<column>.<kind>`` under our name, with its value."""
+    parts = word.split(".")
+    # lance-spark's names have dots of their own, so the longest comes first.
+    for length in range(min(3, len(parts) - 1), 0, -1):
+        ending = _plain(".".join(parts[-length:]))
+        kind = _COLUMN_WORDS.get(ending)
+        if kind is None:
+            continue
+        if ending == _BLOB:
+            if value.strip().lower() != "blob":
+                raise InvalidInputError(
+                    f"the option {word} cannot be {value!r}", hint="use blob, or leave it out"
+                )
+            value = "true"
+        return ".".join([*parts[:-length], kind]), value
+    raise _unknown(word)
+
+
+@lru_cache(maxsize=1024)
+def _say_unused(words: tuple[str, ...], path: str) -> None:
+    """One line for each table, however often Spark has its options parsed."""
+    logger.warning("options without effect here, for %s: %s", path or "a table", ", ".join(words))
 
 
 def _unknown(word: str) -> InvalidInputError:
     names = [name for option in OPTIONS for name in (option.name, *option.aliases)]
-    near = difflib.get_close_matches(word.lower(), [name.lower() for name in names], n=1)
-    guess = next((name for name in names if near and name.lower() == near[0]), None)
+    near = difflib.get_close_matches(_plain(word), map(_plain, names), n=1)
+    guess = next((name for name in names if near and _plain(name) == near[0]), None)
     return InvalidInputError(
         f"there is no option {word!r}",
-        hint=f"did you mean {guess}?" if guess else "see the README for the list of options",
+        hint=f"did you mean {guess}?" if guess else "docs/options.md lists them all",
     )
 
 
 def options_as_markdown() -> str:
-    """The table of the README."""
+    """The table of docs/options.md."""
     rows: list[list[Option]] = []
     for option in OPTIONS:
         if option.meaning:

@@ -72,7 +72,7 @@ class ReadOptions:
             columns=None if columns is None else split_names(columns),
             filter=found.get("filter") or None,
             fragments_per_partition=_parsed(found, "fragmentsPerPartition", parse_count),
-            batch_rows=_parsed(found, "batch_size", parse_count),
+            batch_rows=_parsed(found, "batchSize", parse_count),
             blob_columns=split_names(found.get("blobColumns", "")),
             changes=_changes(found, options),
         )
@@ -96,6 +96,7 @@ class WriteOptions:
     commit_timeout_s: float
     column_types: Mapping[str, str]
     must_create: bool = False
+    must_overwrite: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -105,19 +106,14 @@ class WriteOptions:
             InvalidInputError: An unknown option or a value that cannot be read.
         """
         found, storage = canonical_options(options, "write")
-        version = found.get("file_format_version")
-        if version is not None and version not in FILE_VERSIONS:
-            raise InvalidInputError(
-                f"file_format_version {version!r} is unknown",
-                hint=f"use one of {', '.join(FILE_VERSIONS)}",
-            )
+        mode = _parsed(found, "writeMode", parse_write_mode)
         return cls(
             path=_path(found, "write"),
             storage=storage,
-            enable_stable_row_ids=_parsed(found, "enable_stable_row_ids", parse_flag),
-            max_rows_per_file=_parsed(found, "max_row_per_file", parse_count),
-            max_bytes_per_file=_parsed(found, "max_bytes_per_file", parse_count),
-            file_format_version=version,
+            enable_stable_row_ids=_parsed(found, "enableStableRowIds", parse_flag),
+            max_rows_per_file=_parsed(found, "maxRowsPerFile", parse_count),
+            max_bytes_per_file=_parsed(found, "maxBytesPerFile", parse_count),
+            file_format_version=_parsed(found, "fileFormatVersion", parse_file_version),
             overwrite_schema=_parsed(found, "overwriteSchema", parse_flag),
             merge_schema=_parsed(found, "mergeSchema", parse_flag) or False,
             replace_where=found.get("replaceWhere") or None,
@@ -125,7 +121,8 @@ class WriteOptions:
             commit_retries=_parsed(found, "commitRetries", parse_count) or 10,
             commit_timeout_s=_parsed(found, "commitTimeout", parse_seconds) or 30.0,
             column_types={word: value for word, value in found.items() if "." in word},
-            must_create=CREATE in options,
+            must_create=CREATE in options or mode == "create",
+            must_overwrite=mode == "overwrite",
         )
 
 
@@ -229,6 +226,25 @@ def split_names(text: str) -> tuple[str, ...]:
             current += char
     names.append(current.strip())
     return tuple(name for name in names if name)
+
+
+def parse_file_version(text: str) -> str | None:
+    """The version of data files; None for ours, which is what ``stable`` asks for."""
+    word = text.strip().lower().removeprefix("v").replace("_", ".")
+    if word == "stable":
+        return None
+    version = "0.1" if word == "legacy" else word
+    if version not in FILE_VERSIONS:
+        raise ValueError(f"use one of {', '.join(FILE_VERSIONS)}, legacy, stable")
+    return version
+
+
+def parse_write_mode(text: str) -> str:
+    """``append``, ``overwrite`` or ``create``, in lower case."""
+    word = text.strip().lower()
+    if word not in ("append", "overwrite", "create"):
+        raise ValueError("use append, overwrite or create")
+    return word
 
 
 def parse_whole(text: str) -> int:

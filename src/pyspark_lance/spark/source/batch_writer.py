@@ -35,7 +35,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         existing = open_existing(options.path, options.storage)
         if options.must_create and existing is not None:
-            raise TableAlreadyExistsError("another writer created the table", where=existing.uri)
+            raise TableAlreadyExistsError("there is a table already", where=existing.uri)
         self._plan = plan_write(
             options.path,
             options.storage,

@@ -1,0 +1,212 @@
+"""Names of options and parameters: one style, other spellings, and those of lance-spark."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import subprocess
+import sys
+
+import lance
+import pytest
+
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.options.option_table import (
+    COLUMN_TYPES,
+    OPTIONS,
+    WITHOUT_EFFECT,
+    canonical_options,
+)
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.spellings import also_spelled
+
+# What the documents, lance-spark and earlier releases call options, and how the option is called.
+ALIASES = {
+    "versionAsOf": "version", "readChangeData": "readChangeFeed", "batch_size": "batchSize",
+    "BATCH_SIZE": "batchSize", "batchsize": "batchSize",
+    "enable_stable_row_ids": "enableStableRowIds", "max_row_per_file": "maxRowsPerFile",
+    "max_rows_per_file": "maxRowsPerFile", "max_bytes_per_file": "maxBytesPerFile",
+    "file_format_version": "fileFormatVersion", "data_storage_version": "fileFormatVersion",
+    "dataStorageVersion": "fileFormatVersion", "write_mode": "writeMode",
+    "merge_schema": "mergeSchema", "replace-where": "replaceWhere",
+}  # fmt: skip
+LANCE_SPARK = (
+    "block_size", "index_cache_size", "max_rows_per_group", "metadata_cache_size",
+    "pushDownFilters", "queue_depth", "topN_push_down", "use_large_var_types",
+    "use_queued_write_buffer",
+)  # fmt: skip
+COLUMN_NAMES = {
+    ("v.arrow.fixed-size-list.size", "128"): ("v.fixed_size_list", "128"),
+    ("v.arrow.float16", "true"): ("v.float16", "true"),
+    ("v.arrow.large_var_char", "true"): ("v.large_string", "true"),
+    ("v.lance.encoding", "BLOB"): ("v.blob", "true"),
+    ("v.lance.compression", "zstd"): ("v.compression", "zstd"),
+    ("v.lance.compression-level", "3"): ("v.compression_level", "3"),
+    ("v.lance.structural-encoding", "fullzip"): ("v.structural_encoding", "fullzip"),
+    ("v.lance.rle-threshold", "0.5"): ("v.rle_threshold", "0.5"),
+    ("v.lance.bss", "on"): ("v.byte_stream_split", "on"),
+    ("v.lance.dict-values-compression-level", "3"): ("v.dict_values_compression_level", "3"),
+    ("v.fixedSizeList", "8"): ("v.fixed_size_list", "8"),
+    ("v.arrow.FLOAT16", "true"): ("v.float16", "true"),
+    ("a.b.float16", "true"): ("a.b.float16", "true"),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_options_are_named_as_spark_names_its_own(option):
+    assert "_" not in option.name.removeprefix("storage.allowed_base_paths")
+    for spelling in (option.name.upper(), *option.aliases):
+        if not option.name.startswith("storage."):
+            side = "read" if option.side == "read" else "write"
+            assert canonical_options({spelling: "1"}, side)[0] == {option.name: "1"}
+
+
+@pytest.mark.parametrize("spelling", ALIASES)
+def test_another_spelling_means_the_same(spelling):
+    name = ALIASES[spelling]
+    side = next(option.side for option in OPTIONS if option.name == name)
+    assert canonical_options({spelling: "1"}, side)[0] == {name: "1"}
+    if spelling.lower() != name.lower():
+        with pytest.raises(InvalidInputError, match="given twice"):
+            canonical_options({spelling: "1", name: "2"}, side)
+
+
+def test_old_spellings_reach_the_values():
+    write = WriteOptions.parse(
+        {
+            "path": "p", "enable_stable_row_ids": "false", "max_row_per_file": "7",
+            "max_bytes_per_file": "9", "data_storage_version": "2.0",
+        }
+    )  # fmt: skip
+    assert (write.enable_stable_row_ids, write.max_rows_per_file) == (False, 7)
+    assert (write.max_bytes_per_file, write.file_format_version) == (9, "2.0")
+    assert ReadOptions.parse({"path": "p", "batch_size": "8"}).batch_rows == 8
+
+
+@pytest.mark.parametrize("side", ["read", "write"])
+def test_options_of_lance_spark_that_choose_nothing_are_named_in_one_line(side, caplog):
+    parse = {"read": ReadOptions, "write": WriteOptions}[side].parse
+    options = {"path": f"nowhere/{side}", **dict.fromkeys(LANCE_SPARK, "1")}
+    with caplog.at_level(logging.WARNING):
+        assert parse(options) == parse({"path": f"nowhere/{side}"})
+        parse(options)
+    assert len(caplog.messages) == 1
+    assert all(name in caplog.text for name in LANCE_SPARK)
+    assert len(LANCE_SPARK) == len(WITHOUT_EFFECT)
+
+
+def test_options_that_have_an_effect_are_not_logged(caplog):
+    with caplog.at_level(logging.WARNING):
+        WriteOptions.parse({"path": "p", "batchSize": "1", "v.arrow.float16": "true"})
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("given", "meant"), COLUMN_NAMES.items())
+def test_types_and_encodings_of_columns_may_be_called_as_in_lance_spark(given, meant):
+    assert canonical_options(dict([given]), "write")[0] == dict([meant])
+    assert canonical_options(dict([given]), "read")[0] == {}
+
+
+@pytest.mark.parametrize("kind", COLUMN_TYPES)
+def test_every_type_and_encoding_has_its_own_name(kind):
+    assert canonical_options({f"a.{kind}": "x"}, "write")[0] == {f"a.{kind}": "x"}
+
+
+def test_two_names_of_one_column_option_must_agree():
+    with pytest.raises(InvalidInputError, match="given twice"):
+        canonical_options({"v.arrow.float16": "true", "v.float16": "false"}, "write")
+
+
+@pytest.mark.parametrize(
+    "name", ["v.arrow.nonsense", "arrow.float16.size", "lance.bss", "nearest", "v.lance"]
+)
+def test_what_nobody_knows_is_refused(name):
+    with pytest.raises(InvalidInputError, match="there is no option"):
+        canonical_options({name: "1"}, "write")
+
+
+def test_an_encoding_that_is_no_blob_is_refused():
+    with pytest.raises(InvalidInputError, match="cannot be 'pages'"):
+        canonical_options({"v.lance.encoding": "pages"}, "write")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("STABLE", None), ("LEGACY", "0.1"), ("2.2", "2.2"), ("V2_1", "2.1"), ("0.1", "0.1")],
+)
+def test_file_versions_may_be_named(text, version):
+    options = WriteOptions.parse({"path": "p", "data_storage_version": text})
+    assert options.file_format_version == version
+
+
+def test_an_unknown_file_version_is_refused():
+    with pytest.raises(InvalidInputError, match="fileFormatVersion cannot be '9'"):
+        WriteOptions.parse({"path": "p", "file_format_version": "9"})
+
+
+def test_the_mode_of_a_write_may_be_an_option():
+    modes = {"append": (False, False), "OVERWRITE": (False, True), "create": (True, False)}
+    for mode, expected in modes.items():
+        options = WriteOptions.parse({"path": "p", "write_mode": mode})
+        assert (options.must_create, options.must_overwrite) == expected
+    with pytest.raises(InvalidInputError, match="writeMode cannot be"):
+        WriteOptions.parse({"path": "p", "write_mode": "merge"})
+
+
+def test_parameters_of_methods_are_named_in_one_style():
+    for name, method in inspect.getmembers(LanceTable, inspect.isfunction):
+        if not name.startswith("_") or name == "__init__":
+            for parameter in inspect.signature(method).parameters.values():
+                if parameter.kind is not parameter.VAR_KEYWORD:
+                    assert "_" not in parameter.name, (name, parameter.name)
+
+
+def test_older_names_of_parameters_mean_the_same():
+    @also_spelled(metadata_columns="metadataColumns")
+    def scan(metadataColumns="none"):
+        return metadataColumns
+
+    assert scan(metadata_columns="all") == scan(metadataColumns="all") == scan("all") == "all"
+    with pytest.raises(TypeError, match="given twice"):
+        scan(metadata_columns="all", metadataColumns="none")
+    assert LanceTable(None, "p", storage_options={"region": "r"})._storage == {"region": "r"}
+
+
+def test_the_package_shows_what_there_is():
+    script = """
+import pyspark_lance
+names = [name for name in dir(pyspark_lance) if not name.startswith("_")]
+assert names == sorted(pyspark_lance.__all__), names
+for name in names: getattr(pyspark_lance, name)
+from pyspark_lance import *
+print(LanceTable.__name__, companion_jar.__name__, errors.LanceError.__name__)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "LanceTable companion_jar LanceError\n", done.stderr
+
+
+@pytest.mark.spark
+def test_writes_and_reads_take_the_names_of_lance_spark(spark, tmp_path):
+    path = str(tmp_path / "t")
+    frame = spark.createDataFrame([(1, [0.5, 1.5], "x")], "id int, v array<float>, s string")
+    named = {
+        "v.arrow.fixed-size-list.size": 2, "v.arrow.float16": True, "s.lance.compression": "zstd",
+        "max_rows_per_group": 1024, "use_queued_write_buffer": True,
+        "data_storage_version": "STABLE",
+    }  # fmt: skip
+    frame.write.format("lance").mode("append").options(**named).save(path)
+    schema = lance.dataset(path).schema
+    assert str(schema.field("v").type) == "fixed_size_list<item: halffloat>[2]"
+    assert schema.field("s").metadata == {b"lance-encoding:compression": b"zstd"}
+    write = frame.write.format("lance").mode("append")
+    write.option("write_mode", "overwrite").save(path)
+    read = spark.read.format("lance").option("pushDownFilters", "true").option("batch_size", "1")
+    assert read.load(path).count() == 1
+    rows = LanceTable.forPath(spark, path).scan(["id"], metadata_columns="_rowid").collect()
+    assert [row.id for row in rows] == [1]
+    assert rows[0].__fields__ == ["id", "_rowid"]
+    with pytest.raises(Exception, match="LANCE_TABLE_ALREADY_EXISTS"):
+        write.option("write_mode", "create").save(path)
