@@ -18,7 +18,7 @@ from pyspark_lance.spark.options.option_table import (
     WITHOUT_EFFECT,
     canonical_options,
 )
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, split_names
 from pyspark_lance.spark.options.spellings import also_spelled
 
 # What the documents, lance-spark and earlier releases call options, and how the option is called.
@@ -171,6 +171,11 @@ def test_older_names_of_parameters_mean_the_same():
     with pytest.raises(TypeError, match="given twice"):
         scan(metadata_columns="all", metadataColumns="none")
     assert LanceTable(None, "p", storage_options={"region": "r"})._storage == {"region": "r"}
+
+
+def test_lists_of_columns_take_any_name():
+    names = split_names("a , `b,c`,`g``h`,```d```")
+    assert names == ("a", "b,c", "g`h", "`d`")
 
 
 def test_the_package_shows_what_there_is():

@@ -12,6 +12,7 @@ from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.column_expressions import Expression
+from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs.column_jobs import declared_columns
 from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
@@ -179,7 +180,7 @@ class LanceTable(TableColumns):
         if columns is not None:
             if not columns:
                 raise InvalidInputError("a scan needs at least one column")
-            options["columns"] = ",".join(f"`{name}`" for name in columns)
+            options["columns"] = ",".join(map(quoted, columns))
         if filter is not None:
             options["filter"] = filter
         if version is not None:

@@ -214,10 +214,13 @@ def _parsed(found: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> 
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """The names of a comma list; a name in backquotes may hold commas."""
-    names, current, quoted = [], "", False
+    """The names of a comma list; a name in backquotes may hold commas, and backquotes twice."""
+    names, current, quoted, before = [], "", False, ""
     for char in text:
+        before, last = char, before
         if char == "`":
+            if last == "`" and not quoted:
+                current, before = current + char, ""
             quoted = not quoted
         elif char == "," and not quoted:
             names.append(current.strip())
