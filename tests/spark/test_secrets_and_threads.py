@@ -8,9 +8,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from connect_script import START_CONNECT
 
+from pyspark_lance.spark.companion import companion_jar
+
+_CONF = Path(__file__).resolve().parents[2] / "spark_conf"
 pytestmark = pytest.mark.spark
 
 _START = """
@@ -48,7 +53,38 @@ for frame in (spark.table("v"), spark.read.format("lance").options(**secrets).lo
 assert "MARKER" not in "".join(shown), shown
 assert "Relation" in shown[-1], shown[-1]
 assert "users-own-" not in spark.sql("EXPLAIN SELECT 'users-own-word'").collect()[0][0]
+_CREATE(spark, folder, said)
 spark.stop()
+"""
+# Statements that make, replace and change tables of the session's catalog, of paths and of a
+# folder; ``said`` are their options. Classic and Connect.
+_STATEMENTS = """
+def _CREATE(spark, folder, said):
+    pairs = said.replace("' '", "' = '")
+    properties = f"TBLPROPERTIES ({pairs})"
+    spark.conf.set("spark.sql.catalog.cat", "org.pysparklance.LanceCatalog")
+    spark.conf.set("spark.sql.catalog.cat.path", folder + "/cat")
+    for number, name in enumerate(("default.s", f"lance.`{folder}/l", "cat.c")):
+        end, using = "`" if "`" in name else "", "" if number else "USING lance"
+        for kind, given in enumerate((f"OPTIONS ({said})", properties)):
+            made = [f"{name}{kind}{way}{end}" for way in range(3)]
+            spark.sql(f"CREATE TABLE {made[0]} (id bigint) {using} {given}").collect()
+            spark.sql(f"CREATE TABLE {made[1]} {using} {given} AS SELECT 1L AS id").collect()
+            spark.sql(f"INSERT INTO {made[0]} VALUES (1)").collect()
+            for table in made[:2]:
+                assert [tuple(row) for row in spark.table(table).collect()] == [(1,)]
+            if number:
+                for verb in ("REPLACE", "CREATE OR REPLACE"):
+                    spark.sql(f"{verb} TABLE {made[1]} (id bigint) {given}").collect()
+                    spark.sql(f"{verb} TABLE {made[1]} {given} AS SELECT 2L AS id").collect()
+                    assert spark.table(made[1]).collect()[0].id == 2
+            try:
+                spark.sql(f"ALTER TABLE {made[1]} SET {properties}").collect()
+            except Exception as refused:
+                assert "LANCE_INVALID_INPUT" in str(refused), refused
+            else:
+                raise AssertionError(f"{made[1]} took secrets as properties")
+            spark.sql(f"SELECT * FROM {made[1]} WITH ({pairs})").collect()
 """
 _THREADS = """
 from pyspark_lance import LanceTable
@@ -67,25 +103,105 @@ spark.stop()
 """
 
 
-def run(code, folder):
-    (folder / "log").mkdir()
+_ALL_IS_WELL = "\nprint('all is well')"
+_SUBMITTED = """
+import sys
+from pyspark.sql import SparkSession
+folder = sys.argv[1]
+spark = SparkSession.builder.getOrCreate()
+assert "pyspark_lance" not in sys.modules
+spark.range(3).write.format("lance").mode("append").save(folder + "/table")
+assert spark.read.format("lance").load(folder + "/table").count() == 3
+said = "'storage.account_key' 'a MARKER', 'storage.unknown' 'MARKER, too'"
+_CREATE(spark, folder, said)
+spark.range(2).createOrReplaceTempView("two")
+assert spark.sql("MERGE INTO cat.c01 t USING two s ON t.id = s.id WHEN NOT MATCHED "
+                 "THEN INSERT *").collect()[0].num_inserted_rows == 1
+spark.stop()
+"""
+_CONNECT = """
+import sys
+folder = sys.argv[1]
+from pyspark_lance.spark.companion import enable
+enable(spark)
+said = "'storage.account_key' 'a MARKER', 'storage.unknown' 'MARKER, too'"
+spark.range(3).write.format("lance").option("storage.key", "MARKER").save(folder + "/table")
+spark.sql(f"CREATE TEMPORARY VIEW v USING lance OPTIONS (path '{folder}/table', {said})")
+_CREATE(spark, folder, said)
+spark.stop()
+"""
+
+
+def run(command, folder):
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + environment["PATH"]
-    command = [sys.executable, "-c", _START + code + "\nprint('all is well')", str(folder)]
+    command = [*command, str(folder)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=300, check=False
-    )
+        command, capture_output=True, text=True, env=environment, timeout=300, check=False,
+        cwd=folder,
+    )  # fmt: skip
     assert "all is well" in done.stdout, done.stdout[-1000:] + done.stderr[-3000:]
     return done.stdout + done.stderr
 
 
-def test_no_storage_option_is_in_the_event_log_plans_or_output(tmp_path):
-    shown = run(_SECRETS, tmp_path)
-    log = "".join(p.read_text() for p in (tmp_path / "log").rglob("*") if p.is_file())
+def python(code):
+    return [sys.executable, "-c", _STATEMENTS + code + _ALL_IS_WELL]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "log").mkdir()
+    return tmp_path
+
+
+def event_log(folder):
+    log = "".join(p.read_text() for p in (folder / "log").rglob("*") if p.is_file())
+    for command in ("CreateTable", "CreateTableAsSelect", "AtomicReplaceTable"):
+        assert f'"nodeName":"{command}"' in log
+    return log
+
+
+def test_no_storage_option_is_in_the_event_log_plans_or_output(folder):
+    shown = run(python(_START + _SECRETS), folder)
+    log = event_log(folder)
     assert "SaveIntoDataSourceCommand" in log
     assert "CreateTempViewUsing" in log
     assert "MARKER" not in log + shown
 
 
-def test_lance_table_works_in_threads_and_writes_do_after_one_call(tmp_path):
-    run(_THREADS, tmp_path)
+def test_a_submitted_script_with_the_recommended_settings_shows_no_storage_option(folder):
+    script = folder / "script.py"
+    script.write_text(_STATEMENTS + _SUBMITTED + _ALL_IS_WELL)
+    settings = {
+        "spark.jars": companion_jar(),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file:{folder}/log",
+        "spark.eventLog.compress": "false",
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.sql.catalog.cat.storage.account_key": "MARKER",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    command = [os.path.join(os.path.dirname(sys.executable), "spark-submit")]
+    command += ["--master", "local[2]", "--properties-file", str(_CONF / "spark-defaults.conf")]
+    command += [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
+    shown = run([*command, str(script)], folder)
+    log = event_log(folder)
+    assert "spark.sql.catalog.cat.storage.account_key" in log
+    assert "MARKER" not in log + shown
+
+
+def test_no_storage_option_of_a_connect_session_is_in_the_event_log(folder):
+    start = START_CONNECT.replace(
+        '.config("spark.ui.enabled", "false")',
+        '.config("spark.ui.enabled", "false").config("spark.eventLog.enabled", "true")'
+        f'.config("spark.eventLog.dir", "file:{folder}/log")'
+        '.config("spark.eventLog.compress", "false")'
+        f'.config("spark.sql.warehouse.dir", "{folder}/warehouse")',
+    )
+    shown = run(python(start + _CONNECT), folder)
+    assert "MARKER" not in event_log(folder) + shown
+
+
+def test_lance_table_works_in_threads_and_writes_do_after_one_call(folder):
+    run(python(_START + _THREADS), folder)

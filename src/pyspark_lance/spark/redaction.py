@@ -19,25 +19,36 @@ STRINGS = (
     r"""(?is)\bstorage\.[\w.]+(?: ?(?:->|=) ?(?![*]{9})|,(?! )|['"`]\s+=?\s*['"]|['"]\s+value:)"""
     r""".*?(?=\n\n(?:[(]\d+[)] |== )|\z)"""
 )
+# And for this in settings of the application, and in the command line that started it; a word more
+# would hide settings of Spark's own block storage.
+SETTINGS = r"(?i)\bspark[.]sql[.]catalog[.].*[.]storage[.]"
 # Setting, the one that counts when it is not set, what counts when both are not, and ours.
 _SETTINGS = (
     ("spark.sql.redaction.options.regex", None, "(?i)url", OPTIONS),
     ("spark.sql.redaction.string.regex", "spark.redaction.string.regex", None, STRINGS),
 )
+_APPLICATION = "spark.redaction.regex"
 
 
 def hide_storage_options(spark: SparkSession) -> None:
     """Makes Spark hide the values of ``storage.*`` options in this session, besides what it hides.
 
     Without it they stand in clear in the event log and the SQL tab when a table is saved with the
-    companion, and when a table or a view is created with ``OPTIONS``.
+    companion, and when a view is created with ``OPTIONS``. Those of ``CREATE TABLE`` are hidden by
+    the companion itself: there Spark follows no setting.
     """
     for setting, fallback, default, ours in _SETTINGS:
         theirs = spark.conf.get(setting, None)
         if theirs is None and fallback is not None:
             theirs = spark.conf.get(fallback, None)
-        theirs = theirs or default
-        if theirs is None:
-            spark.conf.set(setting, ours)
-        elif ours not in theirs:
-            spark.conf.set(setting, f"(?:{theirs})|(?:{ours})")
+        spark.conf.set(setting, _joined(theirs or default, ours))
+    if hasattr(spark, "_jsparkSession"):
+        application = spark._jsparkSession.sparkContext().conf()
+        theirs = application.get(_APPLICATION, "(?i)secret|password|token|access[.]?key")
+        application.set(_APPLICATION, _joined(theirs, SETTINGS))
+
+
+def _joined(theirs: str | None, ours: str) -> str:
+    if theirs is None:
+        return ours
+    return theirs if ours in theirs else f"(?:{theirs})|(?:{ours})"

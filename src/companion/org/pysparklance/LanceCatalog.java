@@ -25,6 +25,7 @@ public class LanceCatalog implements StagingTableCatalog {
   @Override public void initialize(String catalogName, CaseInsensitiveStringMap catalogOptions) {
     name = catalogName;
     options = catalogOptions;
+    HiddenOptions.addToSession();
   }
 
   @Override public String name() { return name; }

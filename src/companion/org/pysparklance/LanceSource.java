@@ -20,6 +20,8 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
   private Description described;
   private boolean asked;
 
+  public LanceSource() { HiddenOptions.addToSession(); }
+
   @Override public String shortName() { return "lance"; }
 
   @Override public boolean supportsExternalMetadata() { return true; }

@@ -46,7 +46,7 @@ final class Options {
     }
     Map<String, String> own = new HashMap<>();
     given.asCaseSensitiveMap().forEach((name, value) -> {
-      if (name.startsWith(TableCatalog.OPTION_PREFIX)) {
+      if (name.startsWith(TableCatalog.OPTION_PREFIX) && !name.endsWith(HiddenOptions.PATTERN)) {
         own.put(name.substring(TableCatalog.OPTION_PREFIX.length()), value);
       }
     });

@@ -1,0 +1,107 @@
+package org.pysparklance;
+
+import java.util.Locale;
+import java.util.Set;
+import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.SparkSession;
+import scala.Option;
+import scala.Product;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
+
+/**
+ * Hides storage options in the event log when a statement makes or replaces a table. Spark writes
+ * the options of such a plan there and follows no setting of the session, only a pattern that is
+ * an option itself; so the options get one.
+ */
+final class HiddenOptions extends Rule<LogicalPlan> {
+  static final String PATTERN = "spark.redaction.regex";
+  private static final String HIDDEN = "(?i)secret|password|token|access[.]?key|\\bstorage[.]";
+  private static final HiddenOptions RULE = new HiddenOptions();
+
+  private HiddenOptions() {}
+
+  /** Called when a session first meets this package, which is before it runs such a plan. */
+  static void addToSession() {
+    Option<SparkSession> session = SparkSession.getActiveSession();
+    if (session.isDefined()) {
+      ExperimentalMethods rules = session.get().experimental();
+      synchronized (rules) {
+        if (!rules.extraOptimizations().contains(RULE)) {
+          @SuppressWarnings("unchecked")
+          Seq<Rule<LogicalPlan>> more =
+              (Seq<Rule<LogicalPlan>>) (Seq<?>) rules.extraOptimizations().appended(RULE);
+          rules.extraOptimizations_$eq(more);
+        }
+      }
+    }
+  }
+
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    if (plan instanceof SetTableProperties set && set.table() instanceof ResolvedTable altered
+        && altered.table() instanceof LanceTable && hasSecrets(set.properties())) {
+      throw new UnsupportedOperationException(
+          "[LANCE_INVALID_INPUT] storage options of a table are not changed by ALTER TABLE\n"
+              + "  hint: give them to reads and writes, to spark.sql.catalog.<name>.storage.*, or "
+              + "by the environment of the store");
+    }
+    if (!(plan instanceof V2CreateTablePlan made)) {
+      return plan;
+    }
+    boolean inCatalog = made.name() instanceof ResolvedIdentifier named
+        && named.catalog() instanceof LanceCatalog;
+    Object[] parts = parts(plan);
+    boolean changed = false;
+    for (int i = 0; i < parts.length; i++) {
+      if (parts[i] instanceof TableSpec table && (inCatalog || isLance(table))) {
+        TableSpec hidden = hide(table);
+        changed |= hidden != table;
+        parts[i] = hidden;
+      }
+    }
+    return changed ? plan.makeCopy(parts) : plan;
+  }
+
+  private static boolean isLance(TableSpec table) {
+    return table.provider().isDefined() && Set.of("lance", "org.pysparklance.lancesource")
+        .contains(table.provider().get().toLowerCase(Locale.ROOT));
+  }
+
+  /** The constructor has other arguments from one release of Spark to the next. */
+  private static TableSpec hide(TableSpec table) {
+    Object[] parts = parts(table);
+    boolean changed = false;
+    for (int i = 0; i < parts.length; i++) {
+      if (parts[i] instanceof Map<?, ?> given) {
+        @SuppressWarnings("unchecked")
+        Map<String, String> options = (Map<String, String>) given;
+        if (hasSecrets(options) && !options.contains(PATTERN)) {
+          parts[i] = options.updated(PATTERN, HIDDEN);
+          changed = true;
+        }
+      }
+    }
+    try {
+      return changed ? (TableSpec) TableSpec.class.getConstructors()[0].newInstance(parts) : table;
+    } catch (ReflectiveOperationException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  private static boolean hasSecrets(Map<String, String> options) {
+    return options.keysIterator().exists(
+        name -> ("." + name.toLowerCase(Locale.ROOT)).contains(".storage."));
+  }
+
+  private static Object[] parts(Product whole) {
+    Object[] parts = new Object[whole.productArity()];
+    for (int i = 0; i < parts.length; i++) {
+      parts[i] = whole.productElement(i);
+    }
+    return parts;
+  }
+}
