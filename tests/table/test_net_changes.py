@@ -7,10 +7,10 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark_lance.table.change.delete import delete_rows
 from row_changes import set_to
 from table_access import read_changes, read_ours, write_table
 
-from pyspark_lance.table.change.delete import delete_rows
 from pyspark_lance.table.feed import net_changes
 from pyspark_lance.table.feed.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.feed.change_mode import Deduplication
