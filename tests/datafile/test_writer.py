@@ -15,8 +15,10 @@ from lance.file import LanceFileReader
 from random_tables import random_table
 from v2_0_files import as_sliced, leaf_arrays, nested_arrays, with_nulls
 
+from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import (
+    CorruptFileError,
     InvalidInputError,
     SchemaMismatchError,
     UnsupportedFeatureError,
@@ -348,3 +350,18 @@ def test_the_worked_example_of_the_format_has_its_bytes(tmp_path):
     assert content[128:144] == bytes([3, *bytes(15)])
     layout = "0a1c0a040a02081012040a0208101a040a02082032020105380140014803"
     assert bytes.fromhex(layout) in content
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_a_file_that_goes_away_after_it_was_opened_is_told_by_name(version):
+    store = MemoryStore()
+    schema = LanceSchema.from_arrow(pa.schema({"a": pa.float64()}))
+    writer = DataFileWriter(store, "data/x.lance", schema, version=version)
+    # Larger than what the opening reads.
+    writer.write(pa.record_batch([np.random.default_rng(0).random(100_000)], ["a"]))
+    writer.finish()
+    reader = DataFileReader.open(store, "data/x.lance")
+    store.delete("data/x.lance")
+    with pytest.raises(CorruptFileError, match="went away while it was read") as told:
+        reader.read(schema.fields, {0: 0}, 0, 100_000)
+    assert "data/x.lance" in told.value.where

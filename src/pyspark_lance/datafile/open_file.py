@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.datafile.joined_metadata import JoinedMetadata
+from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore, too_short
@@ -52,11 +53,24 @@ class FileBytes:
     def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
         """The bytes of each range, in the order given."""
         if not self._ahead.ranges:
-            return self.store.get_ranges(self.path, ranges) if ranges else []
+            return self._read(ranges)
         known = [self._ahead.find(wanted) for wanted in ranges]
         missing = [wanted for wanted, found in zip(ranges, known, strict=True) if found is None]
-        fetched = iter(self.store.get_ranges(self.path, missing) if missing else [])
+        fetched = iter(self._read(missing))
         return [next(fetched) if found is None else found for found in known]
+
+    def _read(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
+        if not ranges:
+            return []
+        try:
+            return self.store.get_ranges(self.path, ranges)
+        except FileNotFoundError as error:
+            # It was there when it was opened.
+            raise CorruptFileError(
+                "a data file went away while it was read",
+                where=f"{self.store.uri}/{self.path}",
+                hint="its version may have been cleaned up; read a newer one",
+            ) from error
 
     def keep(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> None:
         """Answers later calls of ``fetch`` from these bytes; those kept before are let go."""
