@@ -16,8 +16,8 @@ OPTIONS = r"(?i)^[\w.]*\bstorage\.[\w.]+$"
 # And for this in texts of plans and statements. There a value has no end that could be told, so all
 # goes up to the next node or section of the plan; but nothing where Spark hid the value already.
 STRINGS = (
-    r"""(?is)\bstorage\.[\w.]+(?: ?(?:->|=) ?(?![*]{9})|,(?! )|['"`]\s+=?\s*['"]|['"]\s+value:)"""
-    r""".*?(?=\n\n(?:[(]\d+[)] |== )|\z)"""
+    r"""(?is)\bstorage\.[\w.]+(?: ?(?:->|=) ?(?![*]{9})|,(?! )|\\*['"`]\s+=?\s*\\*['"]"""
+    r"""|['"]\s+value:).*?(?=\n\n(?:[(]\d+[)] |== )|\z)"""
 )
 # And for this in settings of the application, and in the command line that started it; a word more
 # would hide settings of Spark's own block storage.
