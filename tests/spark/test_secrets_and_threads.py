@@ -16,7 +16,13 @@ from connect_script import START_CONNECT
 from pyspark_lance.spark.companion import companion_jar
 
 _CONF = Path(__file__).resolve().parents[2] / "spark_conf"
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(
+        os.environ.get("PYSPARK_LANCE_TEST_COMPANION") == "true",
+        reason="its sessions are the same in the run without the companion",
+    ),
+]
 
 _START = """
 import sys, threading
