@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark_lance.table.change.delete import delete_rows
+from local_changes import delete_rows
 from row_changes import set_to
 from table_access import read_changes, read_ours, write_table
 
