@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
 
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conjunct_texts import split_conjuncts
 from pyspark_lance.predicate.text_names import Mentioned, NameParts, mentioned
 from pyspark_lance.predicate.text_names import equation as equation_of_text
@@ -56,6 +57,10 @@ class Node:
     kind: Kind
     words: NameParts = ()
     children: Callable[[], Iterable[Node]] = _no_children
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.kind, Kind)
 
 
 _OPAQUE = Node(Kind.OPAQUE)
