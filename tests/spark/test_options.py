@@ -215,3 +215,9 @@ def test_writes_and_reads_take_the_names_of_lance_spark(spark, tmp_path):
     assert rows[0].__fields__ == ["id", "_rowid"]
     with pytest.raises(Exception, match="LANCE_TABLE_ALREADY_EXISTS"):
         write.option("write_mode", "create").save(path)
+
+
+def test_options_of_a_view_that_shows_changes_take_no_rows():
+    with pytest.raises(InvalidInputError, match="shows changes takes no rows"):
+        WriteOptions.parse({"path": "/t", "readChangeFeed": "true", "startingVersion": "3"})
+    assert WriteOptions.parse({"path": "/t", "readChangeFeed": "false"}).path == "/t"

@@ -106,6 +106,12 @@ class WriteOptions:
             InvalidInputError: An unknown option or a value that cannot be read.
         """
         found, storage = canonical_options(options, "write")
+        shown, _ = canonical_options(options, "read")
+        if _parsed(shown, "readChangeFeed", parse_flag):
+            raise InvalidInputError(
+                "a view that shows changes takes no rows",
+                hint="write to one without readChangeFeed",
+            )
         mode = _parsed(found, "writeMode", parse_write_mode)
         return cls(
             path=_path(found, "write"),
