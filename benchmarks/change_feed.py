@@ -34,13 +34,9 @@ from pyspark_lance.table.feed.change_feed import ChangeRequest, count_changes, p
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.rows.write_fragments import write_fragments
-from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.write.write_table import (
-    WriteSettings,
-    commit_write,
-    open_existing,
-    plan_write,
-)
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 MILLION = 1_000_000
 
@@ -51,9 +47,11 @@ class History:
     def __init__(self, path: str) -> None:
         self.path = path
         data = pa.table({"id": np.arange(10), "x": np.zeros(10)})
-        plan = plan_write(path, {}, data.schema, WriteSettings(), existing=open_existing(path, {}))
+        plan = plan_write(
+            Table(path), data.schema, WriteSettings(), existing=open_existing(Table(path))
+        )
         commit_write(plan, write_fragments(plan.request, data.to_batches()))
-        snapshot = Snapshot.open(path)
+        snapshot = Snapshot.open(Table(path))
         self._store, self._manifest = snapshot.store, snapshot.manifest
         self._file = dataclasses.replace(snapshot.manifest.fragments[0].files[0], size_bytes=0)
         self.fragments: dict[int, Fragment] = {}
@@ -85,7 +83,7 @@ class History:
         fragment = self.fragments[fragment_id]
         vector = DeletionVector.of(offsets)
         if fragment.deletion_file is not None:
-            vector = vector.union(Snapshot.open(self.path).deletion_vector(fragment))
+            vector = vector.union(Snapshot.open(Table(self.path)).deletion_vector(fragment))
         file = write_deletion_file(
             self._store, fragment_id, self.version, vector, id=self.version * 10**6 + fragment_id
         )
@@ -241,16 +239,16 @@ def restamped_scattered(history: History) -> None:
 
 def planned(path: str, mode: Deduplication) -> tuple[int, str]:
     """Plans and pickles; bytes of the pickles, and a note."""
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     window = ChangeWindow(2, snapshot.version)
     request = ChangeRequest(window, mode, snapshot.schema.fields, parallelism=8)
-    tasks = plan_changes(path, {}, snapshot.schema.fields, request)
+    tasks = plan_changes(Table(path), snapshot.schema.fields, request)
     pickles = [pickle.dumps(task) for task in tasks]
     return sum(map(len, pickles)), f"{len(tasks)} tasks"
 
 
 def counted(path: str) -> tuple[int, str]:
-    found = count_changes(path, {}, ChangeWindow(2, Snapshot.open(path).version))
+    found = count_changes(Table(path), ChangeWindow(2, Snapshot.open(Table(path)).version))
     sums = [sum(getattr(one, name) for one in found) for name in (
         "num_inserted_rows", "num_updated_rows", "num_deleted_rows")]  # fmt: skip
     return 0, "{:,} inserted, {:,} updated, {:,} deleted".format(*sums)

@@ -23,11 +23,11 @@ from timing import print_table
 
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
-    open_existing,
     plan_write,
     write_rows,
 )
@@ -91,14 +91,14 @@ def write(path: str, batches: Iterator[pa.RecordBatch], version: str) -> str:
         yield from batches
 
     settings = WriteSettings(file_version=version)
-    plan = plan_write(path, {}, first.schema, settings, existing=open_existing(path, {}))
+    plan = plan_write(Table(path), first.schema, settings, existing=open_existing(Table(path)))
     commit_write(plan, write_rows(plan, chained()))
     return ""
 
 
 def scan(path: str) -> str:
     largest = most = count = 0
-    for task in plan_scan(Snapshot.open(path), ScanRequest(parallelism=1)):
+    for task in plan_scan(Snapshot.open(Table(path)), ScanRequest(parallelism=1)):
         for batch in run(task):
             count += batch.num_rows
             most = max(most, batch.num_rows)

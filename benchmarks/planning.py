@@ -18,13 +18,9 @@ from timing import print_table
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.write.write_table import (
-    WriteSettings,
-    commit_write,
-    open_existing,
-    plan_write,
-)
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 FRAGMENTS = 100_000
 
@@ -32,7 +28,9 @@ FRAGMENTS = 100_000
 def build(path: str) -> None:
     """One commit of 100,000 fragments, which share one small file."""
     data = pa.table({"id": np.arange(100), "x": np.random.default_rng(1).random(100)})
-    plan = plan_write(path, {}, data.schema, WriteSettings(), existing=open_existing(path, {}))
+    plan = plan_write(
+        Table(path), data.schema, WriteSettings(), existing=open_existing(Table(path))
+    )
     (fragment,) = write_fragments(plan.request, data.to_batches())
     commit_write(plan, [dataclasses.replace(fragment) for _ in range(FRAGMENTS)])
 
@@ -46,7 +44,7 @@ def plan(path: str) -> None:
     """Plans in this process and prints figures for the parent."""
     before = peak_mb()
     start = time.perf_counter()
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     opened = time.perf_counter()
     tasks = plan_scan(snapshot, ScanRequest(system_columns=SYSTEM_COLUMNS))
     planned = time.perf_counter()

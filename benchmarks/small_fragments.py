@@ -25,6 +25,7 @@ from timing import print_table
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 ROWS = 100
 REPEATS = 4
@@ -51,7 +52,7 @@ def ours(path: str) -> Callable[[], int]:
     """The whole table by this package."""
 
     def scan() -> int:
-        tasks = plan_scan(Snapshot.open(path), ScanRequest())
+        tasks = plan_scan(Snapshot.open(Table(path)), ScanRequest())
         return sum(batch.num_rows for task in tasks for batch in run(task))
 
     return scan

@@ -26,13 +26,9 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.write.write_table import (
-    WriteSettings,
-    commit_write,
-    open_existing,
-    plan_write,
-)
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 ROWS = 4_000_000
 FRAGMENTS = 2
@@ -84,7 +80,7 @@ def ours(path: str, **request: object) -> Callable[[], int]:
     columns, condition = request.pop("columns", None), request.pop("filter", None)
 
     def scan() -> int:
-        snapshot = Snapshot.open(path)
+        snapshot = Snapshot.open(Table(path))
         asked = ScanRequest(
             schema=None if columns is None else project(snapshot.schema, columns),
             predicate=None
@@ -132,7 +128,7 @@ def change_query_table(folder: str) -> str:
     for start, rows in ((0, len(data)), (0, 1000), (1000, 1000), (2000, 1000)):
         part = data.slice(start, rows)
         settings = WriteSettings(max_rows_per_file=1000)
-        plan = plan_write(path, {}, part.schema, settings, existing=open_existing(path, {}))
+        plan = plan_write(Table(path), part.schema, settings, existing=open_existing(Table(path)))
         commit_write(plan, write_fragments(plan.request, part.to_batches()))
     return path
 
@@ -143,7 +139,9 @@ def append_ours(folder: str, table: pa.Table) -> Callable[[], object]:
     def write() -> None:
         path = f"{folder}/append_ours"
         shutil.rmtree(path, ignore_errors=True)
-        plan = plan_write(path, {}, table.schema, WriteSettings(), existing=open_existing(path, {}))
+        plan = plan_write(
+            Table(path), table.schema, WriteSettings(), existing=open_existing(Table(path))
+        )
         commit_write(plan, write_fragments(plan.request, table.to_batches(max_chunksize=65_536)))
 
     return write

@@ -40,12 +40,13 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
+from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,
     commit_write,
     create_table,
-    open_existing,
     plan_write,
     write_rows,
 )
@@ -74,7 +75,7 @@ def counts(result):
 def write(path, table, **settings):
     """As Spark does it: what fails is aborted."""
     plan = plan_write(
-        path, {}, table.schema, WriteSettings(**settings), existing=open_existing(path, {})
+        Table(path), table.schema, WriteSettings(**settings), existing=open_existing(Table(path))
     )
     fragments = write_rows(plan, table.to_batches())
     try:
@@ -160,7 +161,7 @@ def update_columns(path, who):
     condition = f"id IN ({3 + who}, {9 + who})"
 
     def attempt(left):
-        plan = plan_change(path, {})
+        plan = plan_change(Table(path))
         names = [field.name for field in plan.schema.fields]
         found = list(matching_rows(plan, condition, columns=names, system=(ROW_ADDRESS,)))
         request = plan_rewrite(plan.snapshot(), ["n"])
@@ -211,7 +212,7 @@ def merge_sync(path, who):
 
 def _sql(path, command, condition, values, inserted=None):
     """The rows that Spark's plan would send, by way of the writer that gets them."""
-    plan = plan_change(path, {})
+    plan = plan_change(Table(path))
     names = [field.name for field in plan.schema.fields]
     batches = []
     for one in matching_rows(plan, condition, columns=names, system=(ROW_ID, ROW_ADDRESS)):
@@ -260,31 +261,31 @@ def _changed(result):
 
 def add_values(path, who):
     plus = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
-    return _changed(add_columns(path, {}, pa.schema([(f"x{who}", pa.int64())]), plus))
+    return _changed(add_columns(Table(path), pa.schema([(f"x{who}", pa.int64())]), plus))
 
 
 def add_nulls(path, who):
-    return _changed(add_null_columns(path, {}, pa.schema([("y", pa.string())])))
+    return _changed(add_null_columns(Table(path), pa.schema([("y", pa.string())])))
 
 
 def drop_column(path, who):
-    return _changed(drop_columns(path, {}, ["s"]))
+    return _changed(drop_columns(Table(path), ["s"]))
 
 
 def rename(path, who):
-    return _changed(rename_column(path, {}, "s", f"t{who}"))
+    return _changed(rename_column(Table(path), "s", f"t{who}"))
 
 
 def widen(path, who):
-    return _changed(widen_column(path, {}, "n", pa.int64(), copied("n")))
+    return _changed(widen_column(Table(path), "n", pa.int64(), copied("n")))
 
 
 def not_null(path, who):
-    return _changed(change_nullability(path, {}, "n", nullable=False, has_nulls=has_nulls))
+    return _changed(change_nullability(Table(path), "n", nullable=False, has_nulls=has_nulls))
 
 
 def create(path, who):
-    return create_table(path, {}, COLUMNS, WriteSettings()).version == 1
+    return create_table(Table(path), COLUMNS, WriteSettings()).version == 1
 
 
 def create_with_rows(path, who):

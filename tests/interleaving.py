@@ -41,6 +41,7 @@ from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
 from pyspark_lance.metafile.paths import INDICES, data_path, deletion_path
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def state(path: str, reports: dict[str, object]) -> Outcome:
     """The table as it is now."""
     if not Path(path, "_versions").exists():
         return Outcome(reports, None, (), {})
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     found = read_ours(path, system_columns=(ROW_ID,))
     ids = found[ROW_ID].to_pylist()
     user = found.select(list(snapshot.schema.names))
@@ -351,7 +352,7 @@ def check_table(path: str, setup: Setup) -> None:
     """What must hold of every table, whatever came before."""
     if not Path(path, "_versions").exists():
         return
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     store = LocalStore(path)
     for location in living_versions(store):
         file = read_manifest(store, location)

@@ -72,6 +72,7 @@ from pyspark_lance.table.change.row_change import (
 )
 from pyspark_lance.table.change.sort_changes import Parts
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
+from pyspark_lance.table.version.table import Table
 
 SOURCE_PREFIX = "source."
 _SOURCE_ROW = "__source_row"
@@ -128,7 +129,7 @@ def _again(attempt, uri, options, settings, environment):
     settings = settings or ChangeSettings()
 
     def planned(left):
-        plan = plan_change(uri, options or {}, settings)
+        plan = plan_change(Table(uri, options or {}), settings)
         return ChangeResult() if plan.is_done else commit_changes(attempt(plan), left)
 
     return plan_again_on_conflict(

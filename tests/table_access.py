@@ -19,12 +19,12 @@ from pyspark_lance.table.feed.change_task import CHANGE_FIELDS, run_changes
 from pyspark_lance.table.feed.change_window import Bound, resolve_window
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
-    open_existing,
     plan_write,
     write_rows,
 )
@@ -32,8 +32,10 @@ from pyspark_lance.table.write.write_table import (
 LINEAGE = list(SYSTEM_COLUMNS)
 
 
-def read_ours(path: str, at: VersionSpec = LATEST, **request: object) -> pa.Table:
-    snapshot = Snapshot.open(path, at=at)
+def read_ours(
+    path: str, at: VersionSpec = LATEST, *, branch: str | None = None, **request: object
+) -> pa.Table:
+    snapshot = Snapshot.open(Table(path, branch=branch), at)
     request.setdefault("system_columns", SYSTEM_COLUMNS)
     tasks = plan_scan(snapshot, ScanRequest(**request))
     batches = [batch for task in tasks for batch in run(task)]
@@ -45,12 +47,12 @@ def read_ours(path: str, at: VersionSpec = LATEST, **request: object) -> pa.Tabl
 
 def read_changes(path: str, start: int, end: int, mode: str, **request: object) -> pa.Table:
     """The change feed of the versions ``start`` to ``end``."""
-    snapshot = Snapshot.open(path, at=VersionSpec(version=end))
+    snapshot = Snapshot.open(Table(path), VersionSpec(version=end))
     shown = request.pop("shown", None) or shown_schema(snapshot.schema).fields
     request.setdefault("columns", shown)
-    window = resolve_window(path, {}, Bound(version=start), Bound(version=end))
+    window = resolve_window(Table(path), Bound(version=start), Bound(version=end))
     tasks = plan_changes(
-        path, {}, shown, ChangeRequest(window=window, mode=Deduplication(mode), **request)
+        Table(path), shown, ChangeRequest(window=window, mode=Deduplication(mode), **request)
     )
     batches = [batch for task in tasks for batch in run_changes(task)]
     schema = pa.schema([*(field.to_arrow() for field in request["columns"]), *CHANGE_FIELDS])
@@ -153,7 +155,7 @@ def random_history_or_skip(path: str, seed: int, version: str) -> None:
 def write_table(path: str, table: pa.Table, **settings: object):
     """One write by this package; None when it made no version."""
     plan = plan_write(
-        path, {}, table.schema, WriteSettings(**settings), existing=open_existing(path, {})
+        Table(path), table.schema, WriteSettings(**settings), existing=open_existing(Table(path))
     )
     return commit_write(plan, write_rows(plan, table.to_batches()))
 

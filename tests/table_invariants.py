@@ -26,6 +26,7 @@ from pyspark_lance.metafile.manifest_file import read_manifest
 from pyspark_lance.metafile.paths import transaction_path
 from pyspark_lance.metafile.transaction_file import read_transaction
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig)
@@ -33,7 +34,7 @@ SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig)
 
 def check_invariants(path: str) -> Snapshot:
     """Checks the newest version, also against the one before; returns it."""
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     manifest = read_manifest(snapshot.store, snapshot.file.location).manifest  # never a cached one
     assert manifest == snapshot.manifest
     _check_schema(manifest)
@@ -45,7 +46,7 @@ def check_invariants(path: str) -> Snapshot:
     name = transaction_path(transaction.read_version, transaction.uuid).rpartition("/")[2]
     assert read_transaction(snapshot.store, name) == transaction
     if manifest.version > 1:
-        before = Snapshot.open(path, at=VersionSpec(version=manifest.version - 1)).manifest
+        before = Snapshot.open(Table(path), VersionSpec(version=manifest.version - 1)).manifest
         _check_step(before, manifest, transaction.operation)
     return snapshot
 

@@ -9,6 +9,7 @@ from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -19,7 +20,7 @@ def written_by_pylance(path, table, rows_per_group):
     dataset = lance.write_dataset(
         table, path, data_storage_version="legacy", max_rows_per_group=rows_per_group
     )
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     (fragment,) = snapshot.manifest.fragments
     store, name = snapshot.files.locate(fragment.files[0])
     return dataset, DataFileReader.open(store, name), snapshot.schema.fields

@@ -13,11 +13,11 @@ from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
-    open_existing,
     plan_write,
     write_rows,
 )
@@ -130,13 +130,15 @@ def test_tables_with_packed_structs_are_made_appended_to_and_read(tmp_path):
     table = packed_table(c=string_structs(40), f=fixed_structs(40))
     uri = str(tmp_path / "t")
     for _ in range(2):
-        plan = plan_write(uri, {}, table.schema, WriteSettings(), existing=open_existing(uri, {}))
+        plan = plan_write(
+            Table(uri), table.schema, WriteSettings(), existing=open_existing(Table(uri))
+        )
         commit_write(plan, write_rows(plan, table.to_batches()))
     dataset = lance.dataset(uri)
     assert dataset.data_storage_version == "2.2"
     assert dataset.to_table().to_pylist() == table.to_pylist() * 2
     lance.write_dataset(table, uri, mode="append")
-    tasks = plan_scan(Snapshot.open(uri, {}), ScanRequest())
+    tasks = plan_scan(Snapshot.open(Table(uri)), ScanRequest())
     found = [batch for task in tasks for batch in run(task)]
     assert pa.Table.from_batches(found).to_pylist() == table.to_pylist() * 3
 

@@ -12,7 +12,7 @@ from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.feed.change_feed import ChangeCounts
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.version.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -171,7 +171,7 @@ def test_lance_table_tells_changes_by_time_and_of_a_branch(spark, path, tmp_path
     other = str(tmp_path / "other")
     spark.range(2).write.format("lance").mode("append").save(other)
     lance.dataset(other).create_branch("side")
-    branch = Snapshot.open(other, at=VersionSpec(branch="side")).uri
+    branch = Snapshot.open(Table(other, branch="side")).uri
     spark.range(3).write.format("lance").mode("append").save(branch)
     table = LanceTable.forPath(spark, other)
     assert table.changes(2, branch="side").count() == 3

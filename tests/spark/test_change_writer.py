@@ -17,6 +17,7 @@ from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 DELETE, INSERT = 1, 3
 NAMES = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS, "id", "n")
@@ -82,7 +83,7 @@ def rows(tmp_path):
 def delete(path, row, options=(), **more):
     """A DELETE of one row, up to its commit."""
     schema = StructType([StructField(name, LongType()) for name in NAMES[:3]])
-    pinned = (path, Snapshot.open(path).version)
+    pinned = (path, Snapshot.open(Table(path)).version)
     parsed = WriteOptions.parse({"path": path, **dict(options)})
     writer = LanceChangeWriter(parsed, pinned, schema, "DELETE", **more)
     none = pa.array([None], pa.int64())

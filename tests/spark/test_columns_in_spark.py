@@ -33,7 +33,7 @@ def table(spark, tmp_path):
 
 
 def path_of(table):
-    return table._path
+    return table._table.root
 
 
 def validated(table):

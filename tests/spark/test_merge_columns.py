@@ -17,6 +17,7 @@ from pyspark_lance.metafile.manifest_file import latest_version, read_manifest
 from pyspark_lance.spark.jobs import merge_columns, merge_job
 from pyspark_lance.table.change.row_change import ChangeResult
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -49,15 +50,15 @@ def checked(path):
 
 
 def files_per_fragment(path):
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     return [len(fragment.files) for fragment in snapshot.manifest.fragments]
 
 
 def modified_fields(path):
-    store = Snapshot.open(path).store
+    store = Snapshot.open(Table(path)).store
     location = latest_version(store)
     operation = read_manifest(store, location).transaction().operation
-    schema = Snapshot.open(path).schema
+    schema = Snapshot.open(Table(path)).schema
     return {schema.field_by_id(one).name for one in operation.fields_modified}
 
 

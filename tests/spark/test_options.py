@@ -170,7 +170,7 @@ def test_older_names_of_parameters_mean_the_same():
     assert scan(metadata_columns="all") == scan(metadataColumns="all") == scan("all") == "all"
     with pytest.raises(TypeError, match="given twice"):
         scan(metadata_columns="all", metadataColumns="none")
-    assert LanceTable(None, "p", storage_options={"region": "r"})._storage == {"region": "r"}
+    assert LanceTable(None, "p", storage_options={"region": "r"})._table.storage == {"region": "r"}
 
 
 def test_lists_of_columns_take_any_name():

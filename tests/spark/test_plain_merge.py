@@ -18,6 +18,7 @@ from pyspark_lance.spark.jobs.merge_condition import understood
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
 from pyspark_lance.table.change import plain_merge_stages
 from pyspark_lance.table.change.row_change import ChangeResult, plan_change
+from pyspark_lance.table.version.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -59,7 +60,7 @@ SHAPES = {
 
 
 def is_plain(spark, path, source, condition, clauses):
-    plan = plan_change(path, {})
+    plan = plan_change(Table(path))
     found = plain_merge(
         spark, plan, source, understood(condition, "t", plan.schema), "t",
         clauses, every=merge_job.ALL_COLUMNS,

@@ -21,6 +21,7 @@ from table_files import move_sequences_outside
 from pyspark_lance import LanceTable
 from pyspark_lance.format.deletion_vector import DeletionFileType
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -141,7 +142,7 @@ def made(spark, path, rows, bound, **options):
 
 
 def deletion_files(path):
-    fragments = Snapshot.open(path).manifest.fragments
+    fragments = Snapshot.open(Table(path)).manifest.fragments
     return [one.deletion_file.file_type for one in fragments if one.deletion_file is not None]
 
 
@@ -219,7 +220,7 @@ def test_versions_in_hundreds_of_thousands_of_runs(spark, path):
     model.delete(4, every[::11])
     model.check(spark)
     compacted = compact(path)
-    updates = Snapshot.open(path).manifest.fragments[0].last_updated_at
+    updates = Snapshot.open(Table(path)).manifest.fragments[0].last_updated_at
     assert len(updates) > 150_000
     table.update("id % 5 = 0", {"v": "0"})
     chosen = model.ids[model.ids % 5 == 0]
@@ -265,7 +266,7 @@ def test_a_large_fragment_is_read_by_several_tasks_in_several_batches_each(spark
     table = LanceTable.forPath(spark, path)
     by_task = table.toDF().groupBy(sf.spark_partition_id())
     tasks = len(by_task.agg(sf.max("id"), sf.max("v"), sf.max("s")).collect())
-    assert len(Snapshot.open(path).manifest.fragments) == 1 < tasks
+    assert len(Snapshot.open(Table(path)).manifest.fragments) == 1 < tasks
     frame = spark.read.format("lance").option("batch_size", 5000).load(path)
     expected = model.v[model.ids]
     assert np.array_equal(by_id(frame.toArrow())["v"], expected)

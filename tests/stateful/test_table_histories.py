@@ -52,6 +52,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.version import snapshot as snapshots
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -229,7 +230,7 @@ class TableHistory(RuleBasedStateMachine):
 
     def rewrite(self, condition, values):
         """The new values go beside the old ones, and the rows stay where they are."""
-        plan = plan_change(self.path, {})
+        plan = plan_change(Table(self.path))
         hit = self.model.matching(CONDITIONS[condition])
         found = read_ours(self.path, system_columns=("_rowid", "_rowaddr"))
         found = found.filter(pc.is_in(found["_rowid"], pa.array(hit, pa.uint64())))
@@ -304,12 +305,12 @@ class TableHistory(RuleBasedStateMachine):
             return
         if values:
             run = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1).cast(pa.int16())])
-            result = add_columns(self.path, {}, pa.schema([(name, pa.int16())]), run)
+            result = add_columns(Table(self.path), pa.schema([(name, pa.int16())]), run)
             self.model.add_column(name, pa.int16(), following)
             if self.twin:
                 self.twin.add_values(name, "cast(id + 1 as smallint)")
         else:
-            result = add_null_columns(self.path, {}, pa.schema([(name, pa.int16())]))
+            result = add_null_columns(Table(self.path), pa.schema([(name, pa.int16())]))
             self.model.add_column(name, pa.int16())
             if self.twin:
                 self.twin.add_nulls(name, pa.int16())
@@ -321,12 +322,12 @@ class TableHistory(RuleBasedStateMachine):
         if name not in self.model.columns:
             return
         if new in self.model.columns or new == "z":
-            result = drop_columns(self.path, {}, [name])
+            result = drop_columns(Table(self.path), [name])
             self.model.drop_column(name)
             if self.twin:
                 self.twin.drop(name)
         else:
-            result = rename_column(self.path, {}, name, new)
+            result = rename_column(Table(self.path), name, new)
             self.model.rename_column(name, new)
             if self.twin:
                 self.twin.rename(name, new)
@@ -341,7 +342,7 @@ class TableHistory(RuleBasedStateMachine):
         written = self.rows_that_hold(name)
         if self.twin and written != set(self.model.rows):
             return  # pylance writes the column also where no file has it, and so changes more rows
-        result = widen_column(self.path, {}, name, kind, copied(name))
+        result = widen_column(Table(self.path), name, kind, copied(name))
         self.model.widen_column(name, kind, written)
         if self.twin:
             self.twin.widen(name, kind)
@@ -349,7 +350,7 @@ class TableHistory(RuleBasedStateMachine):
 
     def rows_that_hold(self, name):
         """Ids of the rows of fragments in which a file has the column."""
-        snapshot = snapshots.Snapshot.open(self.path)
+        snapshot = snapshots.Snapshot.open(Table(self.path))
         field = snapshot.schema.field(name).id
         holding = [
             fragment.id
@@ -467,7 +468,7 @@ class TableHistory(RuleBasedStateMachine):
         for uid, row_id in ids.items():
             # A merge of pylance's inserts rows in the order of its join; then they stay.
             assert self.twin_ids.setdefault(uid, row_id) == row_id
-        twin = snapshots.Snapshot.open(self.twin.path).manifest
+        twin = snapshots.Snapshot.open(Table(self.twin.path)).manifest
         assert twin.next_row_id == self.model.next_row_id
 
 

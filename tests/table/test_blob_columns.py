@@ -19,6 +19,7 @@ from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -34,7 +35,7 @@ def blob_table(values=VALUES):
 
 
 def read_blobs(path, *, binary=True, **request):
-    schema = shown_schema(Snapshot.open(path).schema, binary_blobs={"b"} if binary else ())
+    schema = shown_schema(Snapshot.open(Table(path)).schema, binary_blobs={"b"} if binary else ())
     return read_ours(path, schema=schema, system_columns=(), **request)
 
 
@@ -66,7 +67,7 @@ def test_blobs_of_pylance_are_read_as_bytes_and_as_descriptors(tmp_path, version
 
 
 def ours_schema(path):
-    return Snapshot.open(path).schema
+    return Snapshot.open(Table(path)).schema
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])

@@ -12,6 +12,7 @@ from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
 from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -38,7 +39,7 @@ def make(path, version, kind):
 
 def kept(path, start, mode):
     """(version, kind, id) of the changes up to the newest version."""
-    newest = Snapshot.open(path).version
+    newest = Snapshot.open(Table(path)).version
     found = read_changes(path, start, newest, mode)
     names = ("_commit_version", "_change_type", "id")
     return list(zip(*(found[name].to_pylist() for name in names), strict=True))
@@ -53,7 +54,7 @@ def update(path, schema, condition, value, how):
     if how == "rows":
         update_rows(path, condition, ["c"], values)
         return
-    plan = plan_change(path, {})
+    plan = plan_change(Table(path))
     request = plan_rewrite(plan.snapshot(), ["c"])
     row = int(condition.removeprefix("id = "))
     changed = pa.table(
@@ -78,7 +79,7 @@ def test_other_bytes_of_the_same_size_are_a_change_and_the_same_ones_are_none(
     assert kept(path, 3, "dropCarryovers") == kept(path, 3, "netChanges") == []
     assert kept(path, 3, "none") == [(3, "update_preimage", 1), (3, "update_postimage", 1)]
     assert kept(path, 2, "netChanges") == pair
-    assert count_changes(path, {}, ChangeWindow(3, 3)) == (ChangeCounts(3, 0, 1, 0),)
+    assert count_changes(Table(path), ChangeWindow(3, 3)) == (ChangeCounts(3, 0, 1, 0),)
 
 
 def test_blobs_that_a_compaction_moved_and_an_update_touched_have_not_changed(tmp_path):
@@ -114,6 +115,6 @@ def test_bytes_that_were_asked_for_are_compared_as_they_are(tmp_path):
     path = str(tmp_path / "t")
     schema, value = make(path, "2.1", "plain")
     update(path, schema, "id = 0", value(b"ONE"), "columns")
-    shown = shown_schema(Snapshot.open(path).schema, binary_blobs={"c"}).fields
+    shown = shown_schema(Snapshot.open(Table(path)).schema, binary_blobs={"c"}).fields
     found = read_changes(path, 2, 2, "dropCarryovers", columns=shown, shown=shown)
     assert found["c"].to_pylist() == [b"one", b"ONE"]

@@ -25,6 +25,7 @@ from pyspark_lance.table.feed.change_task import CHANGE_FIELDS
 from pyspark_lance.table.feed.change_window import Bound, ChangeWindow, resolve_window
 from pyspark_lance.table.feed.row_differences import differing_rows
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
@@ -49,7 +50,7 @@ def of_kind(table: pa.Table, kind: str) -> pa.Table:
 @pytest.mark.parametrize("seed", range(12))
 def test_applied_to_the_rows_before_they_give_the_rows_after(path, seed):
     random_history_or_skip(path, seed, ["2.0", "2.1", "2.2"][seed % 3])
-    newest = Snapshot.open(path).version
+    newest = Snapshot.open(Table(path)).version
     rng = np.random.default_rng(seed)
     for mode in MODES:
         start = int(rng.integers(1, newest + 1))
@@ -97,9 +98,11 @@ def test_each_commit_is_told_with_its_version_and_time(path):
     delete_rows(path, "id = 1")
     lance.dataset(path).update({"id": "id + 100"}, where="id >= 10")
     lance.dataset(path).optimize.compact_files()
-    found = read_changes(path, 2, Snapshot.open(path).version, "dropCarryovers")
+    table = Table(path)
+    found = read_changes(path, 2, Snapshot.open(table).version, "dropCarryovers")
     times = {
-        version: Snapshot.open(path, at=VersionSpec(version=version)).manifest.timestamp_ns // 1000
+        version: Snapshot.open(Table(path), VersionSpec(version=version)).manifest.timestamp_ns
+        // 1000
         for version in (2, 3, 4)
     }
     rows = zip(
@@ -139,7 +142,7 @@ def test_a_change_of_any_column_counts_whichever_are_asked_for(path):
     write_table(path, pa.table({"id": [1, 2], "s": [{"a": 1, "b": 1}] * 2, "x": [7, 8]}))
     lance.dataset(path).update({"x": "x + 1"}, where="id = 1")
     lance.dataset(path).update({"x": "x"}, where="id = 2")
-    (field,) = (f for f in Snapshot.open(path).schema.fields if f.name == "s")
+    (field,) = (f for f in Snapshot.open(Table(path)).schema.fields if f.name == "s")
     narrow = dataclasses.replace(field, children=field.children[1:])
     for mode, count in zip(MODES, (2, 4, 2), strict=True):
         found = read_changes(path, 2, 3, mode, columns=(narrow,))
@@ -197,7 +200,7 @@ def test_a_dropped_column_that_is_restored_shows_its_values_again(path, compacte
     lance.dataset(path).drop_columns(["x"])
     if compacted:
         lance.dataset(path).optimize.compact_files()
-    newest = Snapshot.open(path).version
+    newest = Snapshot.open(Table(path)).version
     lance.dataset(path, version=1).restore()
     found = read_changes(path, newest + 1, newest + 1, "dropCarryovers")
     assert found["x"].to_pylist() == [None, 5]
@@ -221,9 +224,9 @@ def test_counts_open_no_data_file(path):
     delete_rows(path, "id < 2")
     lance.dataset(path).update({"id": "id + 1"}, where="id > 10")
     lance.dataset(path).optimize.compact_files()
-    newest = Snapshot.open(path).version
+    newest = Snapshot.open(Table(path)).version
     shutil.rmtree(Path(path, "data"))
-    assert count_changes(path, {}, ChangeWindow(1, newest)) == (
+    assert count_changes(Table(path), ChangeWindow(1, newest)) == (
         ChangeCounts(1, 5, 0, 0),
         ChangeCounts(2, 4, 0, 0),
         ChangeCounts(3, 0, 0, 2),
@@ -246,7 +249,7 @@ def test_plans_of_any_size_give_the_same_rows(path):
 def test_a_condition_chooses_rows_of_the_feed_by_any_column(path):
     write_table(path, pa.table({"id": [1, 2, 3], "s": [{"a": 1, "b": 2}] * 3}))
     delete_rows(path, "id = 2")
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     every = pa.schema([*snapshot.schema.to_arrow(), *CHANGE_FIELDS])
     condition = parse_predicate("_change_type = 'delete' OR (id = 3 AND s.b = 2)", every)
     fields = tuple(f for f in snapshot.schema.fields if f.name == "id")
@@ -264,9 +267,9 @@ def test_lineage_in_hidden_columns_is_followed(path):
     lance.dataset(path).update({"s": "'y'"}, where="id = 3 OR id = 9")
     lance.dataset(path).optimize.compact_files(target_rows_per_fragment=100)
     lance.dataset(path).delete("id = 5")
-    assert "column_row_ids" in str(Snapshot.open(path).manifest.fragments[0].to_proto())
+    assert "column_row_ids" in str(Snapshot.open(Table(path)).manifest.fragments[0].to_proto())
     for mode in MODES:
-        found = read_changes(path, 3, Snapshot.open(path).version, mode)
+        found = read_changes(path, 3, Snapshot.open(Table(path)).version, mode)
         once = found.filter(pa.compute.not_equal(found["_change_type"], "update_preimage"))
         rows = zip(once["id"].to_pylist(), once["s"].to_pylist(), strict=True)
         first = [] if mode == "netChanges" else [(9, "x")]
@@ -294,7 +297,7 @@ def test_lineage_tells_of_versions_that_are_gone(path):
     assert times[1] is times[2] is times[3] is None
     assert times[5] is not None
     with pytest.raises(VersionNotFoundError, match="need version 1, which") as caught:
-        resolve_window(path, {}, Bound(version=2), Bound())
+        resolve_window(Table(path), Bound(version=2), Bound())
     assert "startingVersion can be 5 or later" in str(caught.value)
 
 
@@ -316,18 +319,18 @@ def test_windows_by_time(path):
     for first in range(4):
         append(path, first, 1)
     times = {
-        version: Snapshot.open(path, at=VersionSpec(version=version)).manifest.timestamp_ns
+        version: Snapshot.open(Table(path), VersionSpec(version=version)).manifest.timestamp_ns
         for version in range(1, 5)
     }
 
     def window(start, end=None):
-        return resolve_window(path, {}, Bound(timestamp_ns=start), Bound(timestamp_ns=end))
+        return resolve_window(Table(path), Bound(timestamp_ns=start), Bound(timestamp_ns=end))
 
     assert window(0) == ChangeWindow(1, 4)
     assert window(times[2]) == ChangeWindow(2, 4)
     assert window(times[2] + 1, times[3]) == ChangeWindow(3, 3)
     assert window(times[2] + 1, times[3] - 1).is_empty
-    assert count_changes(path, {}, window(times[2] + 1, times[3] - 1)) == ()
+    assert count_changes(Table(path), window(times[2] + 1, times[3] - 1)) == ()
     assert window(times[4] + 1) == window(2**62) == ChangeWindow(5, 4)
     assert window(2**62, 2**62 + 1).is_empty
     with pytest.raises(VersionNotFoundError, match="no version is as old"):
@@ -336,11 +339,11 @@ def test_windows_by_time(path):
 
 def test_after_the_newest_version_there_is_nothing_yet(path):
     append(path, 0)
-    window = resolve_window(path, {}, Bound(version=2), Bound())
+    window = resolve_window(Table(path), Bound(version=2), Bound())
     assert window.is_empty
-    assert count_changes(path, {}, window) == ()
+    assert count_changes(Table(path), window) == ()
     append(path, 10)
-    assert resolve_window(path, {}, Bound(version=2), Bound()) == ChangeWindow(2, 2)
+    assert resolve_window(Table(path), Bound(version=2), Bound()) == ChangeWindow(2, 2)
 
 
 def without(version: int) -> Bound:
@@ -361,30 +364,30 @@ def without(version: int) -> Bound:
 def test_versions_can_be_left_out_at_both_ends(path, starting, ending, expected):
     for first in range(3):
         append(path, first)
-    window = resolve_window(path, {}, starting, ending)
+    window = resolve_window(Table(path), starting, ending)
     assert window == expected
     append(path, 9)
-    assert resolve_window(path, {}, starting, ending, pinned_end=window.end) == expected
+    assert resolve_window(Table(path), starting, ending, pinned_end=window.end) == expected
 
 
 def test_a_window_without_versions_stays_empty_when_it_is_resolved_again(path):
     append(path, 0)
     append(path, 1)
     until = Bound(version=1, is_exclusive=True)
-    window = resolve_window(path, {}, Bound(version=1), until)
+    window = resolve_window(Table(path), Bound(version=1), until)
     assert window == ChangeWindow(3, 2)
-    assert resolve_window(path, {}, Bound(version=1), until, pinned_end=2) == window
+    assert resolve_window(Table(path), Bound(version=1), until, pinned_end=2) == window
 
 
 def test_what_was_before_a_branch_is_not_called_removed(path):
     for first in range(3):
         append(path, first)
     lance.dataset(path).create_branch("side", 2)
-    side = Snapshot.open(path, at=VersionSpec(branch="side")).uri
+    side = Snapshot.open(Table(path, branch="side")).uri
     append(side, 7)
-    assert resolve_window(side, {}, Bound(version=3), Bound()) == ChangeWindow(3, 3)
+    assert resolve_window(Table(side), Bound(version=3), Bound()) == ChangeWindow(3, 3)
     with pytest.raises(VersionNotFoundError, match="branch 'side' begins with version 2") as caught:
-        resolve_window(side, {}, Bound(version=2), Bound())
+        resolve_window(Table(side), Bound(version=2), Bound())
     assert "startingVersion can be 3 or later" in str(caught.value)
     assert "main has the changes before" in str(caught.value)
 
@@ -404,22 +407,22 @@ def test_windows_that_cannot_be_are_refused(path, starting, ending, message):
     append(path, 0)
     append(path, 10)
     with pytest.raises(InvalidInputError, match=message):
-        resolve_window(path, {}, starting, ending)
+        resolve_window(Table(path), starting, ending)
 
 
 def test_tables_whose_rows_cannot_be_followed_are_refused(path, tmp_path):
     lance.write_dataset(pa.table({"id": [1]}), path)
     with pytest.raises(UnsupportedFeatureError, match="rows of version 1 do not have"):
-        check_change_feed(Snapshot.open(path))
+        check_change_feed(Snapshot.open(Table(path)))
     other = str(tmp_path / "u")
     write_table(other, pa.table({"_commit_version": [1]}))
     with pytest.raises(InvalidInputError, match="_commit_version"):
-        check_change_feed(Snapshot.open(other))
+        check_change_feed(Snapshot.open(Table(other)))
 
 
 def without_row_ids(path: str, version: int) -> None:
     """Takes the flag of stable row ids from a version, and the ids from its rows."""
-    snapshot = Snapshot.open(path, at=VersionSpec(version=version))
+    snapshot = Snapshot.open(Table(path), VersionSpec(version=version))
     fragments = [
         dataclasses.replace(one, row_ids=None, created_at=None, last_updated_at=None)
         for one in snapshot.manifest.fragments
@@ -436,17 +439,17 @@ def test_a_table_that_lost_its_row_ids_with_its_rows_has_changes_up_to_then(path
     append(path, 10)
     without_row_ids(path, 2)
     without_row_ids(path, 3)
-    check_change_feed(Snapshot.open(path, at=VersionSpec(version=2)))
-    assert count_changes(path, {}, ChangeWindow(1, 2)) == (
+    check_change_feed(Snapshot.open(Table(path), VersionSpec(version=2)))
+    assert count_changes(Table(path), ChangeWindow(1, 2)) == (
         ChangeCounts(1, 3, 0, 0),
         ChangeCounts(2, 0, 0, 3),
     )
     assert read_changes(path, 2, 2, "dropCarryovers")["id"].to_pylist() == [0, 1, 2]
     with pytest.raises(UnsupportedFeatureError, match="rows of version 3 do not have"):
-        check_change_feed(Snapshot.open(path))
+        check_change_feed(Snapshot.open(Table(path)))
     write_table(path, pa.table({"id": [1]}), overwrite=True)
     with pytest.raises(UnsupportedFeatureError, match="rows of version 3 do not have"):
-        count_changes(path, {}, ChangeWindow(3, Snapshot.open(path).version))
+        count_changes(Table(path), ChangeWindow(3, Snapshot.open(Table(path)).version))
 
 
 def test_a_rewrite_of_columns_is_not_the_last_change_of_the_rows_that_it_passes(path):
@@ -454,11 +457,11 @@ def test_a_rewrite_of_columns_is_not_the_last_change_of_the_rows_that_it_passes(
     write_table(path, pa.table({"id": [4], "x": [8]}))
     update_rows(path, "id = 1", ["x"], lambda batch: {"x": pa.array([50])})
     lance.dataset(path).optimize.compact_files()
-    start = Snapshot.open(path).version + 1
+    start = Snapshot.open(Table(path)).version + 1
     update_columns(path, 1, 51)
     write_table(path, pa.table({"id": [5], "x": [9]}))
     update_columns(path, 2, 61)
-    found = read_changes(path, 2, Snapshot.open(path).version, "netChanges")
+    found = read_changes(path, 2, Snapshot.open(Table(path)).version, "netChanges")
     names = ("_commit_version", "_change_type", "id", "x")
     assert sorted(zip(*(found[name].to_pylist() for name in names), strict=True)) == [
         (2, "insert", 4, 8),
@@ -472,7 +475,7 @@ def test_a_rewrite_of_columns_is_not_the_last_change_of_the_rows_that_it_passes(
 
 def update_columns(path: str, row: int, value: int) -> None:
     """Writes column ``x`` anew where the row with this id is, with another value for it."""
-    plan = plan_change(path, {})
+    plan = plan_change(Table(path))
     found = read_ours(path, system_columns=("_rowaddr",))
     address = found.filter(pa.compute.equal(found["id"], row))["_rowaddr"]
     changed = pa.table({"_rowaddr": address, "x": [value]})

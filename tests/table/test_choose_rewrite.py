@@ -17,6 +17,7 @@ from pyspark_lance.table.change.choose_rewrite import (
     rewrite_mode,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 AUTO, ROWS, COLUMNS = RewriteMode.AUTO, RewriteMode.ROWS, RewriteMode.COLUMNS
 COUNT = 20_000
@@ -52,14 +53,14 @@ def path(tmp_path_factory):
     ],
 )
 def test_narrow_columns_of_many_rows_are_rewritten_as_columns(path, names, changed, expected):
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     assert choose_rewrite(snapshot, names, changed) is expected
     for asked in (ROWS, COLUMNS):
         assert choose_rewrite(snapshot, names, changed, asked=asked) is asked
 
 
 def test_costs_grow_with_what_each_way_touches(path):
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     few, many = (rewrite_cost(snapshot, ["k"], {0: count}) for count in (10, 1000))
     assert few.rows_s < many.rows_s
     # Rows here and there make many stretches of last-updated versions; all rows make one.
@@ -79,10 +80,10 @@ def test_an_index_on_the_column_speaks_for_moving_rows(tmp_path):
     wide = pa.FixedSizeListArray.from_arrays(pa.array(vectors), 64)
     data = pa.table({"a": range(COUNT), "b": range(COUNT), "v": wide})
     write_table(where, data, max_rows_per_file=COUNT // 2)
-    assert can_rewrite_columns(Snapshot.open(where), ["a"])
-    assert choose_rewrite(Snapshot.open(where), ["a"], {0: 10_000}) is COLUMNS
+    assert can_rewrite_columns(Snapshot.open(Table(where)), ["a"])
+    assert choose_rewrite(Snapshot.open(Table(where)), ["a"], {0: 10_000}) is COLUMNS
     lance.dataset(where).create_scalar_index("a", "BTREE")
-    snapshot = Snapshot.open(where)
+    snapshot = Snapshot.open(Table(where))
     assert not can_rewrite_columns(snapshot, ["a"])
     assert can_rewrite_columns(snapshot, ["b"])
     assert choose_rewrite(snapshot, ["a"], {0: 10_000}) is ROWS
@@ -93,7 +94,7 @@ def test_an_index_on_the_column_speaks_for_moving_rows(tmp_path):
 def test_what_cannot_be_rewritten_is_moved_or_refused(tmp_path):
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"a": range(9000)}), where, data_storage_version="legacy")
-    snapshot = Snapshot.open(where)
+    snapshot = Snapshot.open(Table(where))
     assert choose_rewrite(snapshot, ["a"], {0: 10_000}) is ROWS
     with pytest.raises(UnsupportedFeatureError, match=r"0\.1"):
         choose_rewrite(snapshot, ["a"], {0: 1}, asked=COLUMNS)

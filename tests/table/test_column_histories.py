@@ -20,6 +20,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -80,14 +81,14 @@ class History:
     def add_null(self):
         name = self.free_name()
         if name:
-            add_null_columns(self.path, {}, pa.schema([(name, pa.int16())]))
+            add_null_columns(Table(self.path), pa.schema([(name, pa.int16())]))
             self.added(name, lambda row_id: None)
 
     def add_computed(self):
         name = self.free_name()
         if name:
             run = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1).cast(pa.int16())])
-            add_columns(self.path, {}, pa.schema([(name, pa.int16())]), run)
+            add_columns(Table(self.path), pa.schema([(name, pa.int16())]), run)
             self.added(name, lambda row_id: row_id + 1)
 
     def added(self, name, value):
@@ -97,7 +98,7 @@ class History:
 
     def drop(self):
         name = str(self.rng.choice(self.columns))
-        drop_columns(self.path, {}, [name])
+        drop_columns(Table(self.path), [name])
         self.dropped(name)
 
     def dropped(self, name):
@@ -108,22 +109,22 @@ class History:
     def rename(self):
         name, new = str(self.rng.choice(self.columns)), self.free_name()
         if new:
-            rename_column(self.path, {}, name, new)
+            rename_column(Table(self.path), name, new)
             self.columns[self.columns.index(name)] = new
             for row in self.rows.values():
                 row[new] = row.pop(name)
 
     def widen(self):
         name = str(self.rng.choice(self.columns))
-        kind = Snapshot.open(self.path).schema.field(name).to_arrow().type
+        kind = Snapshot.open(Table(self.path)).schema.field(name).to_arrow().type
         wider = {pa.int16(): pa.int32(), pa.int32(): pa.int64()}.get(kind)
         if wider is not None:
-            widen_column(self.path, {}, name, wider, copied(name))
+            widen_column(Table(self.path), name, wider, copied(name))
 
     def rewrite(self):
         names = self.some(self.columns) or self.columns[:1]
         chosen = sorted(self.some(self.rows))
-        plan = plan_change(self.path, {})
+        plan = plan_change(Table(self.path))
         found = read_ours(self.path, system_columns=("_rowaddr",)).sort_by("_rowaddr")
         found = found.filter(pc.is_in(found["id"], pa.array(chosen, pa.int64())))
         data = {"_rowaddr": found["_rowaddr"]}
@@ -186,7 +187,7 @@ class History:
 
     def check(self):
         table = read_ours(self.path)
-        assert table.column_names[:-4] == Snapshot.open(self.path).schema.to_arrow().names
+        assert table.column_names[:-4] == Snapshot.open(Table(self.path)).schema.to_arrow().names
         assert set(table.column_names[1:-4]) == set(self.columns)
         found = {row["id"]: {n: row[n] for n in self.columns} for row in table.to_pylist()}
         assert found == self.rows

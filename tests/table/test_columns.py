@@ -30,6 +30,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -78,12 +79,12 @@ def check_both(path):
 
 
 def files_of(path):
-    fragments = Snapshot.open(path).manifest.fragments
+    fragments = Snapshot.open(Table(path)).manifest.fragments
     return [[(list(f.fields), list(f.column_indices)) for f in one.files] for one in fragments]
 
 
 def data_files(path):
-    return {one.path for one in Snapshot.open(path).store.list("data")}
+    return {one.path for one in Snapshot.open(Table(path)).store.list("data")}
 
 
 # Values --------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ def test_a_computed_column_is_one_file_for_each_fragment_with_all_its_physical_r
     before = read_ours(path)
     schema = pa.schema([("d", pa.int64()), ("t", pa.string())])
     run = computed(["id"], lambda b: [*doubled(b), pc.cast(b.column("id"), pa.string())])
-    result = add_columns(path, {}, schema, run)
+    result = add_columns(Table(path), schema, run)
     assert (result.version, result.num_written_files, result.num_written_rows) == (3, 3, 8)
     assert column(path, "d") == [0, 2, 4, 6, 10, 14, 16, 18]
     assert column(path, "t") == ["0", "1", "2", "3", "5", "7", "8", "9"]
@@ -129,7 +130,7 @@ def test_columns_of_every_kind_can_be_added(tmp_path, values):
     lance.dataset(path).delete("id IN (0, 4)")
     indices = lambda batch: pa.array(np.arange(batch.num_rows) % 2)  # noqa: E731
     run = computed(["id"], lambda batch: [values.take(indices(batch))])
-    add_columns(path, {}, pa.schema([("v", values.type)]), run)
+    add_columns(Table(path), pa.schema([("v", values.type)]), run)
     first, second = values.to_pylist()
     assert column(path, "v") == [first, second, first, second]
     check_both(path)
@@ -140,7 +141,7 @@ def test_deleted_rows_never_put_null_where_null_cannot_be(tmp_path):
     write_table(path, pa.table({"id": pa.array(range(200_000), pa.int64())}))
     lance.dataset(path).delete("id < 70000 OR (id > 70000 AND id < 190000) OR id = 199999")
     schema = pa.schema([pa.field("d", pa.int64(), nullable=False)])
-    add_columns(path, {}, schema, computed(["id"], doubled))
+    add_columns(Table(path), schema, computed(["id"], doubled))
     assert column(path, "d") == [140_000, *range(380_000, 399_998, 2)]
     check_both(path)
 
@@ -153,13 +154,13 @@ def test_values_must_come_for_every_row_once(small):
         yield next(iter(good))
 
     with pytest.raises(InvalidInputError, match="no values came for fragment 1"):
-        add_columns(small, {}, schema, without_last)
+        add_columns(Table(small), schema, without_last)
     with pytest.raises(SchemaMismatchError):
         text = computed(["id"], lambda b: [pc.cast(b.column("id"), pa.string())])
-        add_columns(small, {}, schema, text)
+        add_columns(Table(small), schema, text)
     with pytest.raises(ZeroDivisionError):
-        add_columns(small, {}, schema, computed(["id"], lambda b: [1 / 0]))
-    assert Snapshot.open(small).version == 1
+        add_columns(Table(small), schema, computed(["id"], lambda b: [1 / 0]))
+    assert Snapshot.open(Table(small)).version == 1
     assert data_files(small) == files
 
 
@@ -175,7 +176,7 @@ def test_an_append_in_the_meantime_costs_only_its_own_fragments(small):
             lance.dataset(small).add_columns({"other": "id"})
             lance.dataset(small).drop_columns(["other"])
 
-    result = add_columns(small, {}, pa.schema([("d", pa.int64())]), run)
+    result = add_columns(Table(small), pa.schema([("d", pa.int64())]), run)
     # Drops meet a Merge as a conflict that is final in Lance; so the table was left alone.
     assert result.version == 6
     assert requests == [(1, [0, 1], False), (5, [2], True)]
@@ -186,11 +187,11 @@ def test_an_append_in_the_meantime_costs_only_its_own_fragments(small):
 def test_ids_are_given_anew_when_another_column_came_first(small):
     def run(request):
         yield from computed(["id"], doubled)(request)
-        if Snapshot.open(small).version == 1:
-            add_null_columns(small, {}, pa.schema([("n", pa.int8())]))
+        if Snapshot.open(Table(small)).version == 1:
+            add_null_columns(Table(small), pa.schema([("n", pa.int8())]))
 
-    add_columns(small, {}, pa.schema([("d", pa.int64())]), run)
-    schema = Snapshot.open(small).schema
+    add_columns(Table(small), pa.schema([("d", pa.int64())]), run)
+    schema = Snapshot.open(Table(small)).schema
     assert schema.field("d").id == schema.field("n").id + 1
     assert column(small, "d") == [0, 2, 4, 6]
     check_both(small)
@@ -199,11 +200,11 @@ def test_ids_are_given_anew_when_another_column_came_first(small):
 def test_work_that_others_make_pointless_leaves_no_files(small):
     def run(request):
         yield from computed(["id"], doubled)(request)
-        rename_column(small, {}, "x", "xx")
+        rename_column(Table(small), "x", "xx")
 
     files = data_files(small)
     with pytest.raises(CommitConflictError):
-        add_columns(small, {}, pa.schema([("d", pa.int64())]), run)
+        add_columns(Table(small), pa.schema([("d", pa.int64())]), run)
 
     def always(request):
         yield from computed(["id"], doubled)(request)
@@ -211,17 +212,17 @@ def test_work_that_others_make_pointless_leaves_no_files(small):
 
     settings = ColumnSettings(retries=2)
     with pytest.raises(RetryableCommitError):
-        add_columns(small, {}, pa.schema([("d", pa.int64())]), always, settings)
+        add_columns(Table(small), pa.schema([("d", pa.int64())]), always, settings)
     assert len(data_files(small)) == len(files) + 3
 
 
 def test_the_same_work_of_an_application_is_done_once(small):
     settings = ColumnSettings(properties=ApplicationVersion("app", 1).properties())
     run = computed(["id"], doubled)
-    assert add_columns(small, {}, pa.schema([("d", pa.int64())]), run, settings).version == 2
+    assert add_columns(Table(small), pa.schema([("d", pa.int64())]), run, settings).version == 2
     files = data_files(small)
-    assert add_columns(small, {}, pa.schema([("d", pa.int64())]), run, settings).version is None
-    assert drop_columns(small, {}, ["d"], settings).version is None
+    assert add_columns(Table(small), pa.schema([("d", pa.int64())]), run, settings).version is None
+    assert drop_columns(Table(small), ["d"], settings).version is None
     assert data_files(small) == files
 
 
@@ -231,18 +232,18 @@ def test_the_same_work_of_an_application_is_done_once(small):
 def test_a_column_of_nulls_writes_nothing_and_changes_no_row(path):
     before, files = read_ours(path), data_files(path)
     columns = pa.schema([("n", pa.int8()), ("m", pa.list_(pa.struct([("k", pa.int8())])))])
-    assert add_null_columns(path, {}, columns).version == 3
+    assert add_null_columns(Table(path), columns).version == 3
     assert data_files(path) == files
     assert read_ours(path).drop_columns(["n", "m"]).equals(before)
     assert column(path, "m") == [None] * 8
     check_both(path)
-    transaction = Snapshot.open(path).file.transaction()
+    transaction = Snapshot.open(Table(path)).file.transaction()
     assert isinstance(transaction.operation, Merge)
     assert transaction.operation.preserves_nullability
     with pytest.raises(InvalidInputError, match="already"):
-        add_null_columns(path, {}, pa.schema([("N", pa.int8())]))
+        add_null_columns(Table(path), pa.schema([("N", pa.int8())]))
     with pytest.raises(InvalidInputError, match="must not be null"):
-        add_null_columns(path, {}, pa.schema([pa.field("z", pa.int8(), nullable=False)]))
+        add_null_columns(Table(path), pa.schema([pa.field("z", pa.int8(), nullable=False)]))
     # Rows that pylance updates or appends have a value.
     lance.dataset(path).update({"n": "1"}, where="id = 0")
     assert column(path, "n")[0] == 1
@@ -250,17 +251,17 @@ def test_a_column_of_nulls_writes_nothing_and_changes_no_row(path):
 
 def test_dropping_keeps_files_that_others_share(path):
     files = files_of(path)
-    add_columns(path, {}, pa.schema([("d", pa.int64())]), computed(["id"], doubled))
-    assert drop_columns(path, {}, ["d", "s.a", "L"]).version == 4
+    add_columns(Table(path), pa.schema([("d", pa.int64())]), computed(["id"], doubled))
+    assert drop_columns(Table(path), ["d", "s.a", "L"]).version == 4
     assert files_of(path) == files
     assert read_ours(path, system_columns=()).column_names == ["id", "x", "s"]
     assert column(path, "s")[0] == {"b": "0"}
     check_both(path)
     for bad in (["nope"], ["s.b"], ["id", "x", "s"], []):
         with pytest.raises(InvalidInputError):
-            drop_columns(path, {}, bad)
+            drop_columns(Table(path), bad)
     # Dropped with its file, the id is free; ids that files still hold are not given again.
-    add_null_columns(path, {}, pa.schema([("again", pa.string())]))
+    add_null_columns(Table(path), pa.schema([("again", pa.string())]))
     assert column(path, "again") == [None] * 8
     lance.dataset(path).optimize.compact_files()
     check_both(path)
@@ -270,23 +271,23 @@ def test_renaming_changes_names_only(path):
     dataset = lance.dataset(path)
     dataset.create_scalar_index("x", "BTREE")
     files = files_of(path)
-    rename_column(path, {}, "x", "ex")
-    rename_column(path, {}, "s.a", "aa")
-    rename_column(path, {}, "ID", "Id")
-    assert rename_column(path, {}, "ex", "ex").version is None
+    rename_column(Table(path), "x", "ex")
+    rename_column(Table(path), "s.a", "aa")
+    rename_column(Table(path), "ID", "Id")
+    assert rename_column(Table(path), "ex", "ex").version is None
     assert files_of(path) == files
-    assert Snapshot.open(path).schema.to_arrow().names == ["Id", "ex", "s", "l"]
+    assert Snapshot.open(Table(path)).schema.to_arrow().names == ["Id", "ex", "s", "l"]
     check_both(path)
     indexed = lance.dataset(path).scanner(filter="ex = 7", columns=["Id", "s"])
     assert indexed.to_table().to_pylist() == [{"Id": 7, "s": {"aa": 7, "b": "7"}}]
     for old, new in (("ex", "ID"), ("s.aa", "B"), ("ex", "a.b"), ("ex", "_rowid"), ("no", "x")):
         with pytest.raises(InvalidInputError):
-            rename_column(path, {}, old, new)
+            rename_column(Table(path), old, new)
 
 
 def test_nulls_are_forbidden_only_where_there_are_none(path):
     def change(name, nullable):
-        return change_nullability(path, {}, name, nullable=nullable, has_nulls=has_nulls)
+        return change_nullability(Table(path), name, nullable=nullable, has_nulls=has_nulls)
 
     with pytest.raises(InvalidInputError, match="holds nulls"):
         change("x", nullable=False)
@@ -294,7 +295,7 @@ def test_nulls_are_forbidden_only_where_there_are_none(path):
     assert change("x", nullable=False).version == 4
     assert change("s.a", nullable=False).version == 5
     assert change("x", nullable=False).version is None
-    transaction = Snapshot.open(path).file.transaction()
+    transaction = Snapshot.open(Table(path)).file.transaction()
     assert isinstance(transaction.operation, Project)
     assert not transaction.operation.preserves_nullability
     check_both(path)
@@ -309,18 +310,18 @@ def test_nulls_are_forbidden_only_where_there_are_none(path):
 
 def test_metadata_of_schema_and_columns(small):
     result = set_metadata(
-        small, {}, schema={"owner": "us"}, columns={"x": {"comment": "an x"}, "s.a": {"k": "v"}}
+        Table(small), schema={"owner": "us"}, columns={"x": {"comment": "an x"}, "s.a": {"k": "v"}}
     )
     assert result.version == 2
-    assert isinstance(Snapshot.open(small).file.transaction().operation, UpdateConfig)
+    assert isinstance(Snapshot.open(Table(small)).file.transaction().operation, UpdateConfig)
     schema = lance.dataset(small).schema
     assert schema.metadata == {b"owner": b"us"}
     assert schema.field("x").metadata == {b"comment": b"an x"}
     assert schema.field("s").type.field("a").metadata == {b"k": b"v"}
-    set_metadata(small, {}, schema={"owner": None}, columns={"x": {"comment": None}})
+    set_metadata(Table(small), schema={"owner": None}, columns={"x": {"comment": None}})
     assert not lance.dataset(small).schema.metadata
     assert not lance.dataset(small).schema.field("x").metadata
-    assert set_metadata(small, {}, schema={}, columns={"x": {}}).version is None
+    assert set_metadata(Table(small), schema={}, columns={"x": {}}).version is None
     check_both(small)
 
 
@@ -330,12 +331,12 @@ def test_indices_follow_their_columns(small):
     dataset.create_scalar_index("x", "BITMAP")
 
     def coverage():
-        return {one.name: set(one.fragment_bitmap) for one in Snapshot.open(small).indices}
+        return {one.name: set(one.fragment_bitmap) for one in Snapshot.open(Table(small)).indices}
 
     everything = {"id_idx": {0, 1}, "x_idx": {0, 1}}
-    add_columns(small, {}, pa.schema([("d", pa.int64())]), computed(["id"], doubled))
-    add_null_columns(small, {}, pa.schema([("n", pa.int8())]))
-    rename_column(small, {}, "x", "y")
+    add_columns(Table(small), pa.schema([("d", pa.int64())]), computed(["id"], doubled))
+    add_null_columns(Table(small), pa.schema([("n", pa.int8())]))
+    rename_column(Table(small), "x", "y")
     assert coverage() == everything
     for condition in ("id = 2", "y = 3", "d = 4", "n IS NULL AND y < 2"):
         answers = [
@@ -344,7 +345,7 @@ def test_indices_follow_their_columns(small):
         ]
         assert answers[0].num_rows
         assert answers[0].equals(answers[1]), condition
-    drop_columns(small, {}, ["y"])
+    drop_columns(Table(small), ["y"])
     assert coverage() == {"id_idx": {0, 1}}
     check_both(small)
 
@@ -354,19 +355,19 @@ def test_indices_follow_their_columns(small):
 
 def test_a_wider_type_gets_another_id_and_files_of_its_own(path):
     before = column(path, "x"), column(path, "l")
-    assert widen_column(path, {}, "x", pa.int64(), copied("x")).version == 3
-    result = widen_column(path, {}, "l", pa.list_(pa.int32()), copied("l"))
+    assert widen_column(Table(path), "x", pa.int64(), copied("x")).version == 3
+    result = widen_column(Table(path), "l", pa.list_(pa.int32()), copied("l"))
     assert (result.version, result.num_written_files) == (4, 3)
     assert (column(path, "x"), column(path, "l")) == before
     schema = read_ours(path, system_columns=()).schema
     assert (schema.field("x").type, schema.names) == (pa.int64(), ["id", "x", "s", "l"])
     check_both(path)
     # The file of the first widening holds nothing else, so it goes.
-    number = len(Snapshot.open(path).manifest.fragments[0].files)
-    widen_column(path, {}, "x", pa.decimal128(20, 0), copied("x"))
-    assert len(Snapshot.open(path).manifest.fragments[0].files) == number
+    number = len(Snapshot.open(Table(path)).manifest.fragments[0].files)
+    widen_column(Table(path), "x", pa.decimal128(20, 0), copied("x"))
+    assert len(Snapshot.open(Table(path)).manifest.fragments[0].files) == number
     check_both(path)
-    assert widen_column(path, {}, "x", pa.decimal128(20, 0), copied("x")).version is None
+    assert widen_column(Table(path), "x", pa.decimal128(20, 0), copied("x")).version is None
 
 
 def test_types_that_could_lose_values_are_refused(small):
@@ -375,18 +376,18 @@ def test_types_that_could_lose_values_are_refused(small):
         ("x", pa.string()), ("s", pa.string()), ("l", pa.list_(pa.int8())),
     ]:  # fmt: skip
         with pytest.raises(InvalidInputError, match="cannot change"):
-            widen_column(small, {}, name, kind, copied(name))
+            widen_column(Table(small), name, kind, copied(name))
     with pytest.raises(InvalidInputError, match="only columns"):
-        widen_column(small, {}, "s.a", pa.float64(), copied("s"))
+        widen_column(Table(small), "s.a", pa.float64(), copied("s"))
     lance.dataset(small).create_scalar_index("x", "BITMAP")
     with pytest.raises(InvalidInputError, match="x_idx"):
-        widen_column(small, {}, "x", pa.int64(), copied("x"))
-    assert widen_column(small, {}, "x", pa.int32(), copied("x")).version is None
+        widen_column(Table(small), "x", pa.int64(), copied("x"))
+    assert widen_column(Table(small), "x", pa.int32(), copied("x")).version is None
 
 
 def test_a_column_that_is_in_no_file_is_widened_without_one(small):
-    add_null_columns(small, {}, pa.schema([("n", pa.int8())]))
-    result = widen_column(small, {}, "n", pa.int64(), copied("n"))
+    add_null_columns(Table(small), pa.schema([("n", pa.int8())]))
+    result = widen_column(Table(small), "n", pa.int64(), copied("n"))
     assert (result.version, result.num_written_files) == (3, 0)
     assert column(small, "n") == [None] * 4
     check_both(small)
@@ -397,7 +398,7 @@ def test_types_that_the_files_cannot_hold_are_refused(tmp_path):
     write_table(path, table(4), file_version="2.1")
     columns = pa.schema([("m", pa.map_(pa.string(), pa.int8()))])
     with pytest.raises(UnsupportedFeatureError, match=r"2\.2"):
-        add_null_columns(path, {}, columns)
+        add_null_columns(Table(path), columns)
 
 
 def test_files_of_version_2_0_hold_no_null_structs_so_none_are_promised(tmp_path):
@@ -405,16 +406,16 @@ def test_files_of_version_2_0_hold_no_null_structs_so_none_are_promised(tmp_path
     write_table(path, table(4), file_version="2.0")
     wider = pa.struct([("a", pa.int64()), ("n", pa.struct([("k", pa.int8())]))])
     with pytest.raises(UnsupportedFeatureError, match=r"'m'.*2\.0"):
-        add_null_columns(path, {}, pa.schema([("m", pa.struct([("k", pa.int8())]))]))
+        add_null_columns(Table(path), pa.schema([("m", pa.struct([("k", pa.int8())]))]))
     rows = pa.table({"s": pa.array([{"a": 1, "n": {"k": 1}}], wider)})
     with pytest.raises(UnsupportedFeatureError, match=r"'n'.*2\.0"):
         write_table(path, rows, merge_schema=True)
     # With a value for every row it can be added.
     kind = pa.struct([("k", pa.int64())])
     run = computed(["id"], lambda b: [pa.StructArray.from_arrays([b.column("id")], ["k"])])
-    add_columns(path, {}, pa.schema([("m", kind)]), run)
+    add_columns(Table(path), pa.schema([("m", kind)]), run)
     lance.dataset(path).delete("id = 1")
-    add_columns(path, {}, pa.schema([("m2", kind)]), run)
+    add_columns(Table(path), pa.schema([("m2", kind)]), run)
     assert column(path, "m2") == [{"k": 0}, {"k": 2}, {"k": 3}]
     check_both(path)
 
@@ -422,8 +423,8 @@ def test_files_of_version_2_0_hold_no_null_structs_so_none_are_promised(tmp_path
 def test_tables_without_stable_row_ids_change_their_columns_too(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(), max_rows_per_file=4, enable_stable_row_ids=False)
-    add_columns(path, {}, pa.schema([("d", pa.int64())]), computed(["id"], doubled))
-    drop_columns(path, {}, ["x"])
+    add_columns(Table(path), pa.schema([("d", pa.int64())]), computed(["id"], doubled))
+    drop_columns(Table(path), ["x"])
     dataset = lance.dataset(path)
     dataset.validate()
     assert dataset.to_table(columns=["id", "d"]).equals(

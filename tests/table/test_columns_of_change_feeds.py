@@ -10,6 +10,7 @@ from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.columns.change_columns import widen_column
 from pyspark_lance.table.columns.local_columns import copied
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
@@ -21,7 +22,7 @@ def path(tmp_path):
 
 
 def newest(path: str) -> int:
-    return Snapshot.open(path).version
+    return Snapshot.open(Table(path)).version
 
 
 def changes(path: str, start: int, mode: str = "dropCarryovers") -> list[dict[str, object]]:
@@ -46,7 +47,7 @@ def test_a_member_of_a_struct_does_not_take_the_values_of_one_that_was_dropped(p
     new = pa.struct([("a", pa.int64()), ("d", data_type)])
     added = pa.table({"id": [2], "s": pa.array([{"a": 2, "d": value}], new)})
     write_table(path, added, merge_schema=True)
-    schemas = [Snapshot.open(path, at=VersionSpec(version=n)).schema for n in (1, newest(path))]
+    schemas = [Snapshot.open(Table(path), VersionSpec(version=n)).schema for n in (1, newest(path))]
     assert [schema.field_by_id(3).name for schema in schemas] == ["c", "d"]
     assert [row["s"] for row in changes(path, 1)] == [
         {"a": 1, "d": None},
@@ -126,7 +127,7 @@ def test_a_column_that_was_dropped_restored_and_widened_has_not_changed(path):
     write_table(path, pa.table({"id": [1, 2], "x": pa.array([5, None], pa.int16())}))
     lance.dataset(path).drop_columns(["x"])
     lance.dataset(path, version=1).restore()
-    widen_column(path, {}, "x", pa.int32(), copied("x"))
+    widen_column(Table(path), "x", pa.int32(), copied("x"))
     assert changes(path, 2, "netChanges") == []
     told = [(row["_commit_version"], row["_change_type"], row["x"]) for row in changes(path, 2)]
     assert told == [
@@ -203,6 +204,6 @@ def test_the_bytes_of_blobs_are_told_where_an_overwrite_gave_the_column_another_
     write_table(path, pa.table({"b": [b"old"]}, schema=pa.schema([blob])))
     schema = pa.schema([("id", pa.int64()), blob])
     write_table(path, pa.table({"id": [1], "b": [b"new"]}, schema=schema), overwrite=True)
-    columns = shown_schema(Snapshot.open(path).schema, binary_blobs={"b"}).fields
+    columns = shown_schema(Snapshot.open(Table(path)).schema, binary_blobs={"b"}).fields
     found = read_changes(path, 1, 2, "dropCarryovers", columns=columns, shown=columns)
     assert found["b"].to_pylist() == [b"old", b"old", b"new"]

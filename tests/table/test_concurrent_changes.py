@@ -23,6 +23,7 @@ from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.operation import Delete, Update
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
@@ -75,7 +76,7 @@ def test_changes_of_different_rows_of_one_fragment_are_united(path):
     result = set_to(path, "id = 1", n=1, _arguments=theirs)
     assert result.version == 4
     assert values(path) == {0: 0, 1: 1, 2: 2} | dict.fromkeys(range(4, 10), 0)
-    transaction = Snapshot.open(path).file.transaction()
+    transaction = Snapshot.open(Table(path)).file.transaction()
     assert isinstance(transaction.operation, Update)
     assert transaction.read_version == 3  # rebased, so the union was made on that version
     assert read_ours(path).sort_by("id")["_rowid"].to_pylist() == [0, 1, 2, *range(4, 10)]
@@ -88,10 +89,10 @@ def test_a_delete_of_other_rows_is_united_too_and_may_empty_the_fragment(path):
     theirs = interrupted_by(lambda: delete_rows(path, "id < 2"))
     result = delete_rows(path, "id >= 2", **theirs)
     assert (result.version, result.num_deleted_rows) == (3, 2)
-    operation = Snapshot.open(path).file.transaction().operation
+    operation = Snapshot.open(Table(path)).file.transaction().operation
     assert isinstance(operation, Delete)
     assert operation.deleted_fragment_ids == (0,)
-    assert Snapshot.open(path).manifest.fragments == ()
+    assert Snapshot.open(Table(path)).manifest.fragments == ()
 
 
 def test_a_change_of_the_same_row_is_planned_again(path):
@@ -164,14 +165,14 @@ def test_merges_of_other_keys_do_not_look_again(path):
     make(path)
     theirs = interrupted_by(lambda: upsert(path, pa.table({"id": [3, 20], "n": [1, 1]})))
     result = upsert(path, pa.table({"id": [4, 30], "n": [2, 2]}), **theirs)
-    assert Snapshot.open(path).file.transaction().uuid == result_uuid(path, result)
+    assert Snapshot.open(Table(path)).file.transaction().uuid == result_uuid(path, result)
     assert values(path) == dict.fromkeys(range(10), 0) | {3: 1, 20: 1, 4: 2, 30: 2}
     assert len(files(path, "data")) == 3  # nothing was written twice
 
 
 def result_uuid(path, result):
     at = VersionSpec(version=result.version)
-    return Snapshot.open(path, at=at).file.transaction().uuid
+    return Snapshot.open(Table(path), at).file.transaction().uuid
 
 
 def test_changes_whose_rows_make_each_other_match_come_one_after_the_other(path):

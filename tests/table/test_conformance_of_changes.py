@@ -15,6 +15,7 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
@@ -24,7 +25,7 @@ def check(path, table, *, versions, with_files):
     """The versions of ``path`` are those of ``table``, number for number."""
     expected = parsed(table)
     for version in versions:
-        snapshot = Snapshot.open(path, at=VersionSpec(version=version))
+        snapshot = Snapshot.open(Table(path), VersionSpec(version=version))
         state = TableState(snapshot.manifest, snapshot.indices)
         heading, lines = as_lines(state, with_files=with_files)
         wanted_heading, wanted_lines = expected[version]
@@ -103,7 +104,7 @@ def test_changes_of_a_table_without_stable_row_ids(tmp_path):
     assert delete_rows(path, "id = 0").num_deleted_rows == 1
     found = lance.dataset(path).to_table().sort_by("id")
     assert found["val"].to_pylist() == ["B", "C", "d", "H"]
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     assert not snapshot.uses_stable_row_ids
     assert all(
         one.row_ids is None and one.created_at is None for one in snapshot.manifest.fragments

@@ -26,6 +26,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -98,7 +99,7 @@ def test_every_step_of_table_b_comes_out_number_for_number(tmp_path):
     seen = []
 
     def note(version=None):
-        file = latest(Snapshot.open(path).store)
+        file = latest(Snapshot.open(Table(path)).store)
         assert version in (None, file.manifest.version)
         seen.append(as_text(TableState(file.manifest)))
         if file.manifest.fragments:
@@ -118,7 +119,7 @@ def test_every_step_of_table_b_comes_out_number_for_number(tmp_path):
     merge.when_not_matched_insert_all().execute(part([0, 9], ["AA0", "AA9"]))
     note(3)
 
-    plan = plan_change(path, {})
+    plan = plan_change(Table(path))
     request = plan_rewrite(plan.snapshot(), ["a"])
     new = pa.record_batch({"_rowaddr": pa.array([(1 << 32) + 1], pa.uint64()), "a": ["RC3"]})
     commit_rewrite(plan, request, list(rewrite_columns(request, [new])))
@@ -126,15 +127,15 @@ def test_every_step_of_table_b_comes_out_number_for_number(tmp_path):
     times_ten = computed(
         ["id"], lambda batch: [pa.compute.multiply(batch.column("id"), 10).cast(pa.int32())]
     )
-    add_columns(path, {}, pa.schema([("c", pa.int32())]), times_ten)
+    add_columns(Table(path), pa.schema([("c", pa.int32())]), times_ten)
     note(5)
-    add_null_columns(path, {}, pa.schema([("n", pa.int32())]))
+    add_null_columns(Table(path), pa.schema([("n", pa.int32())]))
     note(6)
-    rename_column(path, {}, "a", "aa")
+    rename_column(Table(path), "a", "aa")
     note(7)
-    widen_column(path, {}, "c", pa.int64(), copied("c"))
+    widen_column(Table(path), "c", pa.int64(), copied("c"))
     note(8)
-    drop_columns(path, {}, ["b"])
+    drop_columns(Table(path), ["b"])
     note(9)
     assert read_ours(path, system_columns=()).sort_by("id").to_pylist() == [
         {"id": 0, "aa": "AA0", "c": 0, "n": None},

@@ -12,6 +12,7 @@ from table_invariants import check_invariants
 
 from pyspark_lance.errors import TableAlreadyExistsError, UnsupportedFeatureError
 from pyspark_lance.table.upkeep.leftovers import leftover_files
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, create_table
 
 pytestmark = pytest.mark.interop
@@ -21,7 +22,7 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.str
 
 def test_a_new_table_has_its_columns_and_takes_rows_of_both_writers(tmp_path):
     path = str(tmp_path / "t")
-    assert create_table(path, {}, COLUMNS, WriteSettings()).version == 1
+    assert create_table(Table(path), COLUMNS, WriteSettings()).version == 1
     check_invariants(path)
     assert lance.dataset(path).schema == COLUMNS
     append(path, 0)
@@ -39,7 +40,7 @@ def test_of_several_that_create_a_table_at_once_one_does(tmp_path):
         barrier.wait()
         try:
             columns = pa.schema([(f"c{number}", pa.int64())])
-            outcomes.append((number, create_table(path, {}, columns, WriteSettings()).version))
+            outcomes.append((number, create_table(Table(path), columns, WriteSettings()).version))
         except TableAlreadyExistsError:
             outcomes.append((number, None))
 
@@ -52,11 +53,11 @@ def test_of_several_that_create_a_table_at_once_one_does(tmp_path):
     assert len(outcomes) == 6
     assert lance.dataset(path).version == 1
     assert lance.dataset(path).schema.names == [f"c{winner}"]
-    assert leftover_files(path, {}) == []
+    assert leftover_files(Table(path)) == []
 
 
 def test_a_type_that_the_file_version_cannot_hold_makes_no_table(tmp_path):
     columns = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
     with pytest.raises(UnsupportedFeatureError, match="m"):
-        create_table(str(tmp_path / "t"), {}, columns, WriteSettings(file_version="2.0"))
+        create_table(Table(str(tmp_path / "t")), columns, WriteSettings(file_version="2.0"))
     assert not (tmp_path / "t").exists()

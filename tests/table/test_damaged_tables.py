@@ -14,6 +14,7 @@ from table_access import read_ours
 from pyspark_lance.errors import CorruptFileError, LanceError
 from pyspark_lance.metafile.paths import data_path, deletion_path
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -31,7 +32,7 @@ def make_table(path: str, version: str) -> None:
 
 def files_of(path: str) -> list[Path]:
     """The files of the latest version: manifest, data, deletions."""
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     names = [snapshot.file.location.path]
     for fragment in snapshot.manifest.fragments:
         names += [data_path(file.path) for file in fragment.files]

@@ -18,6 +18,7 @@ from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.table.scan.scan_facts import rows_left
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
@@ -47,7 +48,7 @@ def test_every_version_is_read_as_pylance_reads_it(name):
         ours = outcome(lambda at=at: read_ours(path, at, system_columns=()))
         assert (ours is None) == (theirs is None), version
         if ours is not None and theirs is not None:
-            assert ours.num_rows == theirs.num_rows == Snapshot.open(path, at=at).num_rows()
+            assert ours.num_rows == theirs.num_rows == Snapshot.open(Table(path), at).num_rows()
             assert not theirs.num_rows or repr(ours.to_pydict()) == repr(theirs.to_pydict())
 
 
@@ -60,7 +61,7 @@ def test_lineage_is_read_as_pylance_reads_it(name):
         if theirs is None or not theirs.num_rows:
             continue
         at = VersionSpec(version=version)
-        stable = Snapshot.open(path, at=at).uses_stable_row_ids
+        stable = Snapshot.open(Table(path), at).uses_stable_row_ids
         names = SYSTEM_COLUMNS if stable else (ROW_ID, ROW_ADDRESS)
         assert_same_rows(read_ours(path, at, system_columns=names), theirs)
 
@@ -81,7 +82,7 @@ def test_offsets_that_pylance_does_not_read_are_refused_by_name():
 def test_counts_are_known_before_anything_is_read(name):
     path = str(GOLDEN / name)
     rows = lance.dataset(path).count_rows()
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     assert snapshot.num_rows() == rows
     assert rows_left(snapshot, None)[1] == rows
 

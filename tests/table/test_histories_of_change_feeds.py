@@ -13,6 +13,7 @@ from table_access import forget_transactions, read_changes, read_ours, write_tab
 
 from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 BLOB = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
@@ -39,7 +40,7 @@ class History:
 
     def append(self, schema=None):
         if schema is None:
-            schema = Snapshot.open(self.path).schema.to_arrow()
+            schema = Snapshot.open(Table(self.path)).schema.to_arrow()
             members = list(schema.field("s").type)
             name, kind = f"m{self.number(3)}", KINDS[self.number(3)]
             if self.number(2) and name not in [member.name for member in members]:
@@ -74,7 +75,7 @@ class History:
         update_rows(self.path, f"id % 3 = {self.number(3)}", ["blob"], values)
 
     def restore(self):
-        version = 1 + self.number(Snapshot.open(self.path).version)
+        version = 1 + self.number(Snapshot.open(Table(self.path)).version)
         lance.dataset(self.path, version=version).restore()
 
     def delete(self):
@@ -106,7 +107,7 @@ def test_changes_lead_from_each_version_to_each_later_one(tmp_path, seed):
         history.step()
     if seed % 2:
         forget_transactions(path, keep_files=True)
-    last = Snapshot.open(path)
+    last = Snapshot.open(Table(path))
     schema = shown_schema(last.schema, binary_blobs={"blob"})
     names = [field.name for field in schema.fields]
     asked = {"shown": schema.fields, "columns": schema.fields}

@@ -10,12 +10,12 @@ import pytest
 from table_access import read_ours
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,
     commit_write,
-    open_existing,
     plan_write,
     write_rows,
 )
@@ -40,7 +40,7 @@ def batch(number, application="app"):
 def planned(path, values, **settings):
     table = pa.table({"id": pa.array(values, pa.int64())})
     plan = plan_write(
-        path, {}, table.schema, WriteSettings(**settings), existing=open_existing(path, {})
+        Table(path), table.schema, WriteSettings(**settings), existing=open_existing(Table(path))
     )
     return plan, table
 
@@ -55,7 +55,7 @@ def ids(path):
 
 
 def data_files(path):
-    return len(list(Snapshot.open(path).store.list("data")))
+    return len(list(Snapshot.open(Table(path)).store.list("data")))
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
@@ -73,7 +73,7 @@ def test_the_same_batch_again_does_nothing_and_leaves_nothing(path, settings):
     seen, files = ids(path), data_files(path)
     assert commit_write(stale, late) is None
     assert (ids(path), data_files(path)) == (seen, files - 1)
-    assert Snapshot.open(path).version == 3
+    assert Snapshot.open(Table(path)).version == 3
     # Other applications and later batches are not affected; an older batch is done, too.
     assert write(path, [4], properties=batch(0, "other"), **settings).version == 4
     assert write(path, [5], properties=batch(2), **settings).version == 5
@@ -95,9 +95,10 @@ KILLED = """
 import os, sys
 import pyarrow as pa
 from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
-from pyspark_lance.table.write.write_table import (
-    WriteSettings, commit_write, open_existing, plan_write, write_rows
-)
+from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
+from pyspark_lance.table.write.write_table import commit_write, write_rows
 
 path, point = sys.argv[1:3]
 put = ConditionalPutCommitHandler.put
@@ -110,7 +111,8 @@ def deadly(*arguments, **more):
 ConditionalPutCommitHandler.put = deadly
 rows = pa.table({{"id": [2]}})
 settings = WriteSettings(properties={properties!r}, **{settings!r})
-plan = plan_write(path, {{}}, rows.schema, settings, existing=open_existing(path, {{}}))
+table = Table(path)
+plan = plan_write(table, rows.schema, settings, existing=open_existing(table))
 commit_write(plan, write_rows(plan, rows.to_batches()))
 """
 
@@ -130,7 +132,7 @@ def test_a_batch_whose_driver_is_killed_is_written_once_by_the_next(tmp_path, po
         assert (again is None) == (point == "after the manifest")
         assert write(path, [2], properties=batch(1), **SETTINGS[kind]) is None
         assert ids(path) == ([1, 2] if kind == "append" else [2])
-        assert Snapshot.open(path).version == 2
+        assert Snapshot.open(Table(path)).version == 2
         # What the killed driver wrote in vain stays until cleanup; nothing else does.
         assert data_files(path) == (2 if point == "after the manifest" else 3)
 
@@ -148,6 +150,6 @@ def test_a_batch_stays_written_after_cleanup_and_restore_of_older_versions(path)
     write(path, [1])
     write(path, [2], properties=batch(3))
     write(path, [3])
-    config = Snapshot.open(path).manifest.config
+    config = Snapshot.open(Table(path)).manifest.config
     assert config == {"pyspark_lance.txn.app": "3"}
     assert write(path, [2], properties=batch(3)) is None

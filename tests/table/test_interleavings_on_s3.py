@@ -19,12 +19,12 @@ from pyspark_lance.errors import CommitConflictError, StorageError
 from pyspark_lance.store import fsspec_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,
     commit_write,
-    open_existing,
     plan_write,
     write_rows,
 )
@@ -36,8 +36,10 @@ _numbers = itertools.count()
 
 def write(uri, options, ids, **settings):
     table = pa.table({"id": pa.array(ids, pa.int64()), "n": pa.array([0] * len(ids), pa.int64())})
-    existing = open_existing(uri, options)
-    plan = plan_write(uri, options, table.schema, WriteSettings(**settings), existing=existing)
+    existing = open_existing(Table(uri, options))
+    plan = plan_write(
+        Table(uri, options), table.schema, WriteSettings(**settings), existing=existing
+    )
     files = write_rows(plan, table.to_batches())
     try:
         commit_write(plan, files)
@@ -84,7 +86,9 @@ def new_table(bucket):
 
 def contents(uri, options):
     """All rows, of which both readers say the same."""
-    batches = [b for t in plan_scan(Snapshot.open(uri, options), ScanRequest()) for b in run(t)]
+    batches = [
+        b for t in plan_scan(Snapshot.open(Table(uri, options)), ScanRequest()) for b in run(t)
+    ]
     ours = sorted((row["id"], row["n"]) for batch in batches for row in batch.to_pylist())
     dataset = lance.dataset(uri, storage_options=options, session=lance.Session())
     dataset.validate()

@@ -13,6 +13,7 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.json_columns import shown_json, stored_json
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -28,7 +29,7 @@ def values(texts):
 
 
 def read_shown(path, **request):
-    schema = shown_schema(Snapshot.open(path).schema)
+    schema = shown_schema(Snapshot.open(Table(path)).schema)
     return read_ours(path, schema=schema, system_columns=("_rowaddr",), **request)
 
 
@@ -97,7 +98,7 @@ def test_conditions_see_json_as_text(tmp_path):
     path = str(tmp_path)
     write_table(path, pa.table({"id": range(40), "j": pa.array(documents(), pa.json_())}))
     predicate = parse_predicate(
-        "j LIKE '%\"b\":{}%' OR j = 'true'", predicate_schema(Snapshot.open(path).schema)
+        "j LIKE '%\"b\":{}%' OR j = 'true'", predicate_schema(Snapshot.open(Table(path)).schema)
     )
     expected = [i for i in range(40) if i % 7 in (5, 6)]
     assert read_shown(path, predicate=predicate)["id"].to_pylist() == expected
@@ -153,7 +154,7 @@ def test_a_document_that_is_no_json_hurts_no_more_once_its_row_is_deleted(tmp_pa
     lance.dataset(path).delete("id = 0")
     assert read_shown(path)["j"].to_pylist() == ["[1]"] * 5
     for condition in ("j = '[1]'", "id < 4", "j = '[1]' AND id > 2"):
-        predicate = parse_predicate(condition, predicate_schema(Snapshot.open(path).schema))
+        predicate = parse_predicate(condition, predicate_schema(Snapshot.open(Table(path)).schema))
         found = read_shown(path, predicate=predicate)["id"].to_pylist()
         assert found == {"j = '[1]'": [1, 2, 3, 4, 5], "id < 4": [1, 2, 3]}.get(
             condition, [3, 4, 5]

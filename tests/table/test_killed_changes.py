@@ -15,6 +15,7 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 from table_files import files_of, used_files
 
 from pyspark_lance.table.upkeep.leftovers import leftover_files, remove_leftover_files
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -41,6 +42,7 @@ from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
 from pyspark_lance.table.columns.local_columns import computed
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
+from pyspark_lance.table.version.table import Table
 
 root, point = sys.argv[1:3]
 
@@ -62,7 +64,7 @@ make = functools.partial(retries.Environment, handler=Deadly(), now_ns=clock)
 commit_loop.Environment = retries.Environment = make
 
 def rewrite():
-    plan = plan_change(path, {{}})
+    plan = plan_change(Table(path))
     request = plan_rewrite(plan.snapshot(), ["n"])
     found = read_ours(path, system_columns=("_rowaddr",)).filter(pc.field("id") == 1)
     batches = pa.table({{"_rowaddr": found["_rowaddr"], "n": pa.array([5])}}).to_batches()
@@ -114,10 +116,10 @@ JOBS = {
         ("data", "_deletions"),
     ),
     "add": Job(
-        'add_columns(path, {}, pa.schema([("m", pa.int64())]), plus)',
+        'add_columns(Table(path), pa.schema([("m", pa.int64())]), plus)',
         {row: {"n": 0, "m": row + 1} for row in range(3)},
     ),
-    "drop": Job('drop_columns(path, {}, ["n"])', {row: {} for row in range(3)}, ()),
+    "drop": Job('drop_columns(Table(path), ["n"])', {row: {} for row in range(3)}, ()),
 }
 
 
@@ -157,7 +159,7 @@ def test_a_killed_driver_leaves_the_table_before_or_after(tmp_path, point):
 
 def check_leftovers(path, job, point):
     """What a killed driver leaves is what it had written, and in no version; it is listed."""
-    found = leftover_files(path, {})
+    found = leftover_files(Table(path))
     names = [one.path for one in found]
     assert set(names) == files_of(path) - used_files(path)
     folders = [name.partition("/")[0] for name in names]
@@ -169,6 +171,6 @@ def check_leftovers(path, job, point):
     else:
         written = "_transactions" if point == "before the manifest" else None
         assert sorted(folders) == sorted([*job.folders, *([written] if written else [])])
-    assert remove_leftover_files(path, {}, older_than_s=0, force=True) == found
-    assert leftover_files(path, {}) == []
+    assert remove_leftover_files(Table(path), older_than_s=0, force=True) == found
+    assert leftover_files(Table(path)) == []
     lance.dataset(path).validate()

@@ -14,6 +14,7 @@ from table_access import append, read_ours, write_table
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, TableNotFoundError
 from pyspark_lance.table.upkeep.leftovers import leftover_files, remove_leftover_files
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -79,24 +80,24 @@ def path(tmp_path):
 
 
 def test_no_file_of_any_version_or_branch_is_left_over(path):
-    assert leftover_files(path, {}) == []
-    assert leftover_files(path + "/tree/work/one", {}) == []
+    assert leftover_files(Table(path)) == []
+    assert leftover_files(Table(path + "/tree/work/one")) == []
 
 
 def test_files_that_nothing_refers_to_are_listed_and_others_are_not(path):
     plant(path, (*UNUSED, *NOT_OURS_TO_JUDGE))
     branch = [f"tree/work/one/{name}" for name in UNUSED]
     plant(path, [*branch, "tree/work/one/x.lance", "tree/stray.lance"])
-    found = leftover_files(path, {})
+    found = leftover_files(Table(path))
     assert names_of(found) == sorted((*UNUSED, *branch))
     assert all(one.size == len(b"nothing") for one in found)
     versions = range(1, lance.dataset(path).version + 1)
     before = [lance.dataset(path, version=number).to_table(["id"]) for number in versions]
-    removed = remove_leftover_files(path, {}, older_than_s=0, force=True)
+    removed = remove_leftover_files(Table(path), older_than_s=0, force=True)
     assert removed == found
     assert not any((Path(path) / name).exists() for name in (*UNUSED, *branch))
     assert all((Path(path) / name).exists() for name in NOT_OURS_TO_JUDGE)
-    assert leftover_files(path, {}) == []
+    assert leftover_files(Table(path)) == []
     assert before == [lance.dataset(path, version=n).to_table(["id"]) for n in versions]
     assert read_ours(path).num_rows == 38
     lance.dataset(path).validate()
@@ -109,18 +110,18 @@ def test_young_files_stay_unless_told_otherwise(path):
     long_ago = time.time() - 8 * 24 * 3600
     for name in old:
         os.utime(Path(path) / name, (long_ago, long_ago))
-    assert names_of(leftover_files(path, {}, older_than_s=3600)) == sorted(old)
+    assert names_of(leftover_files(Table(path), older_than_s=3600)) == sorted(old)
     with pytest.raises(InvalidInputError, match="under way"):
-        remove_leftover_files(path, {}, older_than_s=3600)
-    assert names_of(remove_leftover_files(path, {})) == sorted(old)
-    assert names_of(leftover_files(path, {})) == sorted(UNUSED[3:])
+        remove_leftover_files(Table(path), older_than_s=3600)
+    assert names_of(remove_leftover_files(Table(path))) == sorted(old)
+    assert names_of(leftover_files(Table(path))) == sorted(UNUSED[3:])
 
 
 def test_files_of_unknown_age_are_never_taken_for_old_ones(path):
     plant(path, UNUSED)
     os.utime(Path(path) / UNUSED[0], ns=(0, 0))  # what a store that keeps no time says
-    assert UNUSED[0] in names_of(leftover_files(path, {}))
-    assert remove_leftover_files(path, {}) == []
+    assert UNUSED[0] in names_of(leftover_files(Table(path)))
+    assert remove_leftover_files(Table(path)) == []
 
 
 def test_nothing_is_listed_when_a_manifest_cannot_be_read(path):
@@ -129,14 +130,14 @@ def test_nothing_is_listed_when_a_manifest_cannot_be_read(path):
     manifests[1].write_bytes(manifests[1].read_bytes()[:-20])
     for call in (leftover_files, remove_leftover_files):
         with pytest.raises(CorruptFileError):
-            call(path, {})
+            call(Table(path))
     assert all((Path(path) / name).exists() for name in UNUSED)
 
 
 def test_a_folder_without_a_table_is_not_cleaned(tmp_path):
     plant(tmp_path, UNUSED)
     with pytest.raises(TableNotFoundError):
-        remove_leftover_files(str(tmp_path), {}, older_than_s=0, force=True)
+        remove_leftover_files(Table(str(tmp_path)), older_than_s=0, force=True)
     assert (tmp_path / UNUSED[0]).exists()
 
 
@@ -144,6 +145,6 @@ def test_a_write_that_was_not_committed_leaves_what_is_listed(tmp_path):
     path = str(tmp_path / "t")
     append(path, 0)
     lance.fragment.write_fragments(pa.table({"id": [1, 2]}), path)
-    (found,) = leftover_files(path, {})
+    (found,) = leftover_files(Table(path))
     assert found.path.startswith("data/")
     assert found.size == (Path(path) / found.path).stat().st_size

@@ -19,6 +19,7 @@ from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.legacy_pruning import matching_rows
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -108,7 +109,7 @@ def clustered_path(tmp_path_factory):
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_pages_are_passed_over_only_if_no_row_matches(clustered_path, condition):
-    snapshot = Snapshot.open(clustered_path)
+    snapshot = Snapshot.open(Table(clustered_path))
     predicate = parse_predicate(condition, predicate_schema(snapshot.schema))
     found = read_ours(clustered_path, predicate=predicate, system_columns=())
     whole = read_ours(clustered_path, system_columns=()).combine_chunks()
@@ -124,7 +125,7 @@ def test_pages_are_passed_over_only_if_no_row_matches(clustered_path, condition)
      ("nothing = 5", 30), ("n + 1 < 5", 30), ("n < 10 OR s = 'w150'", 4)],
 )  # fmt: skip
 def test_conditions_on_clustered_columns_pass_over_pages(clustered_path, condition, pages):
-    snapshot = Snapshot.open(clustered_path)
+    snapshot = Snapshot.open(Table(clustered_path))
     store, name = snapshot.files.locate(snapshot.manifest.fragments[0].files[0])
     reader = DataFileReader.open(store, name)
     predicate = parse_predicate(condition, predicate_schema(snapshot.schema))
@@ -139,7 +140,7 @@ def test_pages_that_are_passed_over_are_not_read(tmp_path):
     content = file.read_bytes()
     place = content.index(b"w100")
     file.write_bytes(content[:place] + b"\xff\xff" + content[place + 2 :])
-    predicate = parse_predicate("n < 50", predicate_schema(Snapshot.open(path).schema))
+    predicate = parse_predicate("n < 50", predicate_schema(Snapshot.open(Table(path)).schema))
     assert read_ours(path, predicate=predicate, system_columns=()).num_rows == 50
 
 
@@ -147,7 +148,7 @@ def test_our_commits_keep_the_values_of_dictionaries(tmp_path):
     path = str(tmp_path)
     written_by_pylance(path, rows(50), max_rows_per_file=20)
     before = lance.dataset(path).to_table()
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     assert snapshot.manifest.dictionary_values
     operation = Delete(updated_fragments=(), deleted_fragment_ids=(0,), predicate="id < 20")
     commit(snapshot.store, Transaction(snapshot.version, str(uuid.uuid4()), operation))

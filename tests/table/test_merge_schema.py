@@ -15,11 +15,11 @@ from pyspark_lance.format.operation import Append, Merge, ReserveFragments
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.table.columns.schema_change import merged_schema
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
-    open_existing,
     plan_write,
     write_rows,
 )
@@ -38,7 +38,7 @@ def ids(*values):
 
 def planned(path, table, **settings):
     plan = plan_write(
-        path, {}, table.schema, WriteSettings(**settings), existing=open_existing(path, {})
+        Table(path), table.schema, WriteSettings(**settings), existing=open_existing(Table(path))
     )
     return plan, write_rows(plan, table.to_batches())
 
@@ -95,7 +95,13 @@ def test_new_fields_of_a_struct_come_after_the_old_ones(path):
         None,
     ]
     check_both(path)
-    assert [one.name for one in Snapshot.open(path).schema.walk()] == ["id", "s", "a", "b", "c"]
+    assert [one.name for one in Snapshot.open(Table(path)).schema.walk()] == [
+        "id",
+        "s",
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_an_append_without_rows_still_brings_its_columns(path):
@@ -110,7 +116,7 @@ def test_an_append_without_rows_still_brings_its_columns(path):
 def test_data_without_new_columns_are_a_plain_append(path):
     write_table(path, pa.table({"id": ids(1), "x": ["a"]}))
     write_table(path, pa.table({"id": ids(2)}), merge_schema=True)
-    transaction = Snapshot.open(path).file.transaction()
+    transaction = Snapshot.open(Table(path)).file.transaction()
     assert isinstance(transaction.operation, Append)
     check_both(path)
 
@@ -119,7 +125,7 @@ def test_types_do_not_change_and_the_error_says_what_to_do(path):
     write_table(path, pa.table({"id": pa.array([1], pa.int32()), "x": ["a"]}))
     # What fits is converted, as for any append.
     write_table(path, pa.table({"id": ids(2), "new": ids(5)}), merge_schema=True)
-    assert Snapshot.open(path).schema.field("id").logical_type == "int32"
+    assert Snapshot.open(Table(path)).schema.field("id").logical_type == "int32"
     with pytest.raises(SchemaMismatchError, match="does not fit the table's int32"):
         write_table(path, pa.table({"id": ids(2**40)}), merge_schema=True)
     with pytest.raises(SchemaMismatchError, match="changeColumn"):
@@ -170,7 +176,7 @@ def test_many_writers_with_columns_of_their_own_lose_nothing(path):
         for writer in range(1, 5)
         for number in range(3)
     }
-    assert Snapshot.open(path).version == 13
+    assert Snapshot.open(Table(path)).version == 13
     check_both(path)
 
 
@@ -180,12 +186,12 @@ def test_a_column_that_came_with_another_type_in_the_meantime_is_an_error(path):
     write_table(path, pa.table({"id": ids(3), "x": ids(7)}), merge_schema=True)
     with pytest.raises(SchemaMismatchError):
         commit_write(plan, files)
-    assert Snapshot.open(path).version == 2
+    assert Snapshot.open(Table(path)).version == 2
 
 
 def test_fragment_ids_that_others_reserved_are_not_taken(path):
     write_table(path, pa.table({"id": ids(1)}))
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     plan, files = planned(path, pa.table({"id": ids(2), "x": ["a"]}), merge_schema=True)
     reserve = Transaction(snapshot.version, "reserve", ReserveFragments(3))
     commit(snapshot.store, reserve)
@@ -195,7 +201,7 @@ def test_fragment_ids_that_others_reserved_are_not_taken(path):
     with pytest.raises(RetryableCommitError, match="reserved"):
         commit(snapshot.store, Transaction(snapshot.version, "stale", stale))
     commit_write(plan, files)
-    assert [one.id for one in Snapshot.open(path).manifest.fragments] == [0, 4]
+    assert [one.id for one in Snapshot.open(Table(path)).manifest.fragments] == [0, 4]
     check_both(path)
 
 

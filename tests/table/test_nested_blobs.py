@@ -12,6 +12,7 @@ from pyspark_lance.datafile import blob_records
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -70,7 +71,7 @@ def make_table(name, version, count=60, seed=1):
 
 
 def read_bytes(path, **request):
-    schema = shown_schema(Snapshot.open(path).schema, binary_blobs={"c"})
+    schema = shown_schema(Snapshot.open(Table(path)).schema, binary_blobs={"c"})
     return read_ours(path, schema=schema, system_columns=(), **request)["c"].to_pylist()
 
 
@@ -83,7 +84,9 @@ def test_nested_blobs_of_pylance_are_read_as_bytes_and_as_descriptors(tmp_path, 
     path, table = str(tmp_path), make_table(name, version)
     lance.write_dataset(table, path, data_storage_version=version)
     assert read_bytes(path) == table["c"].to_pylist()
-    shown = read_ours(path, schema=shown_schema(Snapshot.open(path).schema), system_columns=())
+    shown = read_ours(
+        path, schema=shown_schema(Snapshot.open(Table(path)).schema), system_columns=()
+    )
     if version != "2.0":  # there, pylance shows nulls as they are stored
         assert shown["c"].to_pylist() == lance.dataset(path).to_table()["c"].to_pylist()
 
@@ -183,7 +186,7 @@ def test_a_new_column_of_blobs_gets_the_kind_of_the_table(tmp_path):
     write_table(path, pa.table({"id": [1]}), file_version="2.2")
     new = pa.table({"id": [2], "c": pa.array([[{"i": 1, "b": b"new"}]], LISTS["list_struct"])})
     write_table(path, new, merge_schema=True)
-    field = next(f for f in Snapshot.open(path).schema.walk() if f.name == "b")
+    field = next(f for f in Snapshot.open(Table(path)).schema.walk() if f.name == "b")
     assert field.is_blob_v2
     assert read_bytes(path) == pylance_bytes(path) == [None, [{"i": 1, "b": b"new"}]]
 

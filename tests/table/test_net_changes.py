@@ -16,6 +16,7 @@ from pyspark_lance.table.feed.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 
@@ -57,7 +58,7 @@ def rows_at(path: str, version: int) -> dict[int, tuple[int, int]]:
 def test_bands_of_row_ids_together_have_each_change_once(tmp_path, narrow_bands, seed):
     path = str(tmp_path / "t")
     change_at_random(path, seed)
-    newest = Snapshot.open(path).version
+    newest = Snapshot.open(Table(path)).version
     for start in range(1, newest + 1):
         before, after = rows_at(path, start - 1), rows_at(path, newest)
         expected = [(row, "delete", v) for row, v in before.items() if row not in after]
@@ -78,13 +79,13 @@ def test_rows_that_changed_twice_take_no_memory_each_while_they_are_planned(tmp_
     write_table(path, pa.table({"id": np.arange(rows)}), max_rows_per_file=200_000)
     set_to(path, "id >= 0", id=1)
     set_to(path, "id >= 0", id=2)
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     request = ChangeRequest(
         ChangeWindow(2, 3), Deduplication.NET_CHANGES, snapshot.schema.fields, parallelism=4
     )
     tracemalloc.start()
     try:
-        tasks = plan_changes(path, {}, snapshot.schema.fields, request)
+        tasks = plan_changes(Table(path), snapshot.schema.fields, request)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -19,6 +19,7 @@ from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_task import run_changes
 from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 OFFSETS = st.sets(st.integers(0, 300)).map(lambda some: np.array(sorted(some), dtype=np.uint32))
 
@@ -59,9 +60,9 @@ def test_a_plan_of_many_changed_rows_in_runs_is_as_small_as_one_of_few(tmp_path,
     table = pa.table({"id": np.arange(rows), "x": np.zeros(rows)})
     write_table(path, table, max_rows_per_file=100_000)
     set_to(path, "id >= 20000 and id < 280000", x=1.0)
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     request = ChangeRequest(ChangeWindow(2, 2), mode, snapshot.schema.fields, parallelism=4)
-    tasks = plan_changes(path, {}, snapshot.schema.fields, request)
+    tasks = plan_changes(Table(path), snapshot.schema.fields, request)
     pickles = [pickle.dumps(task) for task in tasks]
     assert sum(map(len, pickles)) < 30_000
     read = pa.Table.from_batches(

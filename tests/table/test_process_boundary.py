@@ -29,6 +29,7 @@ from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 
 NUMBERS = st.integers(0, 2**63)
@@ -72,8 +73,7 @@ TASKS = st.builds(
     ScanTask,
     st.builds(
         TableFiles,
-        st.text(),
-        st.dictionaries(st.text(), st.text()),
+        st.builds(Table, st.text(), st.dictionaries(st.text(), st.text())),
         st.lists(st.builds(BasePath, NUMBERS, st.text(), st.none(), st.booleans())).map(tuple),
     ),
     FIELDS,
@@ -136,7 +136,7 @@ def test_a_copy_that_equals_but_is_of_another_type_is_noticed():
 def test_tests_run_tasks_that_were_sent(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"id": range(3)}))
-    (task,) = plan_scan(Snapshot.open(path), ScanRequest())
+    (task,) = plan_scan(Snapshot.open(Table(path)), ScanRequest())
     careless = dataclasses.replace(task, batch_rows=Careless(DeletionFileType.BITMAP))
     with pytest.raises(AssertionError, match="batch_rows"):
         next(run(careless))

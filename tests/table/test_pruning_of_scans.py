@@ -13,12 +13,13 @@ from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
 
 def filtered(path: str, condition: str, **request: object) -> pa.Table:
-    schema = predicate_schema(Snapshot.open(path).schema)
+    schema = predicate_schema(Snapshot.open(Table(path)).schema)
     return read_ours(path, predicate=parse_predicate(condition, schema), **request)
 
 

@@ -10,6 +10,7 @@ from table_access import append
 from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 pytestmark = pytest.mark.interop
@@ -27,7 +28,7 @@ def opened(path, at=LATEST):
     """The snapshot, when the table is swept after the version was found and before it is read."""
     snapshots._cache.clear()  # nothing is read of a version that is known
     with directed(), in_charge(Director({1: pause(lambda: sweep(path))})):
-        return Snapshot.open(path, at=at)
+        return Snapshot.open(Table(path), at)
 
 
 def test_the_newest_version_is_found_when_the_one_that_was_listed_is_gone(path):

@@ -24,6 +24,7 @@ from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.version.time_travel import VersionSpec
 
@@ -38,8 +39,8 @@ def path(tmp_path):
     return path
 
 
-def ids(path: str, **at: object) -> list[int]:
-    return sorted(read_ours(path, VersionSpec(**at))["id"].to_pylist())
+def ids(path: str, branch: str | None = None, **at: object) -> list[int]:
+    return sorted(read_ours(path, VersionSpec(**at), branch=branch)["id"].to_pylist())
 
 
 def test_a_tag_names_a_version(path):
@@ -91,7 +92,7 @@ def test_the_old_naming_scheme_is_kept(tmp_path):
 def test_a_version_by_time_is_the_newest_at_or_before_it(path):
     times = [
         read.manifest.timestamp_ns
-        for read in (Snapshot.open(path, at=VersionSpec(version=v)) for v in (1, 2, 3))
+        for read in (Snapshot.open(Table(path), VersionSpec(version=v)) for v in (1, 2, 3))
     ]
     assert len(ids(path, timestamp_ns=times[1])) == 20
     assert len(ids(path, timestamp_ns=times[2] - 1)) == 20
@@ -127,9 +128,9 @@ def test_references_do_not_leave_the_table(tmp_path):
         content = json.loads(tag.read_text()) | {"branch": branch}
         tag.write_text(json.dumps(content))
         with pytest.raises(CorruptFileError, match="not the name of a branch"):
-            Snapshot.open(table, at=VersionSpec(tag="release"))
+            Snapshot.open(Table(table), VersionSpec(tag="release"))
         with pytest.raises(InvalidInputError, match="not the name of a branch"):
-            Snapshot.open(table, at=VersionSpec(branch=branch))
+            Snapshot.open(Table(table, branch=branch))
     branches = tmp_path / "table/_refs/branches"
     branches.mkdir()
     (branches / "..%2F..%2Fother.json").write_text('{"parentVersion": 1}')
@@ -159,7 +160,7 @@ def test_a_base_path_elsewhere_is_refused_before_anything_is_sent(tmp_path, base
     store.put(file.location.path, encode_manifest(manifest, (), file.transaction()))
     with pytest.raises(error):
         read_ours(clone, system_columns=())
-    files = TableFiles(clone, {})
+    files = TableFiles(Table(clone))
     with pytest.raises(error):
         files.locate_external(f"{base}/blob" if base else "\0/x", 0)
 
@@ -176,7 +177,7 @@ def test_a_clone_of_another_bucket_is_read_when_the_bucket_is_named(s3_table_roo
         far.put(info.path, near.get(info.path))
 
     def read(options):
-        tasks = plan_scan(Snapshot.open(clone, options), ScanRequest(system_columns=()))
+        tasks = plan_scan(Snapshot.open(Table(clone, options)), ScanRequest(system_columns=()))
         return [value for task in tasks for batch in run(task) for value in batch[0].to_pylist()]
 
     with pytest.raises(UnsupportedFeatureError, match=r"storage\.allowed_base_paths"):

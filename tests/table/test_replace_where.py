@@ -9,11 +9,11 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.operation import Update
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
-    open_existing,
     plan_write,
     write_rows,
 )
@@ -64,12 +64,12 @@ def test_only_matching_rows_are_replaced_and_it_is_one_version(path):
 
 
 def test_rows_that_do_not_match_are_refused_and_nothing_is_left_behind(path):
-    files = list(Snapshot.open(path).store.list("data"))
+    files = list(Snapshot.open(Table(path)).store.list("data"))
     for days in ([2, 3], [None]):
         with pytest.raises(SchemaMismatchError, match="do not match replaceWhere: day = 2"):
             replaced(path, days, ["x"] * len(days), "day = 2")
-    assert Snapshot.open(path).version == 1
-    assert list(Snapshot.open(path).store.list("data")) == files
+    assert Snapshot.open(Table(path)).version == 1
+    assert list(Snapshot.open(Table(path)).store.list("data")) == files
 
 
 def test_no_rows_for_the_condition_just_deletes_and_nothing_at_all_makes_no_version(path):
@@ -109,7 +109,7 @@ def test_a_new_table_holds_the_rows_which_must_match(tmp_path):
 def test_what_others_did_since_the_plan_is_replaced_too(path):
     table = pa.table({"day": pa.array([1], pa.int64()), "v": ["ours"]})
     settings = WriteSettings(overwrite=True, replace_where="day = 1")
-    plan = plan_write(path, {}, table.schema, settings, existing=open_existing(path, {}))
+    plan = plan_write(Table(path), table.schema, settings, existing=open_existing(Table(path)))
     files = write_rows(plan, table.to_batches())
     lance.dataset(path).update({"v": "'theirs'"}, where="v = 'a'")
     lance.dataset(path).add_columns({"w": "day + 1"})

@@ -23,14 +23,10 @@ from pyspark_lance.table.feed.change_window import Bound, resolve_window
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec, newest_at, version_at
-from pyspark_lance.table.write.write_table import (
-    WriteSettings,
-    commit_write,
-    open_existing,
-    plan_write,
-)
+from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 
 class CountingStore(MemoryStore):
@@ -97,13 +93,13 @@ def counted(s3_table_root, s3_server):  # noqa: F811
 
 def append(uri, options, start):
     table = pa.table({"id": range(10 * start, 10 * start + 10), "v": [0] * 10})
-    existing = open_existing(uri, options)
-    plan = plan_write(uri, options, table.schema, WriteSettings(), existing=existing)
+    existing = open_existing(Table(uri, options))
+    plan = plan_write(Table(uri, options), table.schema, WriteSettings(), existing=existing)
     return commit_write(plan, write_fragments(plan.request, table.to_batches()))
 
 
 def scan(uri, options, **at):
-    tasks = plan_scan(Snapshot.open(uri, options, at=VersionSpec(**at)), ScanRequest())
+    tasks = plan_scan(Snapshot.open(Table(uri, options), VersionSpec(**at)), ScanRequest())
     return [batch for task in tasks for batch in run(task)]
 
 
@@ -116,10 +112,10 @@ def test_requests_of_each_operation(counted):
         update_rows(uri, "id = 13", **values, options=options)
 
     def feed(uri, options):
-        window = resolve_window(uri, options, Bound(version=2), Bound())
-        columns = shown_schema(Snapshot.open(uri, options).schema).fields
+        window = resolve_window(Table(uri, options), Bound(version=2), Bound())
+        columns = shown_schema(Snapshot.open(Table(uri, options)).schema).fields
         request = ChangeRequest(window=window, columns=columns, mode=Deduplication.DROP_CARRYOVERS)
-        for task in plan_changes(uri, options, columns, request):
+        for task in plan_changes(Table(uri, options), columns, request):
             first["rows"] = sum(batch.num_rows for batch in run_changes(task))
 
     for name, action, most in (
@@ -149,8 +145,8 @@ def test_a_commit_of_what_was_planned_takes_four_requests(counted):
 
     def prepared(uri, options):
         table = pa.table({"id": [100], "v": [0]})
-        existing = open_existing(uri, options)
-        plan = plan_write(uri, options, table.schema, WriteSettings(), existing=existing)
+        existing = open_existing(Table(uri, options))
+        plan = plan_write(Table(uri, options), table.schema, WriteSettings(), existing=existing)
         written = list(write_fragments(plan.request, table.to_batches()))
         counts.update(counted(lambda *_: commit_write(plan, written)))
 

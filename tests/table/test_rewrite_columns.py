@@ -29,13 +29,14 @@ from pyspark_lance.table.change.rewrite_columns import (
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
 
 def set_values(path, ids, columns, *, step=None, meanwhile=None):
     """Gives the rows with these ids (column ``id``) other values, by rewriting columns."""
-    plan = plan_change(path, {})
+    plan = plan_change(Table(path))
     known = read_ours(path, system_columns=("_rowaddr",))
     place = {row_id: row for row, row_id in enumerate(known["id"].to_pylist())}
     new = pa.table({"_rowaddr": known["_rowaddr"].take([place[i] for i in ids]), **columns})
@@ -58,12 +59,12 @@ def check_both(path):
 
 
 def files_of(path):
-    fragments = Snapshot.open(path).manifest.fragments
+    fragments = Snapshot.open(Table(path)).manifest.fragments
     return [[(f.fields, f.column_indices) for f in one.files] for one in fragments]
 
 
 def data_files(path):
-    return {one.path for one in Snapshot.open(path).store.list("data")}
+    return {one.path for one in Snapshot.open(Table(path)).store.list("data")}
 
 
 def table(count=12):
@@ -107,11 +108,11 @@ def test_only_the_rows_that_change_are_bumped_and_everything_else_stays(path):
     assert updated == {i: 3 if i in (2, 3, 9) else 1 for i in updated}
     check_both(path)
     old, new = files_of(path)[0]
-    field = Snapshot.open(path).schema.field("a").id
+    field = Snapshot.open(Table(path)).schema.field("a").id
     assert field not in old[0] and -2 in old[0] and new == ((field,), (0,))
     # The third fragment was not touched.
     assert len(files_of(path)[2]) == 1
-    operation = latest(Snapshot.open(path).store).transaction().operation
+    operation = latest(Snapshot.open(Table(path)).store).transaction().operation
     assert isinstance(operation, Update)
     assert (operation.update_mode, operation.fields_modified) == (1, (field,))
 
@@ -182,14 +183,14 @@ def test_types_of_every_kind_are_rewritten(tmp_path, stored, new):
 def test_a_file_of_which_only_dropped_columns_are_left_goes(tmp_path):
     path = str(tmp_path / "t.lance")
     write_table(path, table(4).select(["id", "a"]))
-    drop_columns(path, {}, ["a"])
+    drop_columns(Table(path), ["a"])
     set_values(path, [2], {"id": pa.array([20], pa.int64())})
     assert files_of(path) == [[((0,), (0,))]]
     check_both(path)
 
 
 def test_a_column_that_no_file_holds_is_filled(path):
-    add_null_columns(path, {}, pa.schema([("n", pa.int32())]))
+    add_null_columns(Table(path), pa.schema([("n", pa.int32())]))
     set_values(path, [2, 11], {"n": pa.array([22, 111], pa.int32())})
     assert {i: row["n"] for i, row in rows(path).items() if row["n"] is not None} == {
         2: 22,
@@ -224,7 +225,7 @@ def test_many_rows_in_batches_of_any_size(tmp_path, seed):
 
 def test_wrong_rows_are_refused_and_leave_no_files(path):
     files = data_files(path)
-    request = plan_rewrite(Snapshot.open(path), ["a"])
+    request = plan_rewrite(Snapshot.open(Table(path)), ["a"])
 
     def attempt(*addresses, values=None):
         values = values or pa.array(["x"] * len(addresses))
@@ -239,17 +240,17 @@ def test_wrong_rows_are_refused_and_leave_no_files(path):
     with pytest.raises(SchemaMismatchError):
         attempt(1, 1 << 32, values=pa.array([1, 2]))
     with pytest.raises(InvalidInputError):
-        plan_rewrite(Snapshot.open(path), ["nope"])
+        plan_rewrite(Snapshot.open(Table(path)), ["nope"])
     with pytest.raises(UnsupportedFeatureError):
         replace(request, file_version="0.1")
     assert data_files(path) == files
     done = attempt(1, 2)
-    remove_rewritten(Snapshot.open(path).store, done)
+    remove_rewritten(Snapshot.open(Table(path)).store, done)
     assert data_files(path) == files
 
 
 def test_nothing_to_change_makes_no_version(path):
-    plan = plan_change(path, {})
+    plan = plan_change(Table(path))
     assert commit_rewrite(plan, plan_rewrite(plan.snapshot(), ["a"]), []).version is None
 
 
@@ -315,7 +316,9 @@ def test_every_kind_of_index_answers_right_after_a_rewrite(tmp_path):
     )
     check_both(path)
     dataset = lance.dataset(path)
-    coverage = {index.name: sorted(index.fragment_bitmap) for index in Snapshot.open(path).indices}
+    coverage = {
+        index.name: sorted(index.fragment_bitmap) for index in Snapshot.open(Table(path)).indices
+    }
     assert set(map(tuple, coverage.values())) == {()}
 
     def answers(query, use):
@@ -363,7 +366,9 @@ def test_a_fragment_that_did_not_change_stays_covered(tmp_path):
     dataset.create_scalar_index("a", "BTREE")
     dataset.create_scalar_index("id", "BTREE")
     set_values(path, [5], {"a": ["new"]})
-    coverage = {index.name: set(index.fragment_bitmap) for index in Snapshot.open(path).indices}
+    coverage = {
+        index.name: set(index.fragment_bitmap) for index in Snapshot.open(Table(path)).indices
+    }
     assert coverage == {"a_idx": {0, 2}, "id_idx": {0, 1, 2}}
     check_both(path)
 

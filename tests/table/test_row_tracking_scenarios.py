@@ -9,6 +9,7 @@ from table_access import LINEAGE, append, read_ours
 
 from pyspark_lance.table.scan.fragment_pruning import row_id_index
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -101,7 +102,7 @@ def test_the_row_id_index_finds_the_live_place_of_a_moved_row(path):
     append(path, 0, rows=10)
     lance.dataset(path).update({"id": "id"}, where="id = 4")
     lance.dataset(path).delete("id = 6")
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     index = row_id_index(snapshot, snapshot.manifest.fragments)
     addresses, found = index.addresses_of([4, 5, 6, 99])
     assert found.tolist() == [True, True, False, False]

@@ -13,13 +13,9 @@ from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.upkeep.leftovers import leftover_files, remove_leftover_files
-from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.write.write_table import (
-    WriteSettings,
-    commit_write,
-    open_existing,
-    plan_write,
-)
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 pytestmark = pytest.mark.s3
 
@@ -27,13 +23,16 @@ pytestmark = pytest.mark.s3
 def write(uri, options, start, rows, **settings):
     table = pa.table({"id": pa.array(range(start, start + rows)), "s": ["x"] * rows})
     plan = plan_write(
-        uri, options, table.schema, WriteSettings(**settings), existing=open_existing(uri, options)
+        Table(uri, options),
+        table.schema,
+        WriteSettings(**settings),
+        existing=open_existing(Table(uri, options)),
     )
     return commit_write(plan, write_fragments(plan.request, table.to_batches()))
 
 
 def read(uri, options):
-    tasks = plan_scan(Snapshot.open(uri, options), ScanRequest(system_columns=("_rowid",)))
+    tasks = plan_scan(Snapshot.open(Table(uri, options)), ScanRequest(system_columns=("_rowid",)))
     return sorted(
         (row["_rowid"], row["id"]) for task in tasks for b in run(task) for row in b.to_pylist()
     )
@@ -81,7 +80,7 @@ def test_concurrent_appends_on_s3_all_land(s3_table_root, s3_server):  # noqa: F
         thread.join()
     rows = read(uri, options)
     assert [row_id for row_id, _ in rows] == list(range(13))
-    assert Snapshot.open(uri, options).version == 5
+    assert Snapshot.open(Table(uri, options)).version == 5
 
 
 def test_files_that_no_version_refers_to_are_found_and_removed(s3_table_root, s3_server):  # noqa: F811
@@ -89,9 +88,9 @@ def test_files_that_no_version_refers_to_are_found_and_removed(s3_table_root, s3
     write(uri, options, 0, 10)
     store = open_store(uri, options)
     store.put("data/stray.lance", b"nothing")
-    assert [one.path for one in leftover_files(uri, options)] == ["data/stray.lance"]
-    assert leftover_files(uri, options, older_than_s=3600) == []
-    assert remove_leftover_files(uri, options) == []
-    assert len(remove_leftover_files(uri, options, older_than_s=0, force=True)) == 1
-    assert leftover_files(uri, options) == []
+    assert [one.path for one in leftover_files(Table(uri, options))] == ["data/stray.lance"]
+    assert leftover_files(Table(uri, options), older_than_s=3600) == []
+    assert remove_leftover_files(Table(uri, options)) == []
+    assert len(remove_leftover_files(Table(uri, options), older_than_s=0, force=True)) == 1
+    assert leftover_files(Table(uri, options)) == []
     assert read(uri, options) == [(i, i) for i in range(10)]

@@ -18,6 +18,7 @@ from pyspark_lance.table.scan.alike_runs import alike_runs
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -58,7 +59,7 @@ def path(request, tmp_path: Path) -> str:
 
 
 def scanned(path: str, condition: str | None = None, **request: object) -> pa.Table:
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     predicate = parse_predicate(condition, predicate_schema(snapshot.schema)) if condition else None
     asked = ScanRequest(predicate=predicate, **request)
     batches = [batch for task in plan_scan(snapshot, asked) for batch in run(task)]
@@ -86,7 +87,7 @@ def test_batches_keep_to_their_size(path, batch_rows):
 
 
 def test_fragments_are_read_together_if_their_files_may_be(path):
-    snapshot = Snapshot.open(path)
+    snapshot = Snapshot.open(Table(path))
     version = snapshot.manifest.fragments[0].files[0].file_version
     (task,) = plan_scan(snapshot, ScanRequest(fragments_per_task=FRAGMENTS))
     runs = list(alike_runs(task.slices, task.fields, task.batch_rows))

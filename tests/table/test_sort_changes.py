@@ -30,6 +30,7 @@ from pyspark_lance.table.change.sort_changes import (
     sort_changes,
 )
 from pyspark_lance.table.rows.packed_rows import pack_rows, split_rows, unpack_rows
+from pyspark_lance.table.version.table import Table
 
 CLAUSES = (
     Clause(RowAction.UPDATE, ("v",)),
@@ -53,7 +54,7 @@ def changes(rows):
 def plan(tmp_path):
     ids = np.arange(40)
     write_table(str(tmp_path / "t"), pa.table({"id": ids, "v": ids * 10}), max_rows_per_file=10)
-    return plan_change(str(tmp_path / "t"), {})
+    return plan_change(Table(str(tmp_path / "t")))
 
 
 def sorted_out(plan, batches, task=0):
@@ -104,7 +105,7 @@ def test_rows_of_all_tasks_come_together_by_address_and_become_one_version(plan)
     losses = write_deletions(plan, done.touched, one_match_each=True)
     result = commit_changes(gathered(plan, [done], losses))
     assert result == ChangeResult(2, 2, 4, 1)
-    now = {row["id"]: (row["v"], row["_rowid"]) for row in read_ours(plan.uri).to_pylist()}
+    now = {row["id"]: (row["v"], row["_rowid"]) for row in read_ours(plan.table.uri).to_pylist()}
     assert len(now) == 41
     assert [now[key] for key in (35, 3, 1, 31)] == [(1, 35), (2, 3), (3, 1), (4, 31)]
     assert 12 not in now
@@ -122,14 +123,14 @@ def test_many_new_rows_of_a_task_are_written_at_once(plan):
     assert written.num_inserted_rows == 80_001 > LEAST_FILE_ROWS
     assert sum(fragment.physical_rows for fragment in written.new_fragments) == 80_001
     commit_changes(gathered(plan, [WrittenChanges(written.new_fragments, (), 80_001, 0)], []))
-    rows = read_ours(plan.uri)
+    rows = read_ours(plan.table.uri)
     assert rows.num_rows == 80_041
     values = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
     assert (values[45], values[20_001], values[79_999]) == (45, None, None)
 
 
 def test_a_new_row_that_does_not_fit_leaves_no_file(plan):
-    folder = Path(plan.uri, "data")
+    folder = Path(plan.table.uri, "data")
     before = sorted(folder.iterdir())
     good = changes([(2, None, None, i, i) for i in range(LEAST_FILE_ROWS)])
     bad = good.slice(0, 1).set_column(4, "v", pa.array(["no number"]))

@@ -12,6 +12,7 @@ from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
@@ -45,7 +46,7 @@ def path(tmp_path):
 
 
 def test_every_version_reads_as_in_pylance(path):
-    assert Snapshot.open(path).manifest.reader_flags & 2048
+    assert Snapshot.open(Table(path)).manifest.reader_flags & 2048
     for version in [v["version"] for v in lance.dataset(path).versions()]:
         ours = read_ours(path, VersionSpec(version=version))
         assert_same_rows(ours, read_theirs(path, version))
@@ -53,7 +54,7 @@ def test_every_version_reads_as_in_pylance(path):
 
 def test_conditions_on_hidden_lineage_find_their_rows(path):
     theirs = read_theirs(path).to_pylist()
-    schema = predicate_schema(Snapshot.open(path).schema)
+    schema = predicate_schema(Snapshot.open(Table(path)).schema)
     for condition, keep in {
         "_rowid IN (1, 3, 5, 40, 41)": lambda r: r["_rowid"] in (1, 3, 5, 40, 41),
         "_row_last_updated_at_version > 3": lambda r: r["_row_last_updated_at_version"] > 3,
@@ -79,7 +80,7 @@ def test_sequences_in_files_of_their_own_read_as_those_in_the_manifest(tmp_path)
     lance.dataset(path).delete("id % 4 = 1")
     condition = parse_predicate(
         "_row_last_updated_at_version = 2 AND _rowid > 7",
-        predicate_schema(Snapshot.open(path).schema),
+        predicate_schema(Snapshot.open(Table(path)).schema),
     )
 
     def everything():

@@ -20,6 +20,7 @@ from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,
@@ -80,7 +81,7 @@ def held_bytes(batch):
 
 
 def scan(path, **request):
-    for task in plan_scan(Snapshot.open(path), ScanRequest(batch_bytes=BATCH, **request)):
+    for task in plan_scan(Snapshot.open(Table(path)), ScanRequest(batch_bytes=BATCH, **request)):
         yield from run(sent(task))
 
 
@@ -95,7 +96,7 @@ def test_batches_of_long_strings_that_compress_well_stay_small(tmp_path, version
     write_table(path, numbered(strings_of([50_000] * 600)), file_version=version)
     predicate = None
     if condition is not None:
-        predicate = parse_predicate(condition, Snapshot.open(path).schema.to_arrow())
+        predicate = parse_predicate(condition, Snapshot.open(Table(path)).schema.to_arrow())
     rows = []
     for batch in scan(path, predicate=predicate):
         assert batch.nbytes <= 3 * BATCH
@@ -173,7 +174,7 @@ def test_changes_of_large_rows_among_small_ones_come_in_parts(tmp_path, version)
 def test_pages_of_one_large_batch_are_as_large_as_pages_should_be(tmp_path, version):
     path = str(tmp_path / "t")
     write_table(path, numbered(strings_of([50_000] * 2000)), file_version=version)
-    (file,) = Snapshot.open(path).manifest.fragments[0].files
+    (file,) = Snapshot.open(Table(path)).manifest.fragments[0].files
     reader = DataFileReader.open(open_store(path, {}), f"data/{file.path}")
     pages = reader._file.metadata.column(reader.num_columns - 1).pages
     assert max(page.num_rows for page in pages) * 50_000 <= 16 * MIB
@@ -202,7 +203,7 @@ def test_narrow_columns_do_not_keep_the_wide_ones_of_their_batches(tmp_path, ver
 
     with arrow_peak() as peak:
         settings = WriteSettings(file_version=version)
-        plan = plan_write(path, {}, batch.schema, settings, existing=None)
+        plan = plan_write(Table(path), batch.schema, settings, existing=None)
         commit_write(plan, write_rows(plan, batches()))
     assert peak.num_bytes < 150 * MIB
     assert sum(batch.num_rows for batch in scan(path)) == 4800
@@ -212,8 +213,8 @@ def test_nulls_of_a_vector_column_that_no_file_has_are_made_in_parts(tmp_path):
     path = str(tmp_path / "t")
     write_table(path, pa.table({"n": range(3000)}))
     vector = Field(id=9, name="v", logical_type="fixed_size_list:float:65536", nullable=True)
-    (number,) = Snapshot.open(path).schema.fields
-    (task,) = plan_scan(Snapshot.open(path), ScanRequest(batch_bytes=BATCH))
+    (number,) = Snapshot.open(Table(path)).schema.fields
+    (task,) = plan_scan(Snapshot.open(Table(path)), ScanRequest(batch_bytes=BATCH))
     task = replace(task, fields=(number, vector))
     with arrow_peak() as peak:
         assert sum(batch.num_rows for batch in run(sent(task))) == 3000

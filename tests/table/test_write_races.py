@@ -13,11 +13,12 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import CommitConflictError, SchemaMismatchError
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,
     commit_write,
-    open_existing,
     plan_write,
     write_rows,
 )
@@ -36,8 +37,8 @@ def days(*values, v="x"):
 
 def begin(path, table, **settings):
     """A write that has written its files."""
-    existing = open_existing(path, {})
-    plan = plan_write(path, {}, table.schema, WriteSettings(**settings), existing=existing)
+    existing = open_existing(Table(path))
+    plan = plan_write(Table(path), table.schema, WriteSettings(**settings), existing=existing)
     return plan, write_rows(plan, table.to_batches())
 
 

@@ -6,7 +6,6 @@ All in the one process that the JVM companion asks; each change is one version.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -27,11 +26,12 @@ from pyspark_lance.table.columns.change_columns import (
 from pyspark_lance.table.columns.local_columns import copied, has_nulls
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 _COMMENT = "comment"
 
 
-def alter_table(uri: str, options: Mapping[str, str], text: str, settings: ColumnSettings) -> None:
+def alter_table(table: Table, text: str, settings: ColumnSettings) -> None:
     """Makes the changes in ``text``, a list of objects named after Spark's ``TableChange``.
 
     Columns that are added together become one version, and so do columns that are dropped.
@@ -41,7 +41,7 @@ def alter_table(uri: str, options: Mapping[str, str], text: str, settings: Colum
         InvalidInputError: A change that does not fit the table.
     """
     changes: list[dict[str, Any]] = json.loads(text)
-    table = _Table(uri, options, settings)
+    columns = _Columns(table, settings)
     for one in changes:
         if one["kind"] not in _CHANGES:
             raise UnsupportedFeatureError(
@@ -51,12 +51,12 @@ def alter_table(uri: str, options: Mapping[str, str], text: str, settings: Colum
     for kind, change in _CHANGES.items():
         chosen = [one for one in changes if one["kind"] == kind]
         if chosen:
-            change(table, chosen)
+            change(columns, chosen)
 
 
-class _Table:
-    def __init__(self, uri: str, options: Mapping[str, str], settings: ColumnSettings) -> None:
-        self._to_change = (uri, options)
+class _Columns:
+    def __init__(self, table: Table, settings: ColumnSettings) -> None:
+        self._table = table
         self._settings = settings
 
     def add(self, changes: list[dict[str, Any]]) -> None:
@@ -68,36 +68,36 @@ class _Table:
                     hint="leave out FIRST and AFTER; a write with mergeSchema adds fields",
                 )
         schema = pa.schema([_arrow_field(one) for one in changes])
-        add_null_columns(*self._to_change, schema, self._settings)
+        add_null_columns(self._table, schema, self._settings)
         self.comment([one for one in changes if one.get(_COMMENT)])
 
     def drop(self, changes: list[dict[str, Any]]) -> None:
         there = [one for one in changes if not one["ifExists"] or self._has(one["column"])]
         if there:
             names = [quoted(*one["column"]) for one in there]
-            drop_columns(*self._to_change, names, self._settings)
+            drop_columns(self._table, names, self._settings)
 
     def _has(self, column: list[str]) -> bool:
         try:
-            find_field(Snapshot.open(*self._to_change).schema, quoted(*column))
+            find_field(Snapshot.open(self._table).schema, quoted(*column))
         except InvalidInputError:
             return False
         return True
 
     def rename(self, changes: list[dict[str, Any]]) -> None:
         for one in changes:
-            rename_column(*self._to_change, quoted(*one["column"]), one["name"], self._settings)
+            rename_column(self._table, quoted(*one["column"]), one["name"], self._settings)
 
     def retype(self, changes: list[dict[str, Any]]) -> None:
         for one in changes:
             name, kind = quoted(*one["column"]), _arrow_field(one).type
             run = copied(one["column"][-1])
-            widen_column(*self._to_change, name, kind, run, self._settings)
+            widen_column(self._table, name, kind, run, self._settings)
 
     def allow_null(self, changes: list[dict[str, Any]]) -> None:
         for one in changes:
             change_nullability(
-                *self._to_change,
+                self._table,
                 quoted(*one["column"]),
                 nullable=one["nullable"],
                 has_nulls=has_nulls,
@@ -107,16 +107,16 @@ class _Table:
     def comment(self, changes: list[dict[str, Any]]) -> None:
         notes = {quoted(*one["column"]): {_COMMENT: one[_COMMENT] or None} for one in changes}
         if notes:
-            set_metadata(*self._to_change, columns=notes, settings=self._settings)
+            set_metadata(self._table, columns=notes, settings=self._settings)
 
 
 _CHANGES = {
-    "RenameColumn": _Table.rename,
-    "UpdateColumnType": _Table.retype,
-    "UpdateColumnNullability": _Table.allow_null,
-    "UpdateColumnComment": _Table.comment,
-    "DeleteColumn": _Table.drop,
-    "AddColumn": _Table.add,
+    "RenameColumn": _Columns.rename,
+    "UpdateColumnType": _Columns.retype,
+    "UpdateColumnNullability": _Columns.allow_null,
+    "UpdateColumnComment": _Columns.comment,
+    "DeleteColumn": _Columns.drop,
+    "AddColumn": _Columns.add,
 }
 
 

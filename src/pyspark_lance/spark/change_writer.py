@@ -30,7 +30,6 @@ from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.change.commit_changes import commit_changes, gathered
 from pyspark_lance.table.change.deletions import write_deletions
 from pyspark_lance.table.change.moved_rows import (
@@ -47,6 +46,7 @@ from pyspark_lance.table.change.row_change import ChangeSettings, RowAction, pla
 from pyspark_lance.table.change.unlanded_files import remove_unless_landed
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 
@@ -93,7 +93,8 @@ class LanceChangeWriter(DataSourceArrowWriter):
         )
         try:
             at = VersionSpec(version=version)
-            self._plan = plan_change(uri, options.storage, settings, at=at)
+            table = Table(uri, options.table.storage)
+            self._plan = plan_change(table, settings, at=at)
         except VersionNotFoundError as error:
             what = f"version {version}, which was read, was cleaned up"
             raise RetryableCommitError(what, uri, REDO) from error
@@ -168,7 +169,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         """
         written = [one.changes for one in messages if isinstance(one, ChangesWritten)]
         remove_unless_landed(
-            open_store(self._plan.uri, self._plan.options),
+            self._plan.table.store(),
             self._plan.transaction_uuid,
             self._plan.read_version,
             files_of(fragment for one in written for fragment in one.fragments),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -53,9 +52,8 @@ from pyspark_lance.table.columns.change_columns import ColumnSettings
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import lineage_bounds, rows_left
 from pyspark_lance.table.upkeep.table_folder import drop_table, list_tables, rename_table
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.time_travel import LATEST
-from pyspark_lance.table.write.write_plan import open_existing
 
 _REPLY = "_lance"
 _TEXT, _REPLACE = f"{INTERNAL_PREFIX}text", f"{INTERNAL_PREFIX}replace"
@@ -82,7 +80,7 @@ def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
     pinned = pinned_version(options)
     if pinned is not None:
         return read, open_pinned(read, pinned)
-    return read, Snapshot.open(read.path, read.storage, at=read.at)
+    return read, Snapshot.open(read.table, read.at)
 
 
 def _describe(options: Mapping[str, str]) -> Facts:
@@ -120,9 +118,9 @@ def _describe_feed(options: Mapping[str, str]) -> Facts:
     types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
     return {
         "schema": feed_schema_of(read, feed).json(),
-        "root": feed.uri,
+        "root": feed.table.uri,
         "version": feed.window.end,
-        "title": f"{feed.uri} changes of versions {feed.window.start} to {feed.window.end}",
+        "title": f"{feed.table.uri} changes of versions {feed.window.start} to {feed.window.end}",
         "rows": -1,
         "lineage": {},
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
@@ -162,8 +160,7 @@ def _find(options: Mapping[str, str]) -> Facts:
 
 
 def _existing(options: Mapping[str, str]) -> Snapshot | None:
-    write = WriteOptions.parse(options)
-    return open_existing(write.path, write.storage)
+    return open_existing(WriteOptions.parse(options).table)
 
 
 def _exists(options: Mapping[str, str]) -> Facts:
@@ -203,7 +200,7 @@ def _bounds(options: Mapping[str, str]) -> Facts:
 
 def _delete(options: Mapping[str, str]) -> Facts:
     read = ReadOptions.parse(options)
-    if replace(read.at, branch=None) != LATEST or read.changes is not None:
+    if read.at != LATEST or read.changes is not None:
         raise InvalidInputError(
             "rows of the past cannot be deleted",
             hint="leave out version, timestampAsOf, tag, readChangeFeed",
@@ -216,7 +213,7 @@ def _delete(options: Mapping[str, str]) -> Facts:
         terms = [one for one in (own, pushed.predicate(every)) if one is not None]
         return all_of(terms) or TRUE
 
-    done = delete_where(read.path, read.storage, condition, at=read.at, text=options.get(_TEXT, ""))
+    done = delete_where(read.table, condition, text=options.get(_TEXT, ""))
     return {"num_deleted_rows": done.num_deleted_rows, "version": done.version or 0}
 
 
@@ -229,8 +226,7 @@ def _create(options: Mapping[str, str]) -> Facts:
 
 
 def _list_tables(options: Mapping[str, str]) -> Facts:
-    write = WriteOptions.parse(options)
-    return {"tables": list(list_tables(write.path, write.storage))}
+    return {"tables": list_tables(WriteOptions.parse(options).table)}
 
 
 def _alter(options: Mapping[str, str]) -> Facts:
@@ -240,17 +236,16 @@ def _alter(options: Mapping[str, str]) -> Facts:
         retries=write.commit_retries,
         timeout_s=write.commit_timeout_s,
     )
-    alter_table(write.path, write.storage, options[f"{INTERNAL_PREFIX}changes"], settings)
+    alter_table(write.table, options[f"{INTERNAL_PREFIX}changes"], settings)
     return {}
 
 
 def _drop(options: Mapping[str, str]) -> Facts:
-    write = WriteOptions.parse(options)
-    return {"dropped": drop_table(write.path, write.storage)}
+    return {"dropped": drop_table(WriteOptions.parse(options).table)}
 
 
 def _rename(options: Mapping[str, str]) -> Facts:
-    rename_table(WriteOptions.parse(options).path, options[f"{INTERNAL_PREFIX}new_path"])
+    rename_table(WriteOptions.parse(options).table, options[f"{INTERNAL_PREFIX}new_path"])
     return {}
 
 

@@ -143,7 +143,7 @@ class LanceDataSource(DataSource):
             if options.changes is not None:
                 self._pinned = self._pin_feed().pinned
                 return self._pinned
-            snapshot = Snapshot.open(options.path, options.storage, at=options.at)
+            snapshot = Snapshot.open(options.table, options.at)
             self._pinned = snapshot.uri, snapshot.version
         return self._pinned
 

@@ -18,7 +18,7 @@ from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, storage_options_of
 from pyspark_lance.spark.options.spellings import also_spelled
 from pyspark_lance.spark.options.write_settings import write_settings
 from pyspark_lance.spark.source.change_plan import pin_feed
@@ -42,6 +42,7 @@ from pyspark_lance.table.upkeep.leftovers import (
     remove_leftover_files,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import create_table
 
 
@@ -68,12 +69,11 @@ class LanceTable(TableColumns):
         alias: str = DEFAULT_TARGET_ALIAS,
     ) -> None:
         self._spark = spark
-        self._path = path
-        self._storage = dict(storageOptions or {})
+        self._table = Table(path, storageOptions or {})
         self._alias = alias
 
     def __repr__(self) -> str:
-        return f"LanceTable({self._path!r})"
+        return f"LanceTable({self._table.uri!r})"
 
     @classmethod
     def forPath(cls, spark: SparkSession, path: str, **storage_options: str) -> LanceTable:  # noqa: N802
@@ -86,7 +86,7 @@ class LanceTable(TableColumns):
             >>> LanceTable.forPath(spark, path).toDF().columns
             ['id', 'kind', 'price']
         """
-        Snapshot.open(path, storage_options)
+        Snapshot.open(Table(path, storage_options))
         return cls(spark, path, storage_options)
 
     @classmethod
@@ -122,11 +122,11 @@ class LanceTable(TableColumns):
         """
         given = {name: str(value) for name, value in (options or {}).items()}
         write = WriteOptions.parse({**given, "path": path})
-        storage = {**write.storage, **storage_options}
+        storage = {**write.table.storage, **storage_options}
         if not (ifNotExists and cls.isLanceTable(spark, path, **storage)):
             columns = declared_columns(spark, schema, write.column_types)
             try:
-                create_table(path, storage, columns, write_settings(write, overwrite=False))
+                create_table(Table(path, storage), columns, write_settings(write, overwrite=False))
             except TableAlreadyExistsError:
                 if not ifNotExists:
                     raise
@@ -141,7 +141,7 @@ class LanceTable(TableColumns):
             True
         """
         try:
-            Snapshot.open(path, storage_options)
+            Snapshot.open(Table(path, storage_options))
         except TableNotFoundError:
             return False
         return True
@@ -176,7 +176,7 @@ class LanceTable(TableColumns):
             >>> table.scan(["id", "_rowid"], "price > 1").orderBy("id").collect()
             [Row(id=2, _rowid=1), Row(id=3, _rowid=2)]
         """
-        options = {f"storage.{name}": value for name, value in self._storage.items()}
+        options = storage_options_of(self._table)
         if columns is not None:
             if not columns:
                 raise InvalidInputError("a scan needs at least one column")
@@ -189,7 +189,7 @@ class LanceTable(TableColumns):
             metadataColumns if isinstance(metadataColumns, str) else ",".join(metadataColumns)
         )
         with typed_errors():
-            return self._spark.read.format("lance").options(**options).load(self._path)
+            return self._spark.read.format("lance").options(**options).load(self._table.root)
 
     def changes(
         self,
@@ -230,7 +230,7 @@ class LanceTable(TableColumns):
             deduplicationMode=deduplicationMode,
         )
         with typed_errors():
-            return self._spark.read.format("lance").options(**options).load(self._path)
+            return self._spark.read.format("lance").options(**options).load(self._table.root)
 
     def changeCounts(  # noqa: N802
         self,
@@ -258,11 +258,11 @@ class LanceTable(TableColumns):
             endingTimestamp=endingTimestamp,
             branch=branch,
         )
-        feed = pin_feed(ReadOptions.parse({**options, "path": self._path}), None)
-        return count_changes(feed.uri, self._storage, feed.window)
+        feed = pin_feed(ReadOptions.parse({**options, "path": self._table.root}), None)
+        return count_changes(feed.table, feed.window)
 
     def _feed_options(self, **given: object) -> dict[str, str]:
-        options = {f"storage.{name}": value for name, value in self._storage.items()}
+        options = storage_options_of(self._table)
         options["readChangeFeed"] = "true"
         for name, value in given.items():
             if isinstance(value, datetime):
@@ -296,7 +296,7 @@ class LanceTable(TableColumns):
             >>> table.leftoverFiles()
             []
         """
-        return leftover_files(self._path, self._storage, older_than_s=retentionHours * 3600)
+        return leftover_files(self._table, older_than_s=retentionHours * 3600)
 
     def removeLeftoverFiles(  # noqa: N802
         self,
@@ -317,9 +317,7 @@ class LanceTable(TableColumns):
             >>> table.removeLeftoverFiles()
             []
         """
-        return remove_leftover_files(
-            self._path, self._storage, older_than_s=retentionHours * 3600, force=force
-        )
+        return remove_leftover_files(self._table, older_than_s=retentionHours * 3600, force=force)
 
     def alias(self, name: str) -> LanceTable:
         """The same table under another name in conditions; without it, it is ``target``.
@@ -328,7 +326,7 @@ class LanceTable(TableColumns):
             >>> table.alias("t").delete("t.id = 3").num_deleted_rows
             1
         """
-        return LanceTable(self._spark, self._path, self._storage, name)
+        return LanceTable(self._spark, self._table.root, self._table.storage, name)
 
     def delete(self, condition: Expression | None = None, **options: str) -> ChangeResult:
         """Deletes the rows for which ``condition`` is true, all rows without one.
@@ -424,10 +422,10 @@ class LanceTable(TableColumns):
         self, attempt: Callable[[ChangePlan], Prepared], options: Mapping[str, str]
     ) -> ChangeResult:
         """Plans on the newest version, prepares and commits, again if others were in the way."""
-        settings = change_settings({**options, "path": self._path})
+        settings = change_settings({**options, "path": self._table.root})
 
         def plan_and_run(left: Retries) -> ChangeResult:
-            plan = plan_change(self._path, self._storage, settings)
+            plan = plan_change(self._table, settings)
             if plan.is_done:
                 return ChangeResult()
             with typed_errors():

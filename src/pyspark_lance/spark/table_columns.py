@@ -33,6 +33,7 @@ from pyspark_lance.table.columns.change_columns import (
 )
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 
 class TableColumns:
@@ -43,8 +44,7 @@ class TableColumns:
     """
 
     _spark: SparkSession
-    _path: str
-    _storage: dict[str, str]
+    _table: Table
 
     @typed_errors()
     def addColumns(  # noqa: N802
@@ -71,16 +71,16 @@ class TableColumns:
             >>> table.addColumns("note string").version
             3
         """
-        settings = column_settings(options, self._path)
+        settings = column_settings(options, self._table.root)
         if isinstance(columns, str | StructType):
             schema = declared_columns(self._spark, columns)
-            return add_null_columns(self._path, self._storage, schema, settings)
+            return add_null_columns(self._table, schema, settings)
         snapshot = self._latest()
         if isinstance(columns, Mapping):
             schema, run = expression_columns(self._spark, snapshot, columns)
         else:
             schema, run = joined_columns(self._spark, snapshot, columns)
-        return add_columns(self._path, self._storage, schema, run, settings)
+        return add_columns(self._table, schema, run, settings)
 
     def dropColumns(self, *columns: str, **options: str) -> ColumnResult:  # noqa: N802
         """Drops columns, or fields of structs (``a.b``); no data are written.
@@ -94,8 +94,8 @@ class TableColumns:
             >>> table.toDF().columns
             ['id', 'kind']
         """
-        settings = column_settings(options, self._path)
-        return drop_columns(self._path, self._storage, columns, settings)
+        settings = column_settings(options, self._table.root)
+        return drop_columns(self._table, columns, settings)
 
     def renameColumn(self, existing: str, new: str, **options: str) -> ColumnResult:  # noqa: N802
         """Renames a column, or a field of a struct; no data are written, indices stay.
@@ -113,8 +113,8 @@ class TableColumns:
             >>> table.toDF().columns
             ['id', 'kind', 'amount']
         """
-        settings = column_settings(options, self._path)
-        return rename_column(self._path, self._storage, existing, new, settings)
+        settings = column_settings(options, self._table.root)
+        return rename_column(self._table, existing, new, settings)
 
     @typed_errors()
     def changeColumn(  # noqa: N802
@@ -142,7 +142,7 @@ class TableColumns:
             >>> table.changeColumn("kind", comment="what happened").version
             2
         """
-        settings = column_settings(options, self._path)
+        settings = column_settings(options, self._table.root)
         if sum(one is not None for one in (dataType, nullable, comment)) != 1:
             raise InvalidInputError(
                 "changeColumn changes one of dataType, nullable and comment",
@@ -150,11 +150,10 @@ class TableColumns:
             )
         if comment is not None:
             changes = {column: {"comment": comment or None}}
-            return set_metadata(self._path, self._storage, columns=changes, settings=settings)
+            return set_metadata(self._table, columns=changes, settings=settings)
         if nullable is not None:
             return change_nullability(
-                self._path,
-                self._storage,
+                self._table,
                 column,
                 nullable=nullable,
                 has_nulls=partial(has_nulls, self._spark),
@@ -165,7 +164,7 @@ class TableColumns:
         assert dataType is not None  # one of the three is given
         wanted = stored_type(self._spark, dataType, name)
         run = converted_column(self._spark, snapshot, name)
-        return widen_column(self._path, self._storage, column, wanted, run, settings)
+        return widen_column(self._table, column, wanted, run, settings)
 
     def setMetadata(  # noqa: N802
         self,
@@ -179,13 +178,11 @@ class TableColumns:
             >>> table.setMetadata(schema={"owner": "web team"}).version
             2
         """
-        settings = column_settings(options, self._path)
-        return set_metadata(
-            self._path, self._storage, schema=schema, columns=columns, settings=settings
-        )
+        settings = column_settings(options, self._table.root)
+        return set_metadata(self._table, schema=schema, columns=columns, settings=settings)
 
     def _latest(self) -> Snapshot:
-        return Snapshot.open(self._path, self._storage)
+        return Snapshot.open(self._table)
 
 
 def column_settings(options: Mapping[str, str], path: str) -> ColumnSettings:

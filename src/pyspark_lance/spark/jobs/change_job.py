@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs.stages import numbered_stage, stage
-from pyspark_lance.spark.options.option_table import STORAGE_PREFIX
+from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.table.change.change_stages import (
     FRAGMENT,
     PART,
@@ -52,12 +52,12 @@ def pinned_scan(
         columns: At least one.
         condition: Rows that are surely not wanted are left out.
     """
-    options = {f"{STORAGE_PREFIX}{name}": value for name, value in plan.options.items()}
+    options = storage_options_of(plan.table)
     options["version"] = str(plan.read_version)
     options["columns"] = ",".join(quoted(name) for name in columns)
     if condition is not None:
         options["filter"] = condition
-    return spark.read.format("lance").options(**options).load(plan.uri)
+    return spark.read.format("lance").options(**options).load(plan.table.uri)
 
 
 def run_change_job(

@@ -23,12 +23,13 @@ from pyspark_lance.spark.expressions import (
     quoted,
     readable_columns,
 )
-from pyspark_lance.spark.options.option_table import STORAGE_PREFIX
+from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import RunColumns
 from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest, write_column_files
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 _PAYLOAD = "payload binary"
 
@@ -86,13 +87,12 @@ def expression_columns(
     """
     if not expressions:
         raise InvalidInputError("there is no column to add")
-    options = dict(snapshot.options)
     named = named_columns(expressions.values(), readable_columns(snapshot.schema))
     columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
     values = [as_column(one).alias(name) for name, one in expressions.items()]
 
     def rows(version: int, condition: str | None) -> DataFrame:
-        frame = _scan(spark, snapshot.uri, options, version, columns, condition)
+        frame = _scan(spark, snapshot.table, version, columns, condition)
         return frame.select(ROW_ADDRESS, *values)
 
     computed = StructType(rows(snapshot.version, None).schema.fields[1:])
@@ -117,7 +117,6 @@ def joined_columns(
             f"the DataFrame has no column {ROW_ID}",
             hint="read the table with the option metadataColumns, and keep that column",
         )
-    options = dict(snapshot.options)
     row_id, key = names[ROW_ID], "__lance_row_id"
     others = frame.drop(row_id)
     schema = stored_schema(others.schema, {}, existing=None, overwrite=False)
@@ -128,8 +127,7 @@ def joined_columns(
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
         rows = _scan(
             spark,
-            request.uri,
-            options,
+            request.table,
             request.read_version,
             [ROW_ID, ROW_ADDRESS],
             _only(request),
@@ -145,13 +143,11 @@ def joined_columns(
 
 def converted_column(spark: SparkSession, snapshot: Snapshot, name: str) -> RunColumns:
     """The column with the values of the column ``name``, in the type that is asked for."""
-    options = dict(snapshot.options)
 
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
         rows = _scan(
             spark,
-            request.uri,
-            options,
+            request.table,
             request.read_version,
             [name, ROW_ADDRESS],
             _only(request),
@@ -164,7 +160,7 @@ def converted_column(spark: SparkSession, snapshot: Snapshot, name: str) -> RunC
 def has_nulls(spark: SparkSession, snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
     """Whether a row holds null in a column, or in a field of a struct that is not null."""
     names = [field.name for field in fields]
-    rows = _scan(spark, snapshot.uri, snapshot.options, snapshot.version, names[:1], None)
+    rows = _scan(spark, snapshot.table, snapshot.version, names[:1], None)
     condition: Column = sf.col(quoted(*names)).isNull()
     for depth in range(1, len(names)):
         condition &= sf.col(quoted(*names[:depth])).isNotNull()
@@ -173,20 +169,19 @@ def has_nulls(spark: SparkSession, snapshot: Snapshot, fields: tuple[Field, ...]
 
 def _scan(
     spark: SparkSession,
-    uri: str,
-    storage: Mapping[str, str],
+    table: Table,
     version: int,
     columns: Sequence[str],
     condition: str | None,
 ) -> DataFrame:
     """Columns of a version, each fragment a partition of its own."""
-    options = {f"{STORAGE_PREFIX}{name}": value for name, value in storage.items()}
+    options = storage_options_of(table)
     options["version"] = str(version)
     options["columns"] = ",".join(quoted(name) for name in columns)
     options["fragmentsPerPartition"] = "1"
     if condition is not None:
         options["filter"] = condition
-    return spark.read.format("lance").options(**options).load(uri)
+    return spark.read.format("lance").options(**options).load(table.uri)
 
 
 def _only(request: ColumnFilesRequest) -> str | None:

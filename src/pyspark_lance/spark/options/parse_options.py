@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX, canonical_options
+from pyspark_lance.spark.options.option_table import (
+    INTERNAL_PREFIX,
+    STORAGE_PREFIX,
+    canonical_options,
+)
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import Bound
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 _T = TypeVar("_T")
@@ -39,8 +44,7 @@ class ChangeOptions:
 class ReadOptions:
     """What a read asks for."""
 
-    path: str
-    storage: Mapping[str, str] = field(repr=False)
+    table: Table
     at: VersionSpec
     metadata_columns: str
     columns: tuple[str, ...] | None
@@ -60,13 +64,11 @@ class ReadOptions:
         found, storage = canonical_options(options, "read")
         columns = found.get("columns")
         return cls(
-            path=_path(found, "read"),
-            storage=storage,
+            table=Table(_path(found, "read"), storage, found.get("branch")),
             at=VersionSpec(
                 version=_parsed(found, "version", parse_count),
                 timestamp_ns=_parsed(found, "timestampAsOf", parse_timestamp),
                 tag=found.get("tag"),
-                branch=found.get("branch"),
             ),
             metadata_columns=found.get("metadataColumns", "none"),
             columns=None if columns is None else split_names(columns),
@@ -82,8 +84,7 @@ class ReadOptions:
 class WriteOptions:
     """How a write is done."""
 
-    path: str
-    storage: Mapping[str, str] = field(repr=False)
+    table: Table
     enable_stable_row_ids: bool | None
     max_rows_per_file: int | None
     max_bytes_per_file: int | None
@@ -114,8 +115,7 @@ class WriteOptions:
             )
         mode = _parsed(found, "writeMode", parse_write_mode)
         return cls(
-            path=_path(found, "write"),
-            storage=storage,
+            table=Table(_path(found, "write"), storage),
             enable_stable_row_ids=_parsed(found, "enableStableRowIds", parse_flag),
             max_rows_per_file=_parsed(found, "maxRowsPerFile", parse_count),
             max_bytes_per_file=_parsed(found, "maxBytesPerFile", parse_count),
@@ -130,6 +130,11 @@ class WriteOptions:
             must_create=CREATE in options or mode == "create",
             must_overwrite=mode == "overwrite",
         )
+
+
+def storage_options_of(table: Table) -> dict[str, str]:
+    """The options with which the data source opens the store of a table."""
+    return {f"{STORAGE_PREFIX}{name}": value for name, value in table.storage.items()}
 
 
 _OF_CHANGES = (

@@ -19,7 +19,8 @@ from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.messages import FragmentsWritten
 from pyspark_lance.spark.types.variant_text import variants_as_text
 from pyspark_lance.spark.types.write_schema import stored_schema
-from pyspark_lance.table.write.write_plan import open_existing, plan_write
+from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.write.write_plan import plan_write
 from pyspark_lance.table.write.write_table import abort_write, commit_write, write_rows
 
 
@@ -33,12 +34,11 @@ class LanceBatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        existing = open_existing(options.path, options.storage)
+        existing = open_existing(options.table)
         if options.must_create and existing is not None:
             raise TableAlreadyExistsError("there is a table already", where=existing.uri)
         self._plan = plan_write(
-            options.path,
-            options.storage,
+            options.table,
             stored_schema(
                 schema,
                 options.column_types,

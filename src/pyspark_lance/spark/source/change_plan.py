@@ -28,6 +28,7 @@ from pyspark_lance.table.feed.change_task import (
 from pyspark_lance.table.feed.change_window import ChangeWindow, resolve_window
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, project
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 _TYPES: dict[str, DataType] = {
     ROW_ID: LongType(),
@@ -51,17 +52,17 @@ class PinnedFeed:
     """The change feed that a query reads, decided once.
 
     Attributes:
-        uri: Root of the table or branch.
+        table: The table or branch.
         window: The versions.
     """
 
-    uri: str
+    table: Table
     window: ChangeWindow
 
     @property
     def pinned(self) -> tuple[str, int]:
         """Root and version of the columns."""
-        return self.uri, self.window.end
+        return self.table.uri, self.window.end
 
 
 def pin_feed(options: ReadOptions, pinned: tuple[str, int] | None) -> PinnedFeed:
@@ -78,19 +79,18 @@ def pin_feed(options: ReadOptions, pinned: tuple[str, int] | None) -> PinnedFeed
     """
     changes = options.changes
     assert changes is not None
-    uri = (
-        pinned[0]
+    table = (
+        Table(pinned[0], options.table.storage)
         if pinned is not None
-        else Snapshot.open(options.path, options.storage, at=options.at).uri
+        else Snapshot.open(options.table, options.at).table
     )
     window = resolve_window(
-        uri,
-        options.storage,
+        table,
         changes.starting,
         changes.ending,
         pinned_end=None if pinned is None else pinned[1],
     )
-    feed = PinnedFeed(uri, window)
+    feed = PinnedFeed(table, window)
     check_change_feed(open_pinned(options, feed.pinned))
     return feed
 
@@ -135,7 +135,7 @@ def feed_tasks(
 ) -> tuple[ChangeTask, ...]:
     """The tasks that read the feed."""
     shown = shown_columns(options, open_pinned(options, feed.pinned))
-    return plan_changes(feed.uri, options.storage, shown.fields, request)
+    return plan_changes(feed.table, shown.fields, request)
 
 
 def _narrowed(shown: LanceSchema, schema: StructType) -> LanceSchema:

@@ -27,13 +27,14 @@ from pyspark_lance.table.scan.plan_scan import (
     project,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 
 def open_pinned(options: ReadOptions, pinned: tuple[str, int]) -> Snapshot:
     """The snapshot that the query was analysed on."""
     uri, version = pinned
-    return Snapshot.open(uri, options.storage, at=VersionSpec(version=version))
+    return Snapshot.open(Table(uri, options.table.storage), VersionSpec(version=version))
 
 
 def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType:
@@ -53,7 +54,7 @@ def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType
     schema = shown if names is None else project(shown, names)
     result = spark_schema(schema, lineage)
     if not result.fields:
-        raise InvalidInputError("the read asks for no column at all", where=options.path)
+        raise InvalidInputError("the read asks for no column at all", where=options.table.uri)
     return result
 
 

@@ -19,7 +19,6 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Update
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import deletion_path
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.change.deletions import AffectedRows, FragmentLoss
 from pyspark_lance.table.change.moved_rows import WrittenChanges
 from pyspark_lance.table.change.reads import EVERYTHING
@@ -108,11 +107,11 @@ def commit_changes(changes: RowChanges, retries: Retries | None = None) -> Chang
             properties=dict(plan.settings.properties),
         )
         result = commit(
-            open_store(plan.uri, plan.options),
+            plan.table.store(),
             transaction,
             base=plan.base,
             affected_rows=AffectedRows(plan, lost),
-            read=known_manifests(plan.uri, plan.options),
+            read=known_manifests(plan.table),
             reads=changes.reads,
             retries=retries or plan.settings.retrying(),
         )
@@ -144,7 +143,7 @@ def prepared(changes: RowChanges) -> Prepared:
 
 def remove_files(changes: RowChanges) -> None:
     """Removes what the tasks wrote; best effort, since cleanup finds what is left."""
-    store = open_store(changes.plan.uri, changes.plan.options)
+    store = changes.plan.table.store()
     remove_data_files(store, changes.new_fragments)
     _remove(
         changes.plan,
@@ -206,4 +205,4 @@ def _remove_superseded(plan: ChangePlan, planned: Delete | Update, result: Commi
 def _remove(plan: ChangePlan, paths: Sequence[str]) -> None:
     if paths:
         with contextlib.suppress(LanceError, OSError):
-            open_store(plan.uri, plan.options).delete_many(paths)
+            plan.table.store().delete_many(paths)

@@ -5,7 +5,7 @@ For conditions that come as a tree and not as text: from the JVM companion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark_lance.commit.retries import Environment, Retries
@@ -29,17 +29,15 @@ from pyspark_lance.table.change.row_change import (
     plan_change,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.version.table import Table
 
 _DELETE = (Clause(RowAction.DELETE),)
 
 
 def delete_where(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     condition: Callable[[Snapshot], Predicate],
     *,
-    at: VersionSpec = LATEST,
     text: str = "",
     settings: ChangeSettings | None = None,
     environment: Environment | None = None,
@@ -47,10 +45,8 @@ def delete_where(
     """Deletes rows; a delete that matches none makes no version.
 
     Args:
-        uri: Root of the table.
-        options: Storage options.
+        table: The table or branch.
         condition: Makes the condition for the columns of a snapshot.
-        at: The latest version, of the main line or of a branch.
         text: The condition for people; kept in the transaction.
         settings: How to change rows.
         environment: Clock, sleep and chance.
@@ -61,7 +57,7 @@ def delete_where(
     settings = settings or ChangeSettings()
 
     def attempt(left: Retries) -> ChangeResult:
-        plan = plan_change(uri, options, settings, at=at)
+        plan = plan_change(table, settings)
         snapshot = plan.snapshot()
         predicate = condition(snapshot)
         if predicate == TRUE:

@@ -20,7 +20,6 @@ from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import group_by_fragment, row_addresses
 from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -127,7 +126,7 @@ def write_deletions(
         fragment = fragments.get(rows.fragment_id)
         if fragment is None:
             raise CommitConflictError(
-                f"fragment {rows.fragment_id} is not in version {plan.read_version}", plan.uri
+                f"fragment {rows.fragment_id} is not in version {plan.read_version}", plan.table.uri
             )
         if one_match_each and rows.repeated is not None:
             address = int(row_addresses(rows.fragment_id, np.array([rows.repeated]))[0])
@@ -158,7 +157,7 @@ def _write(
     after = before.union(gone)
     if len(after) == fragment.physical_rows:
         return FragmentLoss(fragment.id, len(gone))
-    store = open_store(plan.uri, plan.options)
+    store = plan.table.store()
     file = write_deletion_file(
         store, fragment.id, plan.read_version, after, id=secrets.randbits(64)
     )
@@ -184,7 +183,7 @@ class AffectedRows(Mapping[int, NDArray[np.uint32]]):
         if file is None:
             everything = DeletionVector.of(np.arange(fragment.physical_rows, dtype=np.uint32))
             return everything.difference(before).to_array()
-        store = open_store(self._plan.uri, self._plan.options)
+        store = self._plan.table.store()
         after = read_deletion_file(store, fragment_id, file, fragment.physical_rows)
         return after.difference(before).to_array()
 

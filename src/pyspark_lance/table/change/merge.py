@@ -207,6 +207,6 @@ def _ambiguous_match(changes: RowChanges, address: int, keys: Sequence[str]) -> 
     shown = ", ".join(f"{name} = {found[name]!r}" for name in (*names, ROW_ID) if name in found)
     return InvalidInputError(
         f"more than one source row matches the target row with {shown}",
-        where=plan.uri,
+        where=plan.table.uri,
         hint="make the source unique on the merge keys, for example with dropDuplicates",
     )

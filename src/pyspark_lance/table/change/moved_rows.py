@@ -314,7 +314,7 @@ class _RowSource:
             if fragment is None:
                 raise CommitConflictError(
                     f"fragment {fragment_id} is not in version {self._plan.read_version}",
-                    self._plan.uri,
+                    self._plan.table.uri,
                 )
             reader = FragmentReader(self._snapshot.files, fragment, stable_row_ids=self.stable)
             self._open[fragment_id] = reader

@@ -116,10 +116,8 @@ def _look(
         if sum(fragment.physical_rows for fragment in fragments) > _MOST_ROWS:
             return True
         manifest = replace(file.manifest, fragments=tuple(fragments))
-        files = TableFiles(read.uri, read.options, manifest.base_paths)
-        newer = Snapshot(
-            read.uri, read.options, read.store, replace(file, manifest=manifest), files
-        )
+        files = TableFiles(read.table, manifest.base_paths)
+        newer = Snapshot(read.table, read.store, replace(file, manifest=manifest), files)
         try:
             tasks = plan_scan(newer, request(newer))
         except InvalidInputError:

@@ -80,7 +80,7 @@ class RewriteColumnsRequest:
         if self.file_version == "0.1":
             raise UnsupportedFeatureError(
                 "the table's files are version 0.1, of which no columns are rewritten",
-                where=self.files.uri,
+                where=self.files.table.uri,
             )
 
 
@@ -368,7 +368,7 @@ def commit_rewrite(
         result = commit(
             store,
             transaction,
-            read=known_manifests(plan.uri, plan.options),
+            read=known_manifests(plan.table),
             base=plan.base,
             reads=reads,
             retries=retries or plan.settings.retrying(),

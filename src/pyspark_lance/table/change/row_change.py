@@ -21,7 +21,6 @@ from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import ManifestLocation
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.rows.file_versions import table_dictionaries
 from pyspark_lance.table.rows.write_fragments import (
     DEFAULT_MAX_BYTES_PER_FILE,
@@ -29,6 +28,7 @@ from pyspark_lance.table.rows.write_fragments import (
     WriteFragmentsRequest,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 
@@ -70,8 +70,7 @@ class ChangePlan:
     """One attempt to change rows of one version of a table; picklable.
 
     Attributes:
-        uri: Root of the table or branch.
-        options: Storage options; secret, never shown.
+        table: The table or branch.
         read_version: The version whose rows are changed.
         schema: The table's schema.
         file_version: Version of the data files.
@@ -84,8 +83,7 @@ class ChangePlan:
             is nothing left to do.
     """
 
-    uri: str
-    options: Mapping[str, str] = field(repr=False)
+    table: Table
     read_version: int
     schema: LanceSchema
     file_version: str
@@ -103,12 +101,11 @@ class ChangePlan:
             RetryableCommitError: The version was cleaned up since the plan was made.
             CommitConflictError: The table was replaced by another one.
         """
-        store = open_store(self.uri, self.options)
         try:
-            snapshot = Snapshot.load(self.uri, self.options, store, self.location)
+            snapshot = Snapshot.load(self.table, self.table.store(), self.location)
         except FileNotFoundError as error:
             what = f"version {self.read_version}, which the work was planned on, was cleaned up"
-            raise RetryableCommitError(what, self.uri, REDO) from error
+            raise RetryableCommitError(what, self.table.uri, REDO) from error
         if BaseVersion.of(snapshot.manifest) != self.base:
             raise table_was_replaced(snapshot.store)
         return snapshot
@@ -117,8 +114,7 @@ class ChangePlan:
         """How to write rows that move or are inserted."""
         is_legacy = self.file_version == "0.1"
         return WriteFragmentsRequest(
-            uri=self.uri,
-            options=self.options,
+            table=self.table,
             schema=self.schema,
             file_version=self.file_version,
             max_rows_per_file=self.settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,
@@ -145,8 +141,7 @@ class ChangeResult:
 
 
 def plan_change(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     settings: ChangeSettings | None = None,
     *,
     at: VersionSpec = LATEST,
@@ -154,8 +149,7 @@ def plan_change(
     """A plan on the newest version; writes nothing.
 
     Args:
-        uri: Root of the table.
-        options: Storage options.
+        table: The table or branch.
         settings: How to change rows.
         at: The version that the rows are found in, for rows that somebody else has found.
 
@@ -163,13 +157,12 @@ def plan_change(
         TableNotFoundError: There is no table.
         UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
-    snapshot = Snapshot.open(uri, options, at=at)
+    snapshot = Snapshot.open(table, at)
     check_writable(snapshot.manifest, snapshot.indices)
     settings = settings or ChangeSettings()
     wanted = application_version(settings.properties)
     return ChangePlan(
-        uri=snapshot.uri,
-        options=dict(options),
+        table=snapshot.table,
         read_version=snapshot.version,
         schema=snapshot.schema,
         file_version=snapshot.manifest.file_version,

@@ -57,6 +57,7 @@ from pyspark_lance.table.rows.column_files import (
 )
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.table import Table
 
 logger = logging.getLogger(__name__)
 
@@ -113,8 +114,7 @@ class Target:
 
 
 def add_null_columns(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     columns: pa.Schema,
     settings: ColumnSettings | None = None,
 ) -> ColumnResult:
@@ -136,12 +136,11 @@ def add_null_columns(
         check_null_columns(snapshot.schema, schema, snapshot.manifest.file_version)
         return _merge(snapshot, schema, snapshot.manifest.fragments)
 
-    return _change(uri, options, operation, settings)
+    return _change(table, operation, settings)
 
 
 def drop_columns(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     paths: Sequence[str],
     settings: ColumnSettings | None = None,
 ) -> ColumnResult:
@@ -157,12 +156,11 @@ def drop_columns(
 
     if not paths:
         raise InvalidInputError("there is no column to drop")
-    return _change(uri, options, operation, settings)
+    return _change(table, operation, settings)
 
 
 def rename_column(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     path: str,
     new_name: str,
     settings: ColumnSettings | None = None,
@@ -179,12 +177,11 @@ def rename_column(
             return None
         return Project(schema=schema, preserves_nullability=True)
 
-    return _change(uri, options, operation, settings)
+    return _change(table, operation, settings)
 
 
 def change_nullability(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     path: str,
     *,
     nullable: bool,
@@ -194,8 +191,7 @@ def change_nullability(
     """Allows or forbids nulls in a column, or in a field of a struct; writes no data file.
 
     Args:
-        uri: Root of the table.
-        options: Storage options.
+        table: The table or branch.
         path: The column.
         nullable: Whether nulls are allowed.
         has_nulls: Looks whether a live row of a version holds null; asked for every version
@@ -212,12 +208,11 @@ def change_nullability(
             return None
         return Project(schema=schema, preserves_nullability=nullable)
 
-    return _change(uri, options, operation, settings)
+    return _change(table, operation, settings)
 
 
 def set_metadata(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     *,
     schema: Mapping[str, str | None] | None = None,
     columns: Mapping[str, Mapping[str, str | None]] | None = None,
@@ -242,15 +237,14 @@ def set_metadata(
             field_metadata_updates=updates,
         )
 
-    return _change(uri, options, operation, settings)
+    return _change(table, operation, settings)
 
 
 # With values -------------------------------------------------------------------------------
 
 
 def add_columns(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     columns: pa.Schema,
     run: RunColumns,
     settings: ColumnSettings | None = None,
@@ -262,13 +256,12 @@ def add_columns(
         UnsupportedFeatureError: The table's files cannot hold a type.
     """
     return _write_columns(
-        uri, options, lambda snapshot: _with_new_columns(snapshot, columns), run, settings
+        table, lambda snapshot: _with_new_columns(snapshot, columns), run, settings
     )
 
 
 def widen_column(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     path: str,
     new_type: pa.DataType,
     run: RunColumns,
@@ -303,7 +296,7 @@ def widen_column(
         schema = with_field(snapshot.schema, old.id, lambda _: new)
         return Target(schema, (new,), ids)
 
-    return _write_columns(uri, options, target, run, settings)
+    return _write_columns(table, target, run, settings)
 
 
 # Inside ------------------------------------------------------------------------------------
@@ -342,8 +335,7 @@ def _with_nullability(
 
 
 def _change(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     plan: Callable[[Snapshot], Operation | None],
     settings: ColumnSettings | None,
 ) -> ColumnResult:
@@ -351,7 +343,7 @@ def _change(
     settings = settings or ColumnSettings()
 
     def attempt(left: Retries) -> ColumnResult:
-        snapshot = Snapshot.open(uri, options)
+        snapshot = Snapshot.open(table)
         if _is_done(snapshot, settings):
             return ColumnResult()
         operation = plan(snapshot)
@@ -380,7 +372,7 @@ def _commit(
         snapshot.store,
         transaction,
         base=BaseVersion.of(snapshot.manifest),
-        read=known_manifests(snapshot.uri, snapshot.options),
+        read=known_manifests(snapshot.table),
         retries=left,
     )
     return None if result.already_committed else result.version
@@ -401,14 +393,13 @@ def _is_stricter(before: LanceSchema, after: LanceSchema) -> bool:
 
 
 def _write_columns(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     plan: Callable[[Snapshot], Target | None],
     run: RunColumns,
     settings: ColumnSettings | None,
 ) -> ColumnResult:
     settings = settings or ColumnSettings()
-    work = _ColumnWork(uri, options, plan, run, settings)
+    work = _ColumnWork(table, plan, run, settings)
     try:
         result = plan_again_on_conflict(
             work.attempt, retries=settings.retries, timeout_s=settings.timeout_s
@@ -436,14 +427,12 @@ class _ColumnWork:
 
     def __init__(
         self,
-        uri: str,
-        options: Mapping[str, str],
+        table: Table,
         plan: Callable[[Snapshot], Target | None],
         run: RunColumns,
         settings: ColumnSettings,
     ) -> None:
-        self._uri = uri
-        self._options = options
+        self._table = table
         self._plan = plan
         self._run = run
         self._settings = settings
@@ -454,7 +443,7 @@ class _ColumnWork:
 
     def attempt(self, left: Retries) -> ColumnResult:
         """Writes what the newest version needs besides what is written, and commits."""
-        snapshot = Snapshot.open(self._uri, self._options)
+        snapshot = Snapshot.open(self._table)
         target = None if _is_done(snapshot, self._settings) else self._plan(snapshot)
         if target is None:
             return ColumnResult()
@@ -499,8 +488,7 @@ class _ColumnWork:
             return
         columns = LanceSchema(target.written)
         request = ColumnFilesRequest(
-            uri=snapshot.uri,
-            options=dict(self._options),
+            table=snapshot.table,
             read_version=snapshot.version,
             columns=columns,
             file_version=snapshot.manifest.file_version,
@@ -526,13 +514,13 @@ class _ColumnWork:
             yield from self._run(request)
         except VersionNotFoundError as error:
             what = f"version {request.read_version}, whose values are read, was cleaned up"
-            raise RetryableCommitError(what, request.uri, REDO) from error
+            raise RetryableCommitError(what, request.table.uri, REDO) from error
 
     def remove_files(self, *, used: bool) -> None:
         """Removes the files that no version refers to."""
         files = [one.file for one in self._written.values() if not (used and one.used)]
         try:
-            store = Snapshot.open(self._uri, self._options).store
+            store = Snapshot.open(self._table).store
         except LanceError:
             return  # cleanup finds them
         remove_column_files(store, [*self._useless, *files])

@@ -38,7 +38,7 @@ def computed(
 
     def run_here(request: ColumnFilesRequest) -> Iterator[ColumnFile]:
         at = VersionSpec(version=request.read_version)
-        snapshot = Snapshot.open(request.uri, request.options, at=at)
+        snapshot = Snapshot.open(request.table, at)
         scan = ScanRequest(
             schema=project(snapshot.schema, names),
             system_columns=(ROW_ADDRESS, *lineage),

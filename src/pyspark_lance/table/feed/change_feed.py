@@ -7,7 +7,7 @@ by manifests and row lineage, and only rows that changed are read.  Plans need n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
@@ -22,7 +22,6 @@ from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import list_versions, read_neighbours
 from pyspark_lance.predicate.conditions import Predicate, columns_of
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_steps import (
     KeptChange,
@@ -56,6 +55,7 @@ from pyspark_lance.table.scan.plan_scan import (
 )
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 
 # A row that is looked up costs more than one among its neighbours.
@@ -142,13 +142,12 @@ def feed_predicate_schema(snapshot: Snapshot) -> pa.Schema:
 
 
 def plan_changes(
-    uri: str, options: Mapping[str, str], shown: Sequence[Field], request: ChangeRequest
+    table: Table, shown: Sequence[Field], request: ChangeRequest
 ) -> tuple[ChangeTask, ...]:
     """The tasks that together read a change feed; reads no data file.
 
     Args:
-        uri: Root of the table or branch.
-        options: Storage options.
+        table: The table or branch.
         shown: All columns of the table at the end of the window, as shown.
         request: What to read.
 
@@ -166,7 +165,7 @@ def plan_changes(
             planner.add(number, every_change([step]))
 
     waiting: list[tuple[int, _Versions]] = []
-    for number, versions in enumerate(_versions(uri, options, request.window)):
+    for number, versions in enumerate(_versions(table, request.window)):
         history.follow(versions.before, versions.after)
         if versions.have_other_columns:
             waiting.append((number, versions))
@@ -180,12 +179,10 @@ def plan_changes(
     return planner.tasks()
 
 
-def count_changes(
-    uri: str, options: Mapping[str, str], window: ChangeWindow
-) -> tuple[ChangeCounts, ...]:
+def count_changes(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
     """Counts for each version of ``window`` that changed rows; opens no data file."""
     found = []
-    for versions in _versions(uri, options, window):
+    for versions in _versions(table, window):
         changes = versions.step().changes
         counts = ChangeCounts(
             version=versions.commit.version,
@@ -221,11 +218,11 @@ class _Versions:
         return Step(self.commit, version_changes(self.before, self.after, shown))
 
 
-def _versions(uri: str, options: Mapping[str, str], window: ChangeWindow) -> Iterator[_Versions]:
+def _versions(table: Table, window: ChangeWindow) -> Iterator[_Versions]:
     """The steps of the window, one for each version that is there."""
     if window.is_empty:
         return
-    store = open_store(uri, options)
+    store = table.store()
     first = max(1, window.start - 1)
     locations = [one for one in list_versions(store) if first <= one.version <= window.end]
     there = {location.version for location in locations}
@@ -235,7 +232,7 @@ def _versions(uri: str, options: Mapping[str, str], window: ChangeWindow) -> Ite
                 f"version {needed} was removed while its changes were planned", where=store.uri
             )
     files = read_neighbours(store, locations)
-    snapshots = (Snapshot.of_file(uri, options, store, file) for file in files)
+    snapshots = (Snapshot.of_file(table, store, file) for file in files)
     before = next(snapshots) if window.start > 1 else None
     if before is not None:
         _check_row_ids(before)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
 from pyspark_lance.metafile.refs_file import Branch, read_branch
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.version.time_travel import branch_root, newest_at, version_at
+from pyspark_lance.table.version.table import Table, branch_root
+from pyspark_lance.table.version.time_travel import newest_at, version_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +63,19 @@ class ChangeWindow:
 
 
 def resolve_window(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     starting: Bound,
     ending: Bound,
     *,
     pinned_end: int | None = None,
 ) -> ChangeWindow:
-    """The window between two bounds in the table or branch at ``uri``.
+    """The window between two bounds in a table or branch.
 
     Nothing is in a window that begins where all is known already: after the version that it ends
     with, after the newest version, or after the time when that was committed.
 
     Args:
-        uri: Root of the table or branch.
-        options: Storage options.
+        table: The table or branch.
         starting: First version, or the first one committed at or after a time. Version 0 or 1 is
             the beginning.
         ending: Last version, or the last one committed at or before a time; open is the newest.
@@ -91,10 +89,10 @@ def resolve_window(
     if starting.is_open:
         raise InvalidInputError(
             "a change feed needs a start",
-            where=uri,
+            where=table.uri,
             hint="give startingVersion or startingTimestamp; startingVersion 0 is the beginning",
         )
-    store = open_store(uri, options)
+    store = table.store()
     locations = list_versions(store)
     if not locations:
         raise TableNotFoundError(
@@ -110,7 +108,7 @@ def resolve_window(
         is_there = any(location.version == end for location in locations)
         known = pinned_end or (end if is_there else locations[-1].version)
         return ChangeWindow(known + 1, known)
-    _check_there(store, options, locations, start, end)
+    _check_there(table, locations, start, end)
     return ChangeWindow(start, end)
 
 
@@ -159,19 +157,13 @@ def _start(store: ObjectStore, locations: Sequence[ManifestLocation], starting: 
     return locations[found].version if found < len(locations) else locations[-1].version + 1
 
 
-def _check_there(
-    store: ObjectStore,
-    options: Mapping[str, str],
-    locations: Sequence[ManifestLocation],
-    start: int,
-    end: int,
-) -> None:
+def _check_there(table: Table, locations: Sequence[ManifestLocation], start: int, end: int) -> None:
     """Refuses windows that need a version that was removed."""
     there = {location.version for location in locations}
     for needed in (start - 1, end):
         if needed == 0 or needed in there:
             continue
-        branch = _branch_of(store, options, locations)
+        branch = _branch_of(table, locations)
         why, elsewhere = "which is not there any more", ""
         if branch is not None and needed < branch.parent_version:
             why = f"but the branch {branch.name!r} begins with version {branch.parent_version}"
@@ -185,20 +177,20 @@ def _check_there(
             )
         raise VersionNotFoundError(
             f"the changes of versions {start} to {end} need version {needed}, {why}",
-            where=store.uri,
+            where=table.uri,
             hint=hint + elsewhere,
         )
 
 
-def _branch_of(
-    store: ObjectStore, options: Mapping[str, str], locations: Sequence[ManifestLocation]
-) -> Branch | None:
+def _branch_of(table: Table, locations: Sequence[ManifestLocation]) -> Branch | None:
     """The branch whose versions these are; None for main, or if that is not known."""
+    store = table.store()
     name = read_manifest(store, locations[-1], with_indices=False).manifest.branch
+    # The branch may have been opened by its own path.
     root = store.uri.rstrip("/").removesuffix(branch_root("", name)) if name else store.uri
     if name is None or root == store.uri:
         return None
     try:
-        return read_branch(open_store(root, options), name)
+        return read_branch(Table(root, table.storage).store(), name)
     except VersionNotFoundError:
         return None

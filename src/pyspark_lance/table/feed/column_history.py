@@ -132,7 +132,7 @@ def _followed(snapshot: Snapshot, first: int, last: int) -> ColumnHistory | None
         return None
     history, before = ColumnHistory(), None
     for location in locations:
-        after = Snapshot.load(snapshot.uri, snapshot.options, store, location)
+        after = Snapshot.load(snapshot.table, store, location)
         history.follow(before, after)
         before = after
     return history

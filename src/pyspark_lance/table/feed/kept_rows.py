@@ -143,7 +143,7 @@ class KeptPlaces:
         if not found.all():
             raise CorruptFileError(
                 f"row id {row_ids[np.argmin(found)]} is not in the version before",
-                where=self._before.uri,
+                where=self._before.table.uri,
             )
         return RowPlaces(row_ids, before, after, stamped)
 

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -29,8 +29,8 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.version.table import Table
 
 # Gaps of deleted rows are filled in pieces of at most this many rows.
 _GAP_ROWS = 1 << 16
@@ -54,8 +54,7 @@ class ColumnFilesRequest:
     """What an executor needs to write columns of fragments that exist; picklable.
 
     Attributes:
-        uri: Root of the table or branch.
-        options: Storage options; secret, never shown.
+        table: The table or branch.
         read_version: The version whose rows are described.
         columns: The columns to write, with their field ids.
         file_version: Version of the data files.
@@ -63,8 +62,7 @@ class ColumnFilesRequest:
         is_partial: The version has other fragments besides.
     """
 
-    uri: str
-    options: Mapping[str, str] = field(repr=False)
+    table: Table
     read_version: int
     columns: LanceSchema
     file_version: str
@@ -76,7 +74,7 @@ class ColumnFilesRequest:
         if self.file_version == "0.1":
             raise UnsupportedFeatureError(
                 "the table's files are version 0.1; columns are not added to such files",
-                where=self.uri,
+                where=self.table.uri,
                 hint="overwrite the table with a newer file_format_version",
             )
 
@@ -105,7 +103,7 @@ def write_column_files(
         InvalidInputError: Rows are missing, come twice, or are not in order.
         SchemaMismatchError: Values that do not fit the columns.
     """
-    store = open_store(request.uri, request.options)
+    store = request.table.store()
     finished: list[ColumnFile] = []
     current: _FragmentColumns | None = None
     try:

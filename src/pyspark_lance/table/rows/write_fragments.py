@@ -17,8 +17,8 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.version.table import Table
 
 DEFAULT_MAX_ROWS_PER_FILE = 1 << 20
 DEFAULT_MAX_BYTES_PER_FILE = 90_000_000_000
@@ -29,8 +29,7 @@ class WriteFragmentsRequest:
     """Where and how to write data files.
 
     Attributes:
-        uri: Root of the table.
-        options: Storage options; secret, never shown.
+        table: The table or branch.
         schema: The columns that the data hold, with the field ids of the table.
         file_version: Version of the data files, such as ``2.1``.
         max_rows_per_file: A file is closed when it has this many rows.
@@ -38,8 +37,7 @@ class WriteFragmentsRequest:
         dictionaries: Of a table of file version 0.1: the items of its dictionaries, by field id.
     """
 
-    uri: str
-    options: Mapping[str, str] = field(repr=False)
+    table: Table
     schema: LanceSchema
     file_version: str
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
@@ -85,7 +83,7 @@ class FragmentFiles:
 
     def __init__(self, request: WriteFragmentsRequest) -> None:
         self._request = request
-        self._store = open_store(request.uri, request.options)
+        self._store = request.table.store()
         self._open: DataFileWriter | LegacyFileWriter | None = None
         self._open_rows = 0
         self.fragments: list[Fragment] = []

@@ -28,6 +28,7 @@ from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFiles
 from pyspark_lance.table.scan.alike_runs import alike_runs
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Below this share of wanted rows, single rows are fetched instead of whole windows.
@@ -67,7 +68,7 @@ class ScanTask:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles fragments as plain tuples: a plan may hold 100,000 of them."""
         return _unpack_task, (
-            (self.files.uri, dict(self.files.options), self.files.base_paths),
+            (self.files.table, self.files.base_paths),
             self.fields,
             self.filter_fields,
             self.system_columns,
@@ -413,7 +414,7 @@ def _unpack_slice(packed: tuple[Any, ...]) -> ScanSlice:
 
 
 def _unpack_task(
-    files: tuple[str, dict[str, str], tuple[BasePath, ...]],
+    files: tuple[Table, tuple[BasePath, ...]],
     fields: tuple[Field, ...],
     filter_fields: tuple[Field, ...],
     system_columns: tuple[str, ...],

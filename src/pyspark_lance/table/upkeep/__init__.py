@@ -1,4 +1,4 @@
 """Keeping tables in order: files that no version refers to, folders of tables.
 
-May import: metafile and all below.
+May import: table.columns, table.change and all below.
 """

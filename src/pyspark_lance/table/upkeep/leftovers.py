@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -30,7 +30,7 @@ from pyspark_lance.metafile.paths import (
     parse_manifest_name,
 )
 from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
-from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.version.table import Table
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +57,13 @@ class LeftoverFile:
     modified: datetime
 
 
-def leftover_files(
-    uri: str, options: Mapping[str, str], *, older_than_s: float = 0.0
-) -> list[LeftoverFile]:
+def leftover_files(table: Table, *, older_than_s: float = 0.0) -> list[LeftoverFile]:
     """The files of a table and its branches that no version refers to, by path.
 
     Files of writes that are under way are among them; their age tells them apart.
 
     Args:
-        uri: Root of the table.
-        options: Storage options.
+        table: The table, of whose branches all are looked at.
         older_than_s: Leaves out younger files.
 
     Raises:
@@ -74,7 +71,7 @@ def leftover_files(
         CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
         UnsupportedFeatureError: The same for a manifest of a newer format.
     """
-    store = open_store(uri, options)
+    store = table.store()
     limit_ns = time.time_ns() - int(older_than_s * 1e9)
     candidates = [
         one
@@ -95,8 +92,7 @@ def leftover_files(
 
 
 def remove_leftover_files(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     *,
     older_than_s: float = SAFE_AGE_S,
     force: bool = False,
@@ -104,8 +100,7 @@ def remove_leftover_files(
     """Removes such files, and says which.
 
     Args:
-        uri: Root of the table.
-        options: Storage options.
+        table: The table, of whose branches all are looked at.
         older_than_s: Keeps younger files.
         force: Allows less than ``SAFE_AGE_S``; only right when nobody writes to the table.
 
@@ -116,11 +111,11 @@ def remove_leftover_files(
         raise InvalidInputError(
             f"files younger than {SAFE_AGE_S / 3600:.0f} hours may belong to a write that is under "
             "way",
-            where=uri,
+            where=table.uri,
             hint="if nobody writes to the table, say so with force",
         )
-    found = leftover_files(uri, options, older_than_s=older_than_s)
-    open_store(uri, options).delete_many([one.path for one in found])
+    found = leftover_files(table, older_than_s=older_than_s)
+    table.store().delete_many([one.path for one in found])
     logger.info("removed %d files that no version refers to", len(found))
     return found
 

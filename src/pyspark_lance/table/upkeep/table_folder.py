@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 
 from pyspark_lance.errors import (
     InvalidInputError,
@@ -18,29 +17,34 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.metafile.paths import VERSIONS
-from pyspark_lance.store.open_store import open_store, split_uri
+from pyspark_lance.store.open_store import split_uri
+from pyspark_lance.table.version.table import Table
 
 SUFFIX = ".lance"
 
 
-def list_tables(uri: str, options: Mapping[str, str]) -> list[str]:
-    """Names of the tables in the folder; reads the whole listing of an object store."""
-    scheme, folder = split_uri(uri)
+def list_tables(parent: Table) -> list[str]:
+    """Names of the tables below a folder; reads the whole listing of an object store.
+
+    Args:
+        parent: The folder, which is opened as a table is.
+    """
+    scheme, folder = split_uri(parent.uri)
     if scheme == "file":
         names = os.listdir(folder) if os.path.isdir(folder) else []
         found = [name for name in names if os.path.isdir(os.path.join(folder, name, VERSIONS))]
     else:
-        parts = (one.path.split("/", 2) for one in open_store(uri, options).list(""))
+        parts = (one.path.split("/", 2) for one in parent.store().list(""))
         found = list({part[0] for part in parts if len(part) == 3 and part[1] == VERSIONS})
     return sorted(name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX))
 
 
-def drop_table(uri: str, options: Mapping[str, str]) -> bool:
+def drop_table(table: Table) -> bool:
     """Removes a table with all its versions; returns whether there was one."""
-    store = open_store(uri, options)
+    store = table.store()
     if latest_version(store) is None:
         return False
-    scheme, folder = split_uri(uri)
+    scheme, folder = split_uri(table.uri)
     # Manifests go first: what is left of an interrupted drop is no table.
     names = [one.path for one in store.list("")]
     store.delete_many([name for name in names if name.startswith(f"{VERSIONS}/")])
@@ -50,7 +54,7 @@ def drop_table(uri: str, options: Mapping[str, str]) -> bool:
     return True
 
 
-def rename_table(uri: str, new_uri: str) -> None:
+def rename_table(table: Table, new_uri: str) -> None:
     """Moves a table of a local folder.
 
     Raises:
@@ -58,13 +62,15 @@ def rename_table(uri: str, new_uri: str) -> None:
         TableNotFoundError: There is no such table.
         TableAlreadyExistsError: The new name is taken.
     """
-    (scheme, folder), (new_scheme, new_folder) = split_uri(uri), split_uri(new_uri)
+    (scheme, folder), (new_scheme, new_folder) = split_uri(table.uri), split_uri(new_uri)
     if "file" not in (scheme, new_scheme) or scheme != new_scheme:
         raise UnsupportedFeatureError(
-            "an object store cannot rename a table in one step", where=uri, hint="copy the table"
+            "an object store cannot rename a table in one step",
+            where=table.uri,
+            hint="copy the table",
         )
-    if latest_version(open_store(uri)) is None:
-        raise TableNotFoundError("there is no Lance table here", where=uri)
+    if latest_version(table.store()) is None:
+        raise TableNotFoundError("there is no Lance table here", where=table.uri)
     if os.path.exists(new_folder):
         raise TableAlreadyExistsError("the new name is taken", where=new_uri)
     if not os.path.isdir(os.path.dirname(new_folder)):
@@ -72,4 +78,6 @@ def rename_table(uri: str, new_uri: str) -> None:
     try:
         os.rename(folder, new_folder)
     except OSError as error:
-        raise StorageError(f"the table cannot be renamed: {error.strerror}", where=uri) from error
+        raise StorageError(
+            f"the table cannot be renamed: {error.strerror}", where=table.uri
+        ) from error

@@ -11,10 +11,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from pyspark_lance.errors import VersionNotFoundError
+from pyspark_lance.errors import TableNotFoundError, VersionNotFoundError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
@@ -22,15 +22,14 @@ from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.row_counts import with_row_counts
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.version.time_travel import (
     LATEST,
     VersionSpec,
-    branch_root,
-    resolve_branch,
+    resolve_tag,
     resolve_version,
 )
 
@@ -42,33 +41,25 @@ _cache_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of the table at ``uri``.
+    """One version of a table.
 
     Attributes:
-        uri: Root of the table, or of the branch.
-        options: Storage options; secret, never shown.
-        store: The store at ``uri``.
+        table: The table or branch.
+        store: The store at its root.
         file: The manifest file, with the index entries and with the row counts that old releases
             left out.
         files: Where the data and deletion files of this version live.
         memo: Values computed from the manifest, kept as long as the snapshot is.
     """
 
-    uri: str
-    options: Mapping[str, str] = field(repr=False)
+    table: Table
     store: ObjectStore = field(repr=False)
     file: ManifestFile = field(repr=False)
     files: TableFiles = field(repr=False)
     memo: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def open(
-        cls,
-        uri: str,
-        options: Mapping[str, str] | None = None,
-        *,
-        at: VersionSpec = LATEST,
-    ) -> Snapshot:
+    def open(cls, table: Table, at: VersionSpec = LATEST) -> Snapshot:
         """Opens the version of the table that ``at`` asks for.
 
         Raises:
@@ -76,36 +67,30 @@ class Snapshot:
             UnsupportedFeatureError: The table uses a feature that is not implemented.
             CorruptFileError: The manifest contradicts the format.
         """
-        options = dict(options or {})
-        uri, at = root_of(uri, options, at)
-        store = open_store(uri, options)
+        table, at = resolve_tag(table, at)
+        store = table.store()
         for _ in range(_ATTEMPTS):
             location = resolve_version(store, at)
             # Removed between the two looks: there are newer ones, or it is not found any more.
             with contextlib.suppress(FileNotFoundError):
-                return cls.load(uri, options, store, location)
+                return cls.load(table, store, location)
         raise VersionNotFoundError(
-            f"versions were removed faster than they could be read, {_ATTEMPTS} times", where=uri
+            f"versions were removed faster than they could be read, {_ATTEMPTS} times",
+            where=table.uri,
         )
 
     @classmethod
-    def load(
-        cls,
-        uri: str,
-        options: Mapping[str, str],
-        store: ObjectStore,
-        location: ManifestLocation,
-    ) -> Snapshot:
+    def load(cls, table: Table, store: ObjectStore, location: ManifestLocation) -> Snapshot:
         """The snapshot of the manifest at ``location``, from the cache if it is there."""
         identity = location.identity or store.stat(location.path).identity
         location = replace(location, identity=identity)
-        key = (uri, tuple(sorted(options.items())), location.path, identity)
+        key = (table.uri, tuple(sorted(table.storage.items())), location.path, identity)
         with _cache_lock:
             found = _cache.get(key)
             if found is not None:
                 _cache.move_to_end(key)
                 return found
-        snapshot = cls.of_file(uri, options, store, read_manifest(store, location))
+        snapshot = cls.of_file(table, store, read_manifest(store, location))
         with _cache_lock:
             _cache[key] = snapshot
             while len(_cache) > _CACHE_SIZE:
@@ -113,12 +98,15 @@ class Snapshot:
         return snapshot
 
     @classmethod
-    def of_file(
-        cls, uri: str, options: Mapping[str, str], store: ObjectStore, file: ManifestFile
-    ) -> Snapshot:
+    def of_file(cls, table: Table, store: ObjectStore, file: ManifestFile) -> Snapshot:
         """The snapshot of a manifest that was read."""
-        files = TableFiles(uri, dict(options), file.manifest.base_paths)
-        return cls(uri, dict(options), store, with_row_counts(file, files), files)
+        files = TableFiles(table, file.manifest.base_paths)
+        return cls(table, store, with_row_counts(file, files), files)
+
+    @property
+    def uri(self) -> str:
+        """Root of the table or branch."""
+        return self.table.uri
 
     @property
     def manifest(self) -> Manifest:
@@ -154,18 +142,16 @@ class Snapshot:
         return sum(fragment.num_rows for fragment in self.manifest.fragments)
 
 
-def known_manifests(
-    uri: str, options: Mapping[str, str]
-) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
+def open_existing(table: Table) -> Snapshot | None:
+    """The newest snapshot; None when there is no table at all."""
+    try:
+        return Snapshot.open(table)
+    except VersionNotFoundError:
+        raise
+    except TableNotFoundError:
+        return None
+
+
+def known_manifests(table: Table) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
     """Reads manifests of a table, but those that this process has read, as the plan of a commit."""
-    return lambda store, location: Snapshot.load(uri, options, store, location).file
-
-
-def root_of(uri: str, options: Mapping[str, str], at: VersionSpec) -> tuple[str, VersionSpec]:
-    """Root of the table, or of the branch that ``at`` asks for, and what it asks for there.
-
-    Raises:
-        VersionNotFoundError: No such tag or branch.
-    """
-    branch, at = resolve_branch(open_store(uri, options), at)
-    return branch_root(uri, branch), at
+    return lambda store, location: Snapshot.load(table, store, location).file

@@ -7,8 +7,7 @@ Source: docs/format/table-format.md, section 4.4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 from pyspark_lance.errors import CorruptFileError
@@ -16,8 +15,8 @@ from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.other_roots import open_other_root
+from pyspark_lance.table.version.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +24,11 @@ class TableFiles:
     """Opens the stores behind base ids; picklable, since it holds names and no clients.
 
     Attributes:
-        uri: Root of the table.
-        options: Storage options; secret, never shown.
+        table: The table or branch.
         base_paths: The manifest's base paths.
     """
 
-    uri: str
-    options: Mapping[str, str] = field(repr=False)
+    table: Table
     base_paths: tuple[BasePath, ...] = ()
 
     def base(self, base_id: int) -> BasePath:
@@ -45,17 +42,17 @@ class TableFiles:
                 return base
         raise CorruptFileError(
             f"a file refers to base path {base_id}, which the manifest does not list",
-            where=self.uri,
+            where=self.table.uri,
         )
 
     def store_of(self, base_id: int | None) -> ObjectStore:
         """The store of a root: this table's for None, else that of the base path."""
         if base_id is None:
-            return open_store(self.uri, self.options)
+            return self.table.store()
         return self._open(self.base(base_id).path)
 
     def _open(self, uri: str) -> ObjectStore:
-        return open_other_root(self.uri, uri, self.options)
+        return open_other_root(self.table.uri, uri, self.table.storage)
 
     def locate(self, file: DataFile) -> tuple[ObjectStore, str]:
         """The store that holds a data file, and the file's path in it."""

@@ -18,9 +18,9 @@ from pyspark_lance.metafile.manifest_file import (
     list_versions,
     read_manifest,
 )
-from pyspark_lance.metafile.paths import is_branch_name
 from pyspark_lance.metafile.refs_file import read_branch, read_tag
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.version.table import MAIN, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,11 @@ class VersionSpec:
         version: Version number.
         timestamp_ns: UTC nanoseconds since 1970; the newest version committed at or before it.
         tag: Name of a tag, which may point into a branch.
-        branch: Name of the branch to read; None is main (or the branch of the tag).
     """
 
     version: int | None = None
     timestamp_ns: int | None = None
     tag: str | None = None
-    branch: str | None = None
 
     def __post_init__(self) -> None:
         """Refuses contradicting requests."""
@@ -48,8 +46,6 @@ class VersionSpec:
             raise InvalidInputError(
                 f"{given[0]} and {given[1]} both choose a version", hint="give only one of them"
             )
-        if self.branch is not None and not is_branch_name(self.branch):
-            raise InvalidInputError(f"{self.branch!r} is not the name of a branch")
         if self.version is not None and self.version < 1:
             raise InvalidInputError(f"version {self.version} is not a positive number")
 
@@ -59,29 +55,26 @@ LATEST = VersionSpec()
 _OUT_OF_ORDER = 8
 
 
-def branch_root(uri: str, branch: str | None) -> str:
-    """Root of the branch ``branch`` of the table at ``uri``; None is main."""
-    return uri if branch is None else f"{uri.rstrip('/')}/tree/{branch}"
-
-
-def resolve_branch(main_store: ObjectStore, spec: VersionSpec) -> tuple[str | None, VersionSpec]:
-    """The branch to open, and the request with its tag replaced by the version it points at.
+def resolve_tag(table: Table, spec: VersionSpec) -> tuple[Table, VersionSpec]:
+    """The branch that is there, and the request with its tag replaced by a version.
 
     Raises:
         VersionNotFoundError: No such tag or branch.
     """
-    branch = spec.branch if spec.branch != "main" else None
-    if spec.tag is not None:
-        tag = read_tag(main_store, spec.tag)
-        if branch is not None and tag.branch != branch:
-            raise VersionNotFoundError(
-                f"the tag {spec.tag!r} belongs to branch {tag.branch or 'main'!r}, not {branch!r}",
-                where=main_store.uri,
-            )
-        return tag.branch, VersionSpec(version=tag.version, branch=tag.branch)
-    if branch is not None:
-        read_branch(main_store, branch)
-    return branch, spec
+    if spec.tag is None and table.branch is None:
+        return table, spec
+    main_store = table.on_branch(None).store()
+    if spec.tag is None:
+        assert table.branch is not None
+        read_branch(main_store, table.branch)
+        return table, spec
+    tag = read_tag(main_store, spec.tag)
+    if table.branch not in (None, tag.branch):
+        raise VersionNotFoundError(
+            f"the tag {spec.tag!r} belongs to branch {tag.branch or MAIN!r}, not {table.branch!r}",
+            where=table.root,
+        )
+    return table.on_branch(tag.branch), VersionSpec(version=tag.version)
 
 
 def resolve_version(store: ObjectStore, spec: VersionSpec) -> ManifestLocation:

@@ -19,8 +19,6 @@ from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import (
     InvalidInputError,
     SchemaMismatchError,
-    TableNotFoundError,
-    VersionNotFoundError,
 )
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conditions import Predicate
@@ -42,6 +40,7 @@ from pyspark_lance.table.rows.write_fragments import (
     WriteFragmentsRequest,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.replace_where import (
     parse_condition,
 )
@@ -134,19 +133,8 @@ class WritePlan:
         return self.read_version == 0
 
 
-def open_existing(uri: str, options: Mapping[str, str]) -> Snapshot | None:
-    """The latest snapshot; None when there is no table at all."""
-    try:
-        return Snapshot.open(uri, options)
-    except VersionNotFoundError:
-        raise
-    except TableNotFoundError:
-        return None
-
-
 def plan_write(
-    uri: str,
-    options: Mapping[str, str],
+    table: Table,
     data_schema: pa.Schema,
     settings: WriteSettings,
     *,
@@ -155,8 +143,7 @@ def plan_write(
     """Decides how data of ``data_schema`` go into the table; writes nothing.
 
     Args:
-        uri: Root of the table.
-        options: Storage options.
+        table: The table or branch.
         data_schema: Columns of the data in the types to store (for an append: any types that
             the table's columns can hold).
         settings: How to write.
@@ -180,7 +167,7 @@ def plan_write(
             raise InvalidInputError(
                 f"enable_stable_row_ids is {str(settings.enable_stable_row_ids).lower()}, but the "
                 f"table was created {'with' if stable else 'without'} stable row ids",
-                where=uri,
+                where=table.uri,
                 hint="this is fixed when a table is created; write to a new path",
             )
         if settings.overwrite and not settings.merge_schema and settings.replace_where is None:
@@ -203,8 +190,7 @@ def plan_write(
     condition = settings.replace_where
     return WritePlan(
         request=WriteFragmentsRequest(
-            uri=uri,
-            options=dict(options),
+            table=table,
             schema=columns,
             file_version=version,
             max_rows_per_file=settings.max_rows_per_file or DEFAULT_MAX_ROWS_PER_FILE,

@@ -7,7 +7,7 @@ files, which are written by then, are fitted to the newest version.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -32,7 +32,6 @@ from pyspark_lance.format.operation import Append, Merge, Operation, Overwrite
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import DATA
 from pyspark_lance.predicate.conditions import Predicate
-from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.change.deletions import AffectedRows
 from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.reads import reads_by
@@ -47,7 +46,8 @@ from pyspark_lance.table.rows.write_fragments import (
     remove_data_files,
     write_fragments,
 )
-from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.snapshot import Snapshot, known_manifests, open_existing
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.write.replace_where import (
     delete_matching,
@@ -60,7 +60,6 @@ from pyspark_lance.table.write.write_plan import (
     WritePlan,
     WriteSettings,
     check_overwrite,
-    open_existing,
     plan_write,
     schema_with,
     was_committed,
@@ -97,7 +96,7 @@ def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult
     result = _commit_write(plan, files)
     if result is not None and result.already_committed:
         logger.info("not written again: %s", dict(plan.settings.properties))
-        remove_data_files(open_store(plan.request.uri, plan.request.options), files)
+        remove_data_files(plan.request.table.store(), files)
         return None
     return result
 
@@ -144,7 +143,7 @@ def _newest(plan: WritePlan, files: Iterable[Fragment]) -> Snapshot:
     Raises:
         CommitConflictError: Another table has taken its place.
     """
-    newest = Snapshot.open(plan.request.uri, plan.request.options)
+    newest = Snapshot.open(plan.request.table)
     own = newest.manifest.file_version
     if own != plan.request.file_version and not plan.settings.replaces_all:
         raise table_was_replaced(newest.store)
@@ -155,7 +154,7 @@ def _newest(plan: WritePlan, files: Iterable[Fragment]) -> Snapshot:
     if newest.version > base.version:
         at = VersionSpec(version=base.version)
         try:
-            found = Snapshot.open(plan.request.uri, plan.request.options, at=at)
+            found = Snapshot.open(plan.request.table, at)
         except VersionNotFoundError:
             found = None  # cleaned up; but a table that is dropped takes our files with it
     if found is None:
@@ -231,7 +230,7 @@ def _commit_replacement(
 ) -> CommitResult | None:
     """Removes the rows of the newest version that match, and adds the rows that were written."""
     _newest(plan, files)
-    change = plan_change(plan.request.uri, plan.request.options)
+    change = plan_change(plan.request.table)
     snapshot = change.snapshot()
     text = plan.settings.replace_where or ""
     written = plan.request.schema.to_arrow()
@@ -262,23 +261,20 @@ def _commit_replacement(
         raise
 
 
-def create_table(
-    uri: str, options: Mapping[str, str], columns: pa.Schema, settings: WriteSettings
-) -> CommitResult:
+def create_table(table: Table, columns: pa.Schema, settings: WriteSettings) -> CommitResult:
     """Makes a table without rows.
 
     Args:
-        uri: Root of the table.
-        options: Storage options.
+        table: Where.
         columns: In the types to store.
         settings: Of these, what a new table has: row ids, file version, properties.
 
     Raises:
         TableAlreadyExistsError: There is one, perhaps made at this very moment.
     """
-    if open_existing(uri, options) is not None:
-        raise TableAlreadyExistsError("there is a table already", where=uri)
-    plan = plan_write(uri, options, columns, settings, existing=None)
+    if open_existing(table) is not None:
+        raise TableAlreadyExistsError("there is a table already", where=table.uri)
+    plan = plan_write(table, columns, settings, existing=None)
     return _commit(plan, _overwrite(plan, ()), _retries(settings))
 
 
@@ -289,7 +285,7 @@ def abort_write(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
     cannot be told, the files stay; cleanup finds them later.
     """
     remove_unless_landed(
-        open_store(plan.request.uri, plan.request.options),
+        plan.request.table.store(),
         plan.transaction_uuid,
         plan.read_version,
         files_of(fragments),
@@ -319,14 +315,14 @@ def _commit(
     )
     overwrites = isinstance(operation, Overwrite)
     return commit(
-        open_store(plan.request.uri, plan.request.options),
+        plan.request.table.store(),
         transaction,
         create=create,
         base=plan.base,
         affected_rows=affected_rows,
         reads=reads,
         data_storage_version=plan.request.file_version if overwrites else None,
-        read=known_manifests(plan.request.uri, plan.request.options),
+        read=known_manifests(plan.request.table),
         retries=left,
     )
 
@@ -346,7 +342,7 @@ def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
     The data files are written; they fit only if the other writer gave every column the same id
     and type.
     """
-    snapshot = Snapshot.open(plan.request.uri, plan.request.options)
+    snapshot = Snapshot.open(plan.request.table)
     replaces_all = plan.settings.overwrite and plan.settings.replace_where is None
     if not replaces_all:
         theirs = {one.id: (one.name, one.logical_type) for one in snapshot.schema.walk()}
@@ -354,7 +350,7 @@ def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
         if theirs != ours or snapshot.manifest.file_version != plan.request.file_version:
             raise CommitConflictError(
                 "another writer created the table at the same time, with another schema",
-                where=plan.request.uri,
+                where=plan.request.table.uri,
                 hint="run the write again",
             )
     return _on(plan, snapshot)

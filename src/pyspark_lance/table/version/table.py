@@ -1,0 +1,57 @@
+"""Where a table is and how its store is opened: what every read and write begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.metafile.paths import is_branch_name
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.open_store import open_store
+
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table, or one of its branches; picklable, since it holds names and no clients.
+
+    Attributes:
+        root: Path or URI of the table; for its main line all there is to say.
+        storage: Storage options; secret, never shown.
+        branch: Name of a branch; None is the main line.
+
+    Raises:
+        InvalidInputError: The branch is no name.
+    """
+
+    root: str
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    branch: str | None = None
+
+    def __post_init__(self) -> None:
+        """Takes the options as they are now, and ``main`` for what it is."""
+        object.__setattr__(self, "storage", dict(self.storage))
+        if self.branch == MAIN:
+            object.__setattr__(self, "branch", None)
+        if self.branch is not None and not is_branch_name(self.branch):
+            raise InvalidInputError(f"{self.branch!r} is not the name of a branch")
+
+    @property
+    def uri(self) -> str:
+        """Root of the files: of the table, or of the branch."""
+        return branch_root(self.root, self.branch)
+
+    def store(self) -> ObjectStore:
+        """The store at ``uri``."""
+        return open_store(self.uri, self.storage)
+
+    def on_branch(self, branch: str | None) -> Table:
+        """The same table on another branch; None is the main line."""
+        return replace(self, branch=branch)
+
+
+def branch_root(root: str, branch: str | None) -> str:
+    """Root of a branch of the table at ``root``; None is the main line."""
+    return root if branch is None else f"{root.rstrip('/')}/tree/{branch}"
