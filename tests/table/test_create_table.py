@@ -11,7 +11,7 @@ from table_access import append
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import TableAlreadyExistsError, UnsupportedFeatureError
-from pyspark_lance.table.upkeep.leftovers import leftover_files
+from pyspark_lance.table.cleanup.leftovers import leftover_files
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, create_table
 

@@ -14,7 +14,7 @@ from row_changes import upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 from table_files import files_of, used_files
 
-from pyspark_lance.table.upkeep.leftovers import leftover_files, remove_leftover_files
+from pyspark_lance.table.cleanup.leftovers import leftover_files, remove_leftover_files
 from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop

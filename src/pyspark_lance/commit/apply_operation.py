@@ -17,6 +17,7 @@ from pyspark_lance.commit.fragment_changes import (
     removed_fragment_ids,
 )
 from pyspark_lance.commit.index_rules import (
+    following_rows,
     replaced_indices,
     without_changed_values,
     without_fragments,
@@ -191,19 +192,25 @@ def _rewrite(draft: Draft, operation: Rewrite) -> None:
     """Rows move to other fragments and keep everything; whoever moved them wrote the lineage."""
     if operation.rewritten_indices:
         raise UnsupportedFeatureError("a Rewrite that remaps indices; coverage is dropped instead")
-    old_ids: set[int] = set()
     for group in operation.groups:
         before = [draft.existing(fragment.id) for fragment in group.old_fragments]
         live, kept = sum(f.num_rows for f in before), sum(f.num_rows for f in group.new_fragments)
         if live != kept:
             raise InvalidInputError(f"a rewrite of {live} rows into {kept} rows")
         draft.remove(fragment.id for fragment in before)
-        old_ids.update(fragment.id for fragment in before)
+    moves = []
     for group in operation.groups:
+        new_ids = []
         for fragment in group.new_fragments:
             _check_moved_lineage(draft, fragment)
-            draft.put(draft.with_id(fragment))
-    draft.indices = without_fragments(draft.indices, old_ids)
+            fragment = draft.with_id(fragment)
+            draft.put(fragment)
+            new_ids.append(fragment.id)
+        moves.append(([fragment.id for fragment in group.old_fragments], new_ids))
+    if draft.stable:
+        draft.indices = following_rows(draft.indices, moves)
+    else:
+        draft.indices = without_fragments(draft.indices, (one for old, _ in moves for one in old))
 
 
 def _check_moved_lineage(draft: Draft, fragment: Fragment) -> None:

@@ -1,8 +1,9 @@
 """What a commit does to the index entries of a manifest; pure, no I/O.
 
 An index answers for the fragments in its bitmap, every other fragment is scanned.  Taking a
-fragment out of a bitmap is therefore always right, putting one in never is without proof.  We
-only take out, and keep all other bytes of an entry as they are.
+fragment out of a bitmap is therefore always right, putting one in never is without proof.  There
+is proof in one case: rows that keep their ids and values move to another fragment, and the index
+knows rows by their ids.  All other bytes of an entry stay as they are.
 """
 
 from __future__ import annotations
@@ -19,11 +20,30 @@ MEM_WAL_INDEX = "__lance_mem_wal"
 
 Indices = tuple[IndexMetadata, ...]
 
+# Kinds of indices that hold row ids where a table has stable ones.  B-trees hold addresses there,
+# zone maps and bloom filters ranges of fragments.
+_KINDS_WITH_ROW_IDS = frozenset(
+    {
+        "/lance.table.BitmapIndexDetails",
+        "/lance.table.LabelListIndexDetails",
+        "/lance.table.InvertedIndexDetails",
+        "/lance.table.NGramIndexDetails",
+        "/lance.index.pb.VectorIndexDetails",
+    }
+)
+
 
 def without_vanished_fields(indices: Indices, field_ids: Iterable[int]) -> Indices:
-    """Drops the indices that mention a field the schema no longer has; system indices stay."""
+    """Drops the indices that mention a field the schema no longer has; system indices stay.
+
+    Ids below zero are those of columns that every table has, such as ``_rowid``.
+    """
     present = set(field_ids)
-    return tuple(index for index in indices if present.issuperset(index.fields))
+    return tuple(
+        index
+        for index in indices
+        if present.issuperset(field for field in index.fields if field >= 0)
+    )
 
 
 def without_fragments(indices: Indices, fragment_ids: Iterable[int]) -> Indices:
@@ -34,6 +54,38 @@ def without_fragments(indices: Indices, fragment_ids: Iterable[int]) -> Indices:
     _refuse_fragment_reuse(indices)
     pruned = (_without(index, gone) if index.fields else index for index in indices)
     return tuple(index for index in pruned if index is not None)
+
+
+def following_rows(
+    indices: Indices, moves: Iterable[tuple[Iterable[int], Iterable[int]]]
+) -> Indices:
+    """Bitmaps after rows moved to other fragments with their stable ids and all their values.
+
+    An index that holds row ids and covers all fragments that the rows come from goes on to cover
+    them; any other index gives the fragments up.
+
+    Args:
+        indices: The index entries of the manifest.
+        moves: The ids of old fragments, and of those that took their place.
+    """
+    pairs = [(frozenset(old), frozenset(new)) for old, new in moves]
+    gone = frozenset().union(*(old for old, _ in pairs))
+    kept = without_fragments(indices, gone)
+    before = {index.uuid: index.fragment_bitmap for index in indices}
+    result = []
+    for index in kept:
+        covered, bitmap = before[index.uuid], index.fragment_bitmap
+        if (
+            index.details_type in _KINDS_WITH_ROW_IDS
+            and index.fields
+            and covered is not None
+            and bitmap is not None
+        ):
+            whole = [new for old, new in pairs if all(fragment in covered for fragment in old)]
+            if whole:
+                index = index.with_fragment_bitmap(bitmap | type(bitmap)(frozenset().union(*whole)))
+        result.append(index)
+    return tuple(result)
 
 
 def without_changed_values(indices: Indices, changed: Mapping[int, Iterable[int]]) -> Indices:

@@ -28,6 +28,7 @@ from pyspark_lance.proto import table_pb2
 
 _INDICES_FIELD: Final = 1
 _BITMAP_FIELD: Final = 5
+_BASE_ID_FIELD: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +87,27 @@ class IndexMetadata:
         Args:
             bitmap: Covered fragment ids; None removes the field, which means "unknown".
         """
-        pieces: list[bytes] = []
         new = b"" if bitmap is None else length_delimited(_BITMAP_FIELD, bitmap.serialize())
+        kept = None if bitmap is None else BitMap(bitmap)
+        raw = self._with_field(_BITMAP_FIELD, new)
+        return dataclasses.replace(self, raw=raw, fragment_bitmap=kept)
+
+    def with_base_id(self, base_id: int) -> IndexMetadata:
+        """This entry below another root; every other byte stays as it is."""
+        new = table_pb2.IndexMetadata(base_id=base_id).SerializeToString()
+        raw = self._with_field(_BASE_ID_FIELD, new)
+        return dataclasses.replace(self, raw=raw, base_id=base_id)
+
+    def _with_field(self, number: int, new: bytes) -> bytes:
+        """The message with ``new`` in the place of all fields of this number."""
+        pieces: list[bytes] = []
         for field in wire_fields(self.raw):
-            if field.number >= _BITMAP_FIELD and new:
+            if field.number >= number and new:
                 pieces.append(new)
                 new = b""
-            if field.number != _BITMAP_FIELD:
+            if field.number != number:
                 pieces.append(self.raw[field.start : field.end])
-        raw = b"".join([*pieces, new])
-        kept = None if bitmap is None else BitMap(bitmap)
-        return dataclasses.replace(self, raw=raw, fragment_bitmap=kept)
+        return b"".join([*pieces, new])
 
 
 def indices_from_section(section: bytes) -> tuple[IndexMetadata, ...]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeGuard, TypeVar
 
-from pyspark_lance.errors import CorruptFileError, VersionNotFoundError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError, VersionNotFoundError
 from pyspark_lance.metafile.paths import (
     BRANCHES,
     TAGS,
@@ -114,6 +115,97 @@ def list_branches(store: ObjectStore) -> list[Branch]:
     return _BRANCHES.all(store)
 
 
+def write_tag(store: ObjectStore, tag: Tag, *, manifest_size: int, replace: bool) -> bool:
+    """Writes the file of a tag; whether it did.
+
+    Args:
+        store: Root of the main branch.
+        tag: What to write.
+        manifest_size: Bytes of the manifest of the version; Lance wants to know.
+        replace: Replaces a tag of this name; without it nothing is written if there is one.
+
+    Raises:
+        InvalidInputError: No tag may have this name.
+    """
+    _check_name(tag.name, "tag", _TAG_NAME)
+    content = {
+        "branch": tag.branch,
+        "version": tag.version,
+        "createdAt": tag.created_at,
+        "updatedAt": tag.updated_at,
+        "manifestSize": manifest_size,
+        "metadata": dict(tag.metadata),
+    }
+    data = json.dumps(content, indent=2).encode()
+    if not replace:
+        return store.put_if_absent(tag_path(tag.name), data)
+    store.put(tag_path(tag.name), data)
+    return True
+
+
+def delete_tag(store: ObjectStore, name: str) -> None:
+    """Removes the tag called ``name``.
+
+    Raises:
+        VersionNotFoundError: There is no such tag.
+    """
+    _TAGS.delete(store, name)
+
+
+def write_branch(store: ObjectStore, branch: Branch, *, manifest_size: int) -> bool:
+    """Writes the description of a new branch; false if there is one of this name.
+
+    Args:
+        store: Root of the main branch.
+        branch: What to write.
+        manifest_size: Bytes of its first manifest.
+    """
+    check_branch_name(branch.name)
+    content = {
+        "parentBranch": branch.parent_branch,
+        "identifier": {"version_mapping": [list(fork) for fork in branch.version_mapping]},
+        "parentVersion": branch.parent_version,
+        "createAt": branch.created_at,
+        "manifestSize": manifest_size,
+        "metadata": dict(branch.metadata),
+    }
+    return store.put_if_absent(branch_path(branch.name), json.dumps(content, indent=2).encode())
+
+
+def delete_branch(store: ObjectStore, name: str) -> None:
+    """Removes the description of the branch called ``name``; its files stay.
+
+    Raises:
+        VersionNotFoundError: There is no such branch.
+    """
+    _BRANCHES.delete(store, name)
+
+
+# ASCII only: Lance writes other letters in another way than it reads them.
+_TAG_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_BRANCH_NAME = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
+
+
+def check_branch_name(name: str) -> None:
+    """Refuses names that Lance gives no branch.
+
+    Raises:
+        InvalidInputError: No branch may have this name.
+    """
+    _check_name(name, "branch", _BRANCH_NAME)
+    if name == "main" or not is_branch_name(name):
+        raise InvalidInputError(f"{name!r} is not the name of a new branch")
+
+
+def _check_name(name: str, word: str, pattern: re.Pattern[str]) -> None:
+    dots = name.startswith(".") or name.endswith(".") or ".." in name
+    if pattern.fullmatch(name) is None or dots or name.endswith(".lock"):
+        raise InvalidInputError(
+            f"{name!r} is not the name of a {word}",
+            hint="letters, digits, '.', '_' and '-', not with a dot at an end, not ending in .lock",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _References(Generic[_R]):
     """One folder of references.
@@ -139,6 +231,12 @@ class _References(Generic[_R]):
     def all(self, store: ObjectStore) -> list[_R]:
         there = sorted(self._paths(store).items())
         return [self.parse(name, _Json.read(store, path)) for name, path in there]
+
+    def delete(self, store: ObjectStore, name: str) -> None:
+        paths = self._paths(store)
+        if name not in paths:
+            raise _no_such(self.word, name, paths, store)
+        store.delete(paths[name])
 
     def _paths(self, store: ObjectStore) -> dict[str, str]:
         """Name -> path of everything in the folder."""

@@ -18,11 +18,14 @@ from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.options.change_settings import change_settings
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, storage_options_of
 from pyspark_lance.spark.options.spellings import also_spelled
 from pyspark_lance.spark.options.write_settings import write_settings
 from pyspark_lance.spark.source.change_plan import pin_feed
 from pyspark_lance.spark.table_columns import TableColumns
+from pyspark_lance.spark.table_upkeep import TableUpkeep
+from pyspark_lance.spark.table_versions import TableVersions
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.table.change.choose_rewrite import rewrite_mode
 from pyspark_lance.table.change.commit_changes import Prepared
@@ -30,23 +33,16 @@ from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.row_change import (
     ChangePlan,
     ChangeResult,
-    ChangeSettings,
     plan_change,
 )
 from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
 from pyspark_lance.table.feed.change_mode import Deduplication
-from pyspark_lance.table.upkeep.leftovers import (
-    SAFE_AGE_S,
-    LeftoverFile,
-    leftover_files,
-    remove_leftover_files,
-)
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import create_table
 
 
-class LanceTable(TableColumns):
+class LanceTable(TableColumns, TableUpkeep, TableVersions):
     """One Lance table.
 
     Args:
@@ -284,41 +280,6 @@ class LanceTable(TableColumns):
         condition = f"{ROW_ID} IN ({', '.join(map(str, ids))})" if ids else "false"
         return self.scan(columns, condition, metadataColumns=ROW_ID)
 
-    def leftoverFiles(self, retentionHours: float = 0.0) -> list[LeftoverFile]:  # noqa: N802, N803
-        """Files that no version refers to: of failed tasks, killed processes, lost races.
-
-        Files of writes that are under way are among them.
-
-        Args:
-            retentionHours: Leaves out younger files.
-
-        Example:
-            >>> table.leftoverFiles()
-            []
-        """
-        return leftover_files(self._table, older_than_s=retentionHours * 3600)
-
-    def removeLeftoverFiles(  # noqa: N802
-        self,
-        retentionHours: float = SAFE_AGE_S / 3600,  # noqa: N803
-        *,
-        force: bool = False,
-    ) -> list[LeftoverFile]:
-        """Removes the files that no version refers to, and says which; makes no version.
-
-        Args:
-            retentionHours: Keeps younger files, which a write under way may need.
-            force: Allows less than seven days; only right when nobody writes to the table.
-
-        Raises:
-            InvalidInputError: Less than seven days without ``force``.
-
-        Example:
-            >>> table.removeLeftoverFiles()
-            []
-        """
-        return remove_leftover_files(self._table, older_than_s=retentionHours * 3600, force=force)
-
     def alias(self, name: str) -> LanceTable:
         """The same table under another name in conditions; without it, it is ``target``.
 
@@ -436,15 +397,3 @@ class LanceTable(TableColumns):
             retries=settings.retries,
             timeout_s=settings.timeout_s,
         )
-
-
-def change_settings(options: Mapping[str, str]) -> ChangeSettings:
-    """The options of a write that a change of rows has, too."""
-    parsed = WriteOptions.parse({name: str(value) for name, value in options.items()})
-    return ChangeSettings(
-        max_rows_per_file=parsed.max_rows_per_file,
-        max_bytes_per_file=parsed.max_bytes_per_file,
-        properties=parsed.properties,
-        retries=parsed.commit_retries,
-        timeout_s=parsed.commit_timeout_s,
-    )

@@ -1,4 +1,4 @@
-"""Keeping tables in order: files that no version refers to, folders of tables.
+"""Keeping tables in order: compaction, folders of tables.
 
-May import: table.columns, table.change and all below.
+May import: all other rooms of table/, and all below.
 """

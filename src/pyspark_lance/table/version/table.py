@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.metafile.paths import is_branch_name
+from pyspark_lance.metafile.paths import TREE, is_branch_name
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store
 
@@ -54,4 +54,17 @@ class Table:
 
 def branch_root(root: str, branch: str | None) -> str:
     """Root of a branch of the table at ``root``; None is the main line."""
-    return root if branch is None else f"{root.rstrip('/')}/tree/{branch}"
+    return root if branch is None else f"{root.rstrip('/')}/{TREE}/{branch}"
+
+
+def main_line(table: Table, branch: str | None) -> Table:
+    """The table that a branch is one of, also if the branch was opened by its own path.
+
+    Args:
+        table: As it was opened.
+        branch: What a manifest found there says.
+    """
+    if table.branch is None and branch is not None:
+        root = table.root.rstrip("/").removesuffix(f"/{TREE}/{branch}")
+        return replace(table, root=root)
+    return table.on_branch(None)

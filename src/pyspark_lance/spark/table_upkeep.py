@@ -1,0 +1,173 @@
+"""The methods of ``LanceTable`` that keep a table in order."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from pyspark_lance.spark.jobs.compact_job import rewrite_on_executors
+from pyspark_lance.spark.options.change_settings import change_settings
+from pyspark_lance.spark.typed_errors import typed_errors
+from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
+from pyspark_lance.table.cleanup.cleanup import (
+    CleanupPolicy,
+    CleanupResult,
+    Progress,
+    cleanup_old_versions,
+)
+from pyspark_lance.table.cleanup.leftovers import (
+    SAFE_AGE_S,
+    LeftoverFile,
+    leftover_files,
+    remove_leftover_files,
+)
+from pyspark_lance.table.upkeep.compact import CompactionResult, compact
+from pyspark_lance.table.version.table import Table
+
+
+class TableUpkeep:
+    """Compacts a table and removes what nobody needs any more."""
+
+    _spark: SparkSession
+    _table: Table
+
+    @typed_errors()
+    def compact(
+        self,
+        *,
+        targetRowsPerFragment: int | None = None,  # noqa: N803
+        materializeDeletions: bool | None = None,  # noqa: N803
+        materializeDeletionsThreshold: float | None = None,  # noqa: N803
+        maxBytesPerFile: int | None = None,  # noqa: N803
+        maxSourceRows: int | None = None,  # noqa: N803
+        maxSourceFragments: int | None = None,  # noqa: N803
+        dryRun: bool = False,  # noqa: N803
+        **options: str,
+    ) -> CompactionResult:
+        """Joins small fragments and rewrites those with many deleted rows, on the executors.
+
+        Nobody sees a difference but in speed: rows keep their values, ids and versions, and change
+        feeds tell what they told before. Appends, deletes and updates go on meanwhile. The old
+        files stay until a cleanup. A table in good shape gets no version.
+
+        Args:
+            targetRowsPerFragment: Smaller fragments are joined with their neighbours; 1048576
+                unless the table is configured otherwise (``lance.compaction.*``), as all of these.
+            materializeDeletions: Whether deleted rows are a reason to rewrite a fragment.
+            materializeDeletionsThreshold: The share of deleted rows above which they are; 0.1.
+            maxBytesPerFile: A new file ends when it has grown beyond this.
+            maxSourceRows: Stop when so many rows are rewritten.
+            maxSourceFragments: Stop when so many fragments are rewritten.
+            dryRun: Only say what would be done.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            RetryableCommitError: Other commits were in the way of everything, too often.
+
+        Example:
+            >>> table.toDF().write.format("lance").mode("append").save(path)
+            >>> result = table.compact()
+            >>> result.fragments_removed, result.fragments_added, result.num_rows
+            (2, 1, 6)
+        """
+        return compact(
+            self._table,
+            {
+                "target_rows_per_fragment": targetRowsPerFragment,
+                "materialize_deletions": materializeDeletions,
+                "materialize_deletions_threshold": materializeDeletionsThreshold,
+                "max_bytes_per_file": maxBytesPerFile,
+                "max_source_rows": maxSourceRows,
+                "max_source_fragments": maxSourceFragments,
+            },
+            change_settings({**options, "path": self._table.root}),
+            rewrite=partial(rewrite_on_executors, self._spark),
+            dry_run=dryRun,
+        )
+
+    def cleanupOldVersions(  # noqa: N802
+        self,
+        olderThan: timedelta | str | None = None,  # noqa: N803
+        *,
+        beforeVersion: int | None = None,  # noqa: N803
+        retainVersions: int | None = None,  # noqa: N803
+        deleteUnverified: bool = False,  # noqa: N803
+        errorIfTaggedOldVersions: bool = True,  # noqa: N803
+        dryRun: bool = False,  # noqa: N803
+        progress: Progress | None = None,
+    ) -> CleanupResult:
+        """Removes old versions, and the files that nothing but them refers to.
+
+        A version is old if all that is given holds; without anything, if it is older than two
+        weeks. The newest version stays whatever is given, and so do versions that tags or branches
+        stand on. Files that no version refers to, which may belong to a write that is under way,
+        go when they are a week old. Time travel and change feeds that need a removed version fail
+        from then on.
+
+        Args:
+            olderThan: Committed longer ago than this: a timedelta, or ``"14days"``, ``"1day 12h"``.
+            beforeVersion: Have a smaller number.
+            retainVersions: Are not among this many newest.
+            deleteUnverified: Do not spare young files; only right when nobody writes.
+            errorIfTaggedOldVersions: False keeps tagged old versions instead of refusing to work.
+            dryRun: Only say what would be removed.
+            progress: Called with the number of files that are removed and of all.
+
+        Raises:
+            InvalidInputError: Old versions are tagged.
+            CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
+
+        Example:
+            >>> _ = table.delete("id = 3")
+            >>> table.cleanupOldVersions(retainVersions=1).versions
+            (1,)
+        """
+        if isinstance(olderThan, str):
+            older_than_s: float | None = parse_duration(olderThan)
+        else:
+            older_than_s = None if olderThan is None else olderThan.total_seconds()
+        policy = CleanupPolicy(
+            older_than_s=older_than_s,
+            before_version=beforeVersion,
+            retain_versions=retainVersions,
+            delete_unverified=deleteUnverified,
+            error_if_tagged=errorIfTaggedOldVersions,
+        )
+        return cleanup_old_versions(self._table, policy, dry_run=dryRun, progress=progress)
+
+    def leftoverFiles(self, retentionHours: float = 0.0) -> list[LeftoverFile]:  # noqa: N802, N803
+        """Files that no version refers to: of failed tasks, killed processes, lost races.
+
+        Files of writes that are under way are among them.
+
+        Args:
+            retentionHours: Leaves out younger files.
+
+        Example:
+            >>> table.leftoverFiles()
+            []
+        """
+        return leftover_files(self._table, older_than_s=retentionHours * 3600)
+
+    def removeLeftoverFiles(  # noqa: N802
+        self,
+        retentionHours: float = SAFE_AGE_S / 3600,  # noqa: N803
+        *,
+        force: bool = False,
+    ) -> list[LeftoverFile]:
+        """Removes the files that no version refers to, and says which; makes no version.
+
+        Args:
+            retentionHours: Keeps younger files, which a write under way may need.
+            force: Allows less than seven days; only right when nobody writes to the table.
+
+        Raises:
+            InvalidInputError: Less than seven days without ``force``.
+
+        Example:
+            >>> table.removeLeftoverFiles()
+            []
+        """
+        return remove_leftover_files(self._table, older_than_s=retentionHours * 3600, force=force)

@@ -1,0 +1,375 @@
+"""The methods of ``LanceTable`` about versions: history, restore, tags, branches, properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.metafile.refs_file import Branch, Tag
+from pyspark_lance.spark.options.change_settings import change_settings
+from pyspark_lance.spark.options.parse_options import parse_timestamp
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
+from pyspark_lance.table.upkeep.history import detail, fragments, history
+from pyspark_lance.table.upkeep.metadata_commits import (
+    MetadataResult,
+    properties_of,
+    restore,
+    set_properties,
+)
+from pyspark_lance.table.upkeep.tags import remove_tag, set_tag, tags_of
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+_HISTORY = (
+    "version bigint, timestamp timestamp, operation string, operationMetrics map<string, bigint>, "
+    "userMetadata string, applicationId string, engineInfo string, numRows bigint, "
+    "numFragments bigint, sizeInBytes bigint, manifestSizeInBytes bigint, tags array<string>"
+)
+_DETAIL = (
+    "format string, location string, version bigint, branch string, lastModified timestamp, "
+    "numRows bigint, numDeletedRows bigint, numFragments bigint, numFiles bigint, "
+    "sizeInBytes bigint, manifestSizeInBytes bigint, numVersions bigint, oldestVersion bigint, "
+    "fileVersion string, stableRowIds boolean, indices array<string>, "
+    "properties map<string, string>, advice array<string>"
+)
+_FRAGMENTS = (
+    "fragmentId bigint, numRows bigint, physicalRows bigint, sizeInBytes bigint, "
+    "files array<string>, firstRowId bigint, lastRowId bigint, minCreatedAtVersion bigint, "
+    "maxCreatedAtVersion bigint, minLastUpdatedAtVersion bigint, maxLastUpdatedAtVersion bigint"
+)
+_TAGS = (
+    "name string, version bigint, branch string, createdAt timestamp, updatedAt timestamp, "
+    "metadata map<string, string>"
+)
+_BRANCHES = "name string, parentBranch string, parentVersion bigint, createdAt timestamp"
+
+
+class TableVersions:
+    """History, restore, tags, branches and properties; none of it reads or writes data."""
+
+    _spark: SparkSession
+    _table: Table
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """The versions that are left, the newest first: what made them, when, and who.
+
+        Args:
+            limit: The newest so many; None for all.
+
+        Example:
+            >>> _ = table.delete("id = 3", userMetadata="asked for by mail")
+            >>> table.history().select("version", "operation", "userMetadata").collect()
+            [Row(version=2, operation='Delete', userMetadata='asked for by mail'), ...]
+        """
+        rows = [
+            (
+                one.version,
+                one.timestamp,
+                one.operation or None,
+                dict(one.metrics),
+                one.user_metadata,
+                one.application_id,
+                one.writer,
+                one.num_rows,
+                one.num_fragments,
+                one.num_bytes,
+                one.manifest_bytes,
+                list(one.tags),
+            )
+            for one in history(self._table, limit)
+        ]
+        return self._frame(rows, _HISTORY)
+
+    def detail(self) -> DataFrame:
+        """One row about the newest version: counts, sizes, properties, and advice on its shape.
+
+        Example:
+            >>> table.detail().select("version", "numRows", "stableRowIds").collect()
+            [Row(version=1, numRows=3, stableRowIds=True)]
+        """
+        one = detail(self._table)
+        row = (
+            "lance",
+            one.location,
+            one.version,
+            one.branch,
+            one.last_modified,
+            one.num_rows,
+            one.num_deleted_rows,
+            one.num_fragments,
+            one.num_files,
+            one.num_bytes,
+            one.manifest_bytes,
+            one.num_versions,
+            one.oldest_version,
+            one.file_version,
+            one.stable_row_ids,
+            list(one.indices),
+            dict(one.properties),
+            list(one.advice),
+        )
+        return self._frame([row], _DETAIL)
+
+    def fragments(self, version: int | None = None) -> DataFrame:
+        """The layout of a version: a row for each fragment, with the lineage of its rows.
+
+        Args:
+            version: None for the newest.
+
+        Example:
+            >>> table.fragments().select("fragmentId", "numRows", "maxCreatedAtVersion").collect()
+            [Row(fragmentId=0, numRows=3, maxCreatedAtVersion=1)]
+        """
+        rows = [
+            (
+                one.fragment_id,
+                one.num_rows,
+                one.physical_rows,
+                one.num_bytes,
+                list(one.files),
+                one.first_row_id,
+                one.last_row_id,
+                one.min_created_at,
+                one.max_created_at,
+                one.min_last_updated_at,
+                one.max_last_updated_at,
+            )
+            for one in fragments(self._table, VersionSpec(version=version))
+        ]
+        return self._frame(rows, _FRAGMENTS)
+
+    def restore(
+        self,
+        version: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+        **options: str,
+    ) -> MetadataResult:
+        """Makes an old version the newest again, as one new version; later ones stay in history.
+
+        Change feeds tell the rows that really changed by it.
+
+        Args:
+            version: Number of the version.
+            tag: Or its tag.
+            timestamp: Or a time: the newest version committed at or before it; a text in UTC
+                unless it says, or a datetime in local time unless it says.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            VersionNotFoundError: There is no such version, or it was cleaned up.
+
+        Example:
+            >>> _ = table.delete("id = 3")
+            >>> table.restore(1)
+            MetadataResult(version=3)
+            >>> table.toDF().count()
+            3
+        """
+        at = VersionSpec(version=version, tag=tag, timestamp_ns=_nanoseconds(timestamp))
+        return restore(self._table, at, self._settings(options))
+
+    # Tags ------------------------------------------------------------------------------------
+
+    def createTag(self, name: str, version: int | None = None) -> Tag:  # noqa: N802
+        """Names a version, which no cleanup removes then; read it with the option ``tag``.
+
+        Args:
+            name: Letters, digits, ``.``, ``_``, ``-``.
+            version: None for the newest.
+
+        Raises:
+            InvalidInputError: The name is taken.
+
+        Example:
+            >>> table.createTag("release-1").version
+            1
+            >>> spark.read.format("lance").option("tag", "release-1").load(path).count()
+            3
+        """
+        return set_tag(self._table, name, VersionSpec(version=version))
+
+    def replaceTag(self, name: str, version: int | None = None) -> Tag:  # noqa: N802
+        """Moves a tag to another version.
+
+        Args:
+            name: Of a tag that there is.
+            version: None for the newest.
+
+        Raises:
+            VersionNotFoundError: There is no such tag, or no such version.
+
+        Example:
+            >>> _ = table.createTag("latest")
+            >>> _ = table.delete("id = 3")
+            >>> table.replaceTag("latest").version
+            2
+        """
+        at = VersionSpec(version=version)
+        return set_tag(self._table, name, at, replaces=True)
+
+    def deleteTag(self, name: str) -> None:  # noqa: N802
+        """Forgets a tag; its version stays until a cleanup.
+
+        Raises:
+            VersionNotFoundError: There is no such tag.
+
+        Example:
+            >>> _ = table.createTag("old")
+            >>> table.deleteTag("old")
+            >>> table.tags().count()
+            0
+        """
+        remove_tag(self._table, name)
+
+    def tags(self) -> DataFrame:
+        """All tags, by name.
+
+        Example:
+            >>> _ = table.createTag("release-1")
+            >>> table.tags().select("name", "version").collect()
+            [Row(name='release-1', version=1)]
+        """
+        rows = [
+            (
+                tag.name,
+                tag.version,
+                tag.branch,
+                _moment(tag.created_at),
+                _moment(tag.updated_at),
+                {key: str(value) for key, value in tag.metadata.items()},
+            )
+            for tag in tags_of(self._table)
+        ]
+        return self._frame(rows, _TAGS)
+
+    # Branches --------------------------------------------------------------------------------
+
+    def createBranch(self, name: str, version: int | None = None) -> Branch:  # noqa: N802
+        """Forks a line of versions off a version; it costs a manifest, no data.
+
+        Read it with the option ``branch``, write to it through ``branchPath``.
+
+        Args:
+            name: Parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``.
+            version: The version to fork from; None for the newest.
+
+        Raises:
+            InvalidInputError: The name is taken.
+
+        Example:
+            >>> table.createBranch("trial").parent_version
+            1
+            >>> trial = LanceTable.forPath(spark, table.branchPath("trial"))
+            >>> _ = trial.delete("id = 3")
+            >>> trial.toDF().count(), table.toDF().count()
+            (2, 3)
+        """
+        return create_branch(self._table, name, VersionSpec(version=version))
+
+    def branchPath(self, name: str) -> str:  # noqa: N802
+        """The path under which a branch is a table of its own.
+
+        Example:
+            >>> _ = table.createBranch("trial")
+            >>> table.branchPath("trial") == f"{path}/tree/trial"
+            True
+        """
+        snapshot = Snapshot.open(self._table)
+        return main_line(snapshot.table, snapshot.manifest.branch).on_branch(name).uri
+
+    def deleteBranch(self, name: str) -> None:  # noqa: N802
+        """Removes a branch and all that was written on it.
+
+        Raises:
+            InvalidInputError: Tags or other branches stand on it.
+            VersionNotFoundError: There is no such branch.
+
+        Example:
+            >>> _ = table.createBranch("trial")
+            >>> table.deleteBranch("trial")
+            >>> table.branches().count()
+            0
+        """
+        remove_branch(self._table, name)
+
+    def branches(self) -> DataFrame:
+        """All branches but main, by name.
+
+        Example:
+            >>> _ = table.createBranch("trial")
+            >>> table.branches().select("name", "parentVersion").collect()
+            [Row(name='trial', parentVersion=1)]
+        """
+        rows = [
+            (
+                one.name,
+                one.parent_branch,
+                one.parent_version,
+                None if one.created_at is None else datetime.fromtimestamp(one.created_at, UTC),
+            )
+            for one in branches_of(self._table)
+        ]
+        return self._frame(rows, _BRANCHES)
+
+    # Properties ------------------------------------------------------------------------------
+
+    def properties(self) -> dict[str, str]:
+        """The properties of the table, by key.
+
+        Example:
+            >>> _ = table.setProperties({"owner": "web team"})
+            >>> table.properties()
+            {'owner': 'web team'}
+        """
+        return properties_of(Snapshot.open(self._table))
+
+    def setProperties(  # noqa: N802
+        self, properties: Mapping[str, str | None], **options: str
+    ) -> MetadataResult:
+        """Sets properties of the table; None removes one.
+
+        Lance itself acts upon some that begin with ``lance.``, such as
+        ``lance.auto_cleanup.interval``.
+
+        Args:
+            properties: By key.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Example:
+            >>> table.setProperties({"owner": "web team", "lance.compaction.max_source_rows": "9"})
+            MetadataResult(version=2)
+            >>> table.setProperties({"owner": None})
+            MetadataResult(version=3)
+        """
+        return set_properties(self._table, properties, self._settings(options))
+
+    # Inside ----------------------------------------------------------------------------------
+
+    def _settings(self, options: Mapping[str, str]) -> ChangeSettings:
+        return change_settings({**options, "path": self._table.root})
+
+    def _frame(self, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
+        return self._spark.createDataFrame(rows, schema)
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _nanoseconds(timestamp: str | datetime | None) -> int | None:
+    if timestamp is None:
+        return None
+    if isinstance(timestamp, datetime):
+        timestamp = timestamp.astimezone().isoformat()
+    try:
+        return parse_timestamp(timestamp)
+    except ValueError as error:
+        raise InvalidInputError(f"{timestamp!r} is not a time", hint=str(error)) from error

@@ -1,0 +1,303 @@
+"""Removes old versions, and the files that only they refer to.
+
+Four rules keep a table whole (docs/format/table-format.md, section 11):
+
+* The newest version is never removed, nor one that a tag or a branch stands on.
+* A file is removed if old versions refer to it and no other version does.  A file that no version
+  refers to may belong to a write that is under way; it is removed when it is a week old.
+* Files are listed first, manifests are read afterwards, and once more before anything is removed:
+  a commit in between cannot make a file look unused.
+* Manifests go last, so that a cleanup that was interrupted can be run again; files that are gone
+  already are fine.
+
+Only files below the own root of the table (or branch) are removed: never those of the table that a
+clone was made of.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark_lance.errors import InvalidInputError, TableNotFoundError
+from pyspark_lance.format.manifest import DETACHED_BIT
+from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation
+from pyspark_lance.metafile.paths import TREE, VERSIONS
+from pyspark_lance.metafile.refs_file import list_branches, list_tags
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.cleanup.leftovers import SAFE_AGE_S
+from pyspark_lance.table.cleanup.removable_files import (
+    FileKind,
+    RemovableFile,
+    manifests_below,
+    paths_used_by,
+    read_manifests,
+    removable_files,
+)
+from pyspark_lance.table.version.table import Table, main_line
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_AGE_S = 14 * 24 * 3600.0
+_BATCH = 1000
+
+Progress = Callable[[int, int], None]
+"""Is told how many files are removed, and how many there are to remove."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupPolicy:
+    """Which versions are old: those for which all that is given holds.
+
+    Attributes:
+        older_than_s: Committed longer ago than this.
+        before_version: Have a smaller number.
+        retain_versions: Are not among this many newest.
+        delete_unverified: Also remove young files that no version refers to; only right when
+            nobody writes to the table.
+        error_if_tagged: Refuse to work if a tagged version is old, instead of keeping it.
+    """
+
+    older_than_s: float | None = None
+    before_version: int | None = None
+    retain_versions: int | None = None
+    delete_unverified: bool = False
+    error_if_tagged: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that make no sense."""
+        if self.older_than_s is not None and not self.older_than_s >= 0:
+            raise InvalidInputError(f"an age of {self.older_than_s} seconds")
+        if self.retain_versions is not None and self.retain_versions < 1:
+            raise InvalidInputError("at least one version is kept")
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupResult:
+    """What a cleanup removed, or, of a dry run, would remove.
+
+    Attributes:
+        versions: Numbers of the versions, ascending.
+        files: Number of files by kind: ``data``, ``deletions``, ``indices``, ``transactions``,
+            ``manifests`` and ``staging`` (of writes that broke off).
+        bytes: Their sizes, by kind.
+        paths: All of them, below the root of the table.
+    """
+
+    versions: tuple[int, ...] = ()
+    files: Mapping[str, int] = field(default_factory=dict)
+    bytes: Mapping[str, int] = field(default_factory=dict)
+    paths: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def num_files(self) -> int:
+        """Of all kinds."""
+        return sum(self.files.values())
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all kinds."""
+        return sum(self.bytes.values())
+
+
+def cleanup_old_versions(
+    table: Table,
+    policy: CleanupPolicy | None = None,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    now_ns: int | None = None,
+    newest: int | None = None,
+) -> CleanupResult:
+    """Removes old versions of a table or of a branch.
+
+    Args:
+        table: The table or branch.
+        policy: Which versions are old; without any rule, those older than two weeks.
+        dry_run: Only say what would be removed.
+        progress: Told as files are removed.
+        now_ns: The time to count ages from; None for now.
+        newest: Keep this version and all above; None for the newest.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        InvalidInputError: Tags stand on old versions.
+        CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
+        UnsupportedFeatureError: The same for a manifest of a newer format.
+        StorageError: A file could not be removed; another run goes on.
+    """
+    policy = policy or CleanupPolicy()
+    store = table.store()
+    now_ns = time.time_ns() if now_ns is None else now_ns
+    files = list(removable_files(store))
+    survey = _survey(store, table, policy, now_ns, newest)
+    doomed = [one for one in files if _is_removed(one, survey, policy, now_ns)]
+    result = _result(survey.old, doomed)
+    if dry_run or not result.paths:
+        return result
+    late = _late_references(store, survey)
+    doomed = [one for one in doomed if one.kept_by is None or one.kept_by not in late]
+    result = _result(survey.old, doomed)
+    _remove(store, result, progress)
+    logger.info(
+        "removed %d versions and %d files of %s", len(result.versions), result.num_files, store.uri
+    )
+    return result
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What the manifests of a table say.
+
+    Attributes:
+        seen: Paths of all manifests that were read.
+        old: The versions to remove, ascending.
+        referenced: What the others refer to.
+        verified: What only old versions may refer to.
+    """
+
+    seen: set[str] = field(default_factory=set)
+    old: list[ManifestLocation] = field(default_factory=list)
+    referenced: set[str] = field(default_factory=set)
+    verified: set[str] = field(default_factory=set)
+
+
+def _survey(
+    store: ObjectStore,
+    table: Table,
+    policy: CleanupPolicy,
+    now_ns: int,
+    newest: int | None,
+) -> _Survey:
+    """Reads all manifests and tells the old ones.
+
+    Raises:
+        InvalidInputError: Tags stand on old versions, and the policy does not allow it.
+    """
+    locations = manifests_below(store, VERSIONS)
+    numbers = sorted(one.version for one in locations if not one.version & DETACHED_BIT)
+    if not numbers:
+        raise TableNotFoundError(
+            "there is no Lance table here", where=store.uri, hint="check the path"
+        )
+    rule = _Rule.of(policy, numbers, now_ns, newest)
+    survey, branch = _Survey(), None
+    tagged: dict[int, list[str]] = {}
+    forked: set[int] = set()
+    in_the_way: list[str] = []
+    locations.sort(key=lambda one: one.version, reverse=True)
+    for number, file in enumerate(read_manifests(store, locations)):
+        if number == 0:
+            branch = file.manifest.branch
+            tagged, forked = _references_to(main_line(table, branch).store(), branch)
+        survey.seen.add(file.location.path)
+        is_old = rule.is_old(file) and file.manifest.version not in forked
+        if is_old and file.manifest.version in tagged:
+            in_the_way += tagged[file.manifest.version]
+            is_old = False
+        if is_old:
+            survey.old.append(file.location)
+            survey.verified.update(paths_used_by(file))
+        else:
+            survey.referenced.update(paths_used_by(file))
+    if in_the_way and policy.error_if_tagged:
+        raise InvalidInputError(
+            f"old versions are tagged: {', '.join(sorted(in_the_way))}",
+            where=store.uri,
+            hint="delete the tags, or keep tagged versions with errorIfTaggedOldVersions=False",
+        )
+    survey.old.reverse()
+    main = main_line(table, branch).store()
+    own = f"{TREE}/{branch}/{VERSIONS}/"
+    others = [one for one in manifests_below(main, TREE) if not one.path.startswith(own)]
+    for file in read_manifests(main, others):
+        survey.referenced.update(paths_used_by(file))
+    return survey
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """The policy, with limits instead of ages and counts."""
+
+    below: int
+    committed_before_ns: int | None
+
+    @classmethod
+    def of(
+        cls, policy: CleanupPolicy, numbers: Sequence[int], now_ns: int, newest: int | None
+    ) -> _Rule:
+        below = numbers[-1] if newest is None else min(newest, numbers[-1])
+        age_s = policy.older_than_s
+        if age_s is None and policy.before_version is None and policy.retain_versions is None:
+            age_s = DEFAULT_AGE_S
+        if policy.before_version is not None:
+            below = min(below, policy.before_version)
+        if policy.retain_versions is not None:
+            below = min(below, numbers[max(0, len(numbers) - policy.retain_versions)])
+        return cls(below, None if age_s is None else now_ns - int(age_s * 1e9))
+
+    def is_old(self, file: ManifestFile) -> bool:
+        version = file.manifest.version
+        if version & DETACHED_BIT or version >= self.below:
+            return False
+        committed_ns = file.manifest.timestamp_ns or file.location.modified_ns
+        return self.committed_before_ns is None or committed_ns < self.committed_before_ns
+
+
+def _references_to(main: ObjectStore, branch: str | None) -> tuple[dict[int, list[str]], set[int]]:
+    """Version -> tags, and the versions that branches were forked from."""
+    tagged: dict[int, list[str]] = {}
+    for tag in list_tags(main):
+        if tag.branch == branch:
+            tagged.setdefault(tag.version, []).append(tag.name)
+    forked = {one.parent_version for one in list_branches(main) if one.parent_branch == branch}
+    return tagged, forked
+
+
+def _is_removed(one: RemovableFile, survey: _Survey, policy: CleanupPolicy, now_ns: int) -> bool:
+    if one.kept_by is not None:
+        if one.kept_by in survey.referenced:
+            return False
+        if one.kept_by in survey.verified:
+            return True
+    if policy.delete_unverified:
+        return True
+    # A store that keeps no time says 0; nobody knows how young such a file is.
+    return 0 < one.info.modified_ns <= now_ns - int(SAFE_AGE_S * 1e9)
+
+
+def _late_references(store: ObjectStore, survey: _Survey) -> set[str]:
+    """What versions refer to that were made since the survey; one may be a restored one."""
+    new = [one for one in manifests_below(store, VERSIONS) if one.path not in survey.seen]
+    return {path for file in read_manifests(store, new) for path in paths_used_by(file)}
+
+
+def _result(old: Iterable[ManifestLocation], doomed: Sequence[RemovableFile]) -> CleanupResult:
+    """Files in the order of their removal."""
+    old = list(old)
+    count: dict[str, int] = {}
+    size: dict[str, int] = {}
+    for kind, num_bytes in (
+        *((one.kind.value, one.info.size) for one in doomed),
+        *((FileKind.MANIFEST.value, one.size or 0) for one in old),
+    ):
+        count[kind] = count.get(kind, 0) + 1
+        size[kind] = size.get(kind, 0) + num_bytes
+    paths = (*(one.info.path for one in doomed), *(one.path for one in old))
+    return CleanupResult(tuple(one.version for one in old), count, size, paths)
+
+
+def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None) -> None:
+    """Removes files in batches; manifests last, in batches of their own."""
+    paths, num_manifests = result.paths, len(result.versions)
+    first_manifest = len(paths) - num_manifests
+    done = 0
+    for group in (paths[:first_manifest], paths[first_manifest:]):
+        for start in range(0, len(group), _BATCH):
+            batch = group[start : start + _BATCH]
+            store.delete_many(batch)
+            done += len(batch)
+            if progress is not None:
+                progress(done, len(paths))

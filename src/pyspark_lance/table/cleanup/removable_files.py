@@ -1,0 +1,166 @@
+"""Files of a table that a cleanup may remove, by what their names say; and what versions refer to.
+
+Only files whose name says what they are, in the folders where they belong, are ever named here:
+everything else in the folder of a table is left alone.
+
+Source: docs/format/table-format.md, section 11.2.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
+from pyspark_lance.metafile.paths import (
+    DATA,
+    DELETIONS,
+    INDICES,
+    TRANSACTIONS,
+    TREE,
+    VERSIONS,
+    data_path,
+    deletion_path,
+    parse_manifest_name,
+)
+from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
+
+FOLDERS = (DATA, DELETIONS, TRANSACTIONS, INDICES, VERSIONS)
+_SUFFIXES = {DATA: ("lance",), DELETIONS: ("arrow", "bin"), TRANSACTIONS: ("txn",)}
+_STAGING = ".tmp"
+_PARALLEL_READS = 16
+
+
+class FileKind(enum.Enum):
+    """What a file is for."""
+
+    DATA = "data"
+    DELETIONS = "deletions"
+    TRANSACTION = "transactions"
+    INDEX = "indices"
+    MANIFEST = "manifests"
+    STAGING = "staging"
+
+
+_KIND_OF = {
+    DATA: FileKind.DATA,
+    DELETIONS: FileKind.DELETIONS,
+    TRANSACTIONS: FileKind.TRANSACTION,
+    INDICES: FileKind.INDEX,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RemovableFile:
+    """A file that could be without use.
+
+    Attributes:
+        info: The file; its path is below the root of the store.
+        kind: What it is for.
+        kept_by: What a manifest refers to if the file is in use; None if nothing can.
+    """
+
+    info: ObjectInfo
+    kind: FileKind
+    kept_by: str | None
+
+
+def removable_files(store: ObjectStore) -> Iterator[RemovableFile]:
+    """Those of one table or branch, without its own branches; manifests are not among them."""
+    for folder in FOLDERS:
+        for info in store.list(folder):
+            yield from _as_removable(info, "")
+
+
+def removable_files_of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
+    """Those of all branches of a table."""
+    for info in store.list(TREE):
+        root = _branch_root(info.path)
+        if root is not None:
+            yield from _as_removable(info, root)
+
+
+def manifests_below(store: ObjectStore, folder: str) -> list[ManifestLocation]:
+    """The manifests in ``_versions`` or in any branch below ``tree``, detached ones too."""
+    found = []
+    for info in store.list(folder):
+        parent, _, name = info.path.rpartition("/")
+        parsed = parse_manifest_name(name)
+        if parsed is not None and parent.rpartition("/")[2] == VERSIONS:
+            found.append(
+                ManifestLocation(
+                    info.path,
+                    parsed.version,
+                    parsed.scheme,
+                    info.size,
+                    info.identity,
+                    info.modified_ns,
+                )
+            )
+    return found
+
+
+def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Iterator[ManifestFile]:
+    """The manifests in the same order, several at a time, without those that are gone by now.
+
+    Raises:
+        CorruptFileError: One cannot be read.
+        UnsupportedFeatureError: The same for a manifest of a newer format.
+    """
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        # A few at a time, since a manifest may be large.
+        for start in range(0, len(locations), _PARALLEL_READS):
+            some = locations[start : start + _PARALLEL_READS]
+            for file in pool.map(lambda location: _read(store, location), some):
+                if file is not None:
+                    yield file
+
+
+def _read(store: ObjectStore, location: ManifestLocation) -> ManifestFile | None:
+    try:
+        return read_manifest(store, location)
+    except FileNotFoundError:
+        return None  # another cleanup removed it
+
+
+def paths_used_by(file: ManifestFile) -> Iterator[str]:
+    """What a version refers to, below whichever root: names are unique, so that roots can meet.
+
+    Every data file of a fragment counts, also one that holds nothing but lineage.
+    """
+    yield f"{TRANSACTIONS}/{file.manifest.transaction_file}"
+    for index in file.indices:
+        yield f"{INDICES}/{index.uuid}"
+    for fragment in file.manifest.fragments:
+        for data_file in fragment.files:
+            yield data_path(data_file.path)
+        if fragment.deletion_file is not None:
+            yield deletion_path(fragment.id, fragment.deletion_file)
+
+
+def _as_removable(info: ObjectInfo, root: str) -> Iterator[RemovableFile]:
+    """The file, if its name says that it could be without use."""
+    folder, *parents, name = info.path.removeprefix(root).split("/")
+    stem, dot, suffix = name.rpartition(".")
+    kept_by: str | None = f"{folder}/{name}"
+    kind = _KIND_OF.get(folder, FileKind.STAGING)
+    if name.startswith(_STAGING):
+        kept_by, kind = None, FileKind.STAGING
+    elif parents and folder == INDICES:
+        kept_by = f"{INDICES}/{parents[0]}"
+    elif len(parents) == 1 and folder == DATA and suffix == "blob":
+        kept_by = f"{DATA}/{parents[0]}.lance"
+    elif parents or not (dot and stem) or suffix not in _SUFFIXES.get(folder, ()):
+        return
+    yield RemovableFile(info, kind, kept_by)
+
+
+def _branch_root(path: str) -> str | None:
+    """The root, with a slash, of the branch that a file below ``tree/`` belongs to."""
+    parts = path.split("/")
+    for index, part in enumerate(parts[:-1]):
+        if index > 1 and part in FOLDERS:
+            return "/".join(parts[:index]) + "/"
+    return None

@@ -1,0 +1,269 @@
+"""Compaction: plans bins, has them rewritten, commits them as one version.
+
+A bin whose fragments somebody else changed meanwhile is lost; the other bins are committed all the
+same, and the lost one is planned again on the newest version.  The order of the work (plan,
+rewrite, commit) is here; where bins are rewritten is for the caller to say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.retries import Retries
+from pyspark_lance.commit.version_put import CommitResult
+from pyspark_lance.errors import LanceError, RetryableCommitError, StorageError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import Rewrite, RewriteGroup
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
+from pyspark_lance.table.rows.write_fragments import remove_data_files
+from pyspark_lance.table.upkeep.compaction_plan import (
+    CompactionOptions,
+    plan_bins,
+    rows_per_fragment,
+)
+from pyspark_lance.table.upkeep.compaction_task import CompactionTask, rewrite_bin
+from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.table import Table
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """One attempt to compact one version of a table.
+
+    Attributes:
+        change: Pins the version.
+        tasks: One for each bin, in the order of their fragments.
+    """
+
+    change: ChangePlan
+    tasks: tuple[CompactionTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What a compaction did, or, of a dry run, would do.
+
+    Attributes:
+        version: The version it made; None if it made none.
+        fragments_removed: Fragments that were rewritten.
+        fragments_added: Fragments that took their place; an estimate in a dry run.
+        files_removed: Data and deletion files of the rewritten fragments; they stay on disk until
+            a cleanup.
+        files_added: New data files.
+        num_rows: Live rows that moved.
+        lost_bins: Bins that others changed meanwhile, every time they were planned.
+    """
+
+    version: int | None = None
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    files_removed: int = 0
+    files_added: int = 0
+    num_rows: int = 0
+    lost_bins: int = 0
+
+
+RewriteBins = Callable[[Sequence[CompactionTask]], Iterable[RewriteGroup]]
+"""Rewrites bins, wherever; the groups may come in any order."""
+
+
+def rewrite_here(tasks: Sequence[CompactionTask]) -> Iterable[RewriteGroup]:
+    """Rewrites bins in this process, one after the other."""
+    return map(rewrite_bin, tasks)
+
+
+def compact(
+    table: Table,
+    given: Mapping[str, Any] | None = None,
+    settings: ChangeSettings | None = None,
+    *,
+    rewrite: RewriteBins = rewrite_here,
+    dry_run: bool = False,
+) -> CompactionResult:
+    """Compacts a table; a table in good shape gets no version.
+
+    Args:
+        table: The table or branch.
+        given: Fields of ``CompactionOptions``; what is not given is as the table is configured.
+        settings: Retries and properties of the commit.
+        rewrite: Rewrites the bins.
+        dry_run: Only say what would be done.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        RetryableCommitError: Others changed every bin, every time.
+        CommitConflictError: Another commit makes the compaction pointless.
+        UnsupportedFeatureError: The table has a part that would be lost or broken.
+    """
+    settings = settings or ChangeSettings()
+    if dry_run:
+        return _foreseen(plan_compaction(table, given or {}, settings))
+    done = CompactionResult()
+
+    def attempt(left: Retries) -> CompactionResult:
+        nonlocal done
+        plan = plan_compaction(table, given or {}, settings)
+        if plan.change.is_done or not plan.tasks:
+            return replace(done, lost_bins=0)
+        landed = commit_bins(plan, list(rewrite(plan.tasks)), left)
+        done = _together(done, landed)
+        if landed.lost_bins:
+            raise RetryableCommitError(f"others changed {landed.lost_bins} bins", table.uri)
+        return done
+
+    try:
+        return plan_again_on_conflict(
+            attempt, retries=settings.retries, timeout_s=settings.timeout_s
+        )
+    except RetryableCommitError:
+        if done.version is None:
+            raise
+        return done
+
+
+def plan_compaction(
+    table: Table, given: Mapping[str, Any], settings: ChangeSettings
+) -> CompactionPlan:
+    """A plan on the newest version; writes nothing.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        InvalidInputError: An option that is none.
+        UnsupportedFeatureError: The table has a part that would be lost or broken.
+    """
+    change = plan_change(table, settings)
+    snapshot = change.snapshot()
+    chosen = CompactionOptions.of(snapshot.manifest.config, given)
+    request = change.write_request()
+    if chosen.max_bytes_per_file is not None:
+        request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
+    tasks = tuple(
+        CompactionTask(
+            snapshot.files,
+            one,
+            replace(request, max_rows_per_file=rows_per_fragment(one, chosen)),
+            snapshot.uses_stable_row_ids,
+        )
+        for one in plan_bins(snapshot.manifest.fragments, snapshot.indices, chosen)
+    )
+    return CompactionPlan(change, tasks)
+
+
+def commit_bins(
+    plan: CompactionPlan, groups: Sequence[RewriteGroup], retries: Retries | None = None
+) -> CompactionResult:
+    """Makes the version in which the rewritten bins take the place of the old fragments.
+
+    Bins that others changed since the plan was made are given up, and their files removed.
+
+    Raises:
+        RetryableCommitError: Another commit concerns all bins, or others were always faster.
+        CommitConflictError: Another commit makes the compaction pointless.
+        StorageError: It is not certain whether the version was made.
+    """
+    change = plan.change
+    kept = list(groups)
+    transaction = Transaction(
+        read_version=change.read_version,
+        uuid=change.transaction_uuid,
+        operation=Rewrite(),
+        properties=dict(change.settings.properties),
+    )
+    while kept:
+        kept.sort(key=lambda group: group.old_fragments[0].id)
+        try:
+            result = commit(
+                change.table.store(),
+                replace(transaction, operation=Rewrite(tuple(kept))),
+                base=change.base,
+                read=known_manifests(change.table),
+                retries=retries or change.settings.retrying(),
+            )
+        except RetryableCommitError:
+            unchanged = _unchanged(change, kept)
+            lost = [group for group in kept if group not in unchanged]
+            _remove(change, lost or kept)
+            if not lost:
+                raise
+            logger.info("%d of %d bins were changed by others", len(lost), len(kept))
+            kept = unchanged
+        except LanceError as error:
+            if not isinstance(error, StorageError):
+                _remove(change, kept)
+            raise
+        else:
+            if result.already_committed:
+                _remove(change, kept)
+                return CompactionResult()
+            return _landed(result, kept, lost_bins=len(groups) - len(kept))
+    return CompactionResult(lost_bins=len(groups))
+
+
+def _unchanged(change: ChangePlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
+    """The groups whose old fragments are in the newest version just as they were."""
+    newest = Snapshot.open(change.table)
+    there = {fragment.id: fragment for fragment in newest.manifest.fragments}
+    return [
+        group
+        for group in groups
+        if all(there.get(fragment.id) == fragment for fragment in group.old_fragments)
+    ]
+
+
+def _remove(change: ChangePlan, groups: Iterable[RewriteGroup]) -> None:
+    store = change.table.store()
+    for group in groups:
+        remove_data_files(store, group.new_fragments)
+
+
+def _landed(
+    result: CommitResult, groups: Sequence[RewriteGroup], lost_bins: int
+) -> CompactionResult:
+    old = [fragment for group in groups for fragment in group.old_fragments]
+    new = [fragment for group in groups for fragment in group.new_fragments]
+    return CompactionResult(
+        version=result.version,
+        fragments_removed=len(old),
+        fragments_added=len(new),
+        files_removed=_num_files(old),
+        files_added=_num_files(new),
+        num_rows=sum(fragment.num_rows for fragment in old),
+        lost_bins=lost_bins,
+    )
+
+
+def _num_files(fragments: Iterable[Fragment]) -> int:
+    return sum(len(one.files) + (one.deletion_file is not None) for one in fragments)
+
+
+def _together(before: CompactionResult, after: CompactionResult) -> CompactionResult:
+    """Both, of which the second tells which bins are still lost."""
+    return CompactionResult(
+        version=before.version if after.version is None else after.version,
+        fragments_removed=before.fragments_removed + after.fragments_removed,
+        fragments_added=before.fragments_added + after.fragments_added,
+        files_removed=before.files_removed + after.files_removed,
+        files_added=before.files_added + after.files_added,
+        num_rows=before.num_rows + after.num_rows,
+        lost_bins=after.lost_bins,
+    )
+
+
+def _foreseen(plan: CompactionPlan) -> CompactionResult:
+    old = [fragment for task in plan.tasks for fragment in task.fragments]
+    added = sum(-(-task.num_rows // task.request.max_rows_per_file) for task in plan.tasks)
+    return CompactionResult(
+        fragments_removed=len(old),
+        fragments_added=added,
+        files_removed=_num_files(old),
+        files_added=added,
+        num_rows=sum(task.num_rows for task in plan.tasks),
+    )

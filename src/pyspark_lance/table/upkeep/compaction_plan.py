@@ -1,0 +1,207 @@
+"""Which fragments a compaction rewrites, and which of them together: bins.  Pure, no I/O.
+
+A fragment is rewritten on its own when many of its rows are deleted, and together with its
+neighbours when it is small.  Fragments that different indices cover never share a bin, so that an
+index either knows all rows of a new fragment or none.
+
+Source: docs/format/table-format.md, section 10.5.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
+
+CONFIG_PREFIX: Final = "lance.compaction."
+
+Bin = tuple[Fragment, ...]
+"""Fragments that are rewritten together, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """What to rewrite.  The names are Lance's, and those of its configuration keys.
+
+    Attributes:
+        target_rows_per_fragment: Smaller fragments are joined; new ones have at least so many
+            rows, where there are as many, and less than twice as many.
+        materialize_deletions: Whether deleted rows are a reason to rewrite a fragment.
+        materialize_deletions_threshold: Share of deleted rows above which they are.
+        max_bytes_per_file: A new file ends when it has grown beyond this; None for no limit.
+        max_source_rows: Bins are taken in order until they have more live rows; None for all.
+        max_source_fragments: Bins are taken in order until they have more fragments; None for all.
+        excluded_fragment_ids: Fragments that are left as they are.
+    """
+
+    target_rows_per_fragment: int = 1 << 20
+    materialize_deletions: bool = True
+    materialize_deletions_threshold: float = 0.1
+    max_bytes_per_file: int | None = None
+    max_source_rows: int | None = None
+    max_source_fragments: int | None = None
+    excluded_fragment_ids: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuses limits that are not positive."""
+        for name in (
+            "target_rows_per_fragment",
+            "max_bytes_per_file",
+            "max_source_rows",
+            "max_source_fragments",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidInputError(f"{name} must be positive, not {value}")
+        if not self.materialize_deletions_threshold >= 0:
+            raise InvalidInputError(
+                "materialize_deletions_threshold is a share of rows, "
+                f"not {self.materialize_deletions_threshold}"
+            )
+
+    @classmethod
+    def of(cls, config: Mapping[str, str], given: Mapping[str, Any]) -> CompactionOptions:
+        """What was asked for, else what the table is configured to, else the defaults.
+
+        Args:
+            config: Of the table; keys ``lance.compaction.<name>``.
+            given: By name; None counts as not given.
+
+        Raises:
+            InvalidInputError: A value that is none, in either.
+        """
+        configured = {}
+        for name, parse in _CONFIGURABLE.items():
+            text = config.get(CONFIG_PREFIX + name)
+            if text is not None:
+                try:
+                    configured[name] = parse(text)
+                except ValueError as error:
+                    raise InvalidInputError(
+                        f"the table is configured with {CONFIG_PREFIX}{name} = {text!r}"
+                    ) from error
+        known = {one.name for one in fields(cls)}
+        asked = {name: value for name, value in given.items() if value is not None}
+        unknown = asked.keys() - known
+        if unknown:
+            raise InvalidInputError(f"there is no compaction option {min(unknown)!r}")
+        return replace(cls(), **{**configured, **asked})
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+_CONFIGURABLE: Final[Mapping[str, Any]] = {
+    "target_rows_per_fragment": int,
+    "materialize_deletions": _parse_bool,
+    "materialize_deletions_threshold": float,
+    "max_bytes_per_file": int,
+    "max_source_rows": int,
+    "max_source_fragments": int,
+}
+
+
+def plan_bins(
+    fragments: Iterable[Fragment], indices: Sequence[IndexMetadata], options: CompactionOptions
+) -> tuple[Bin, ...]:
+    """The bins, in the order of their fragments; none if the table is in good shape."""
+    coverage = _Coverage(indices)
+    runs: list[tuple[list[Fragment], list[_Candidate]]] = []
+    previous: frozenset[int] | None = None
+    for fragment in sorted(fragments, key=lambda one: one.id):
+        kind = _candidate(fragment, options)
+        if kind is _Candidate.NO:
+            previous = None
+            continue
+        covering = coverage.of(fragment.id)
+        if covering != previous:
+            runs.append(([], []))
+        previous = covering
+        runs[-1][0].append(fragment)
+        runs[-1][1].append(kind)
+    bins: list[Bin] = []
+    for run, kinds in runs:
+        if kinds != [_Candidate.WITH_NEIGHBOURS]:
+            bins += _split(run, options.target_rows_per_fragment)
+    return _limited(bins, options)
+
+
+def rows_per_fragment(one: Bin, options: CompactionOptions) -> int:
+    """How many rows the new fragments of a bin get: all about as many, as Lance does it."""
+    rows = sum(fragment.num_rows for fragment in one)
+    return max(1, -(-rows // max(1, rows // options.target_rows_per_fragment)))
+
+
+class _Candidate(enum.Enum):
+    NO = "stays as it is"
+    ALONE = "is rewritten, whatever its neighbours are"
+    WITH_NEIGHBOURS = "is rewritten if a neighbour is"
+
+
+def _candidate(fragment: Fragment, options: CompactionOptions) -> _Candidate:
+    if fragment.id in options.excluded_fragment_ids or not fragment.physical_rows:
+        return _Candidate.NO
+    threshold = options.materialize_deletions_threshold
+    if options.materialize_deletions and (
+        fragment.num_deleted_rows / fragment.physical_rows > threshold
+    ):
+        return _Candidate.ALONE
+    if fragment.physical_rows < options.target_rows_per_fragment:
+        return _Candidate.WITH_NEIGHBOURS
+    return _Candidate.NO
+
+
+class _Coverage:
+    """Which index entries cover a fragment, by their position."""
+
+    def __init__(self, indices: Sequence[IndexMetadata]) -> None:
+        self._indices = [index for index in indices if index.fields]
+
+    def of(self, fragment_id: int) -> frozenset[int]:
+        return frozenset(
+            position
+            for position, index in enumerate(self._indices)
+            # An entry without a bitmap may cover anything.
+            if index.fragment_bitmap is None or fragment_id in index.fragment_bitmap
+        )
+
+
+def _split(run: Sequence[Fragment], target_rows: int) -> list[Bin]:
+    """Cuts a run where both sides fill a fragment."""
+    bins: list[Bin] = []
+    left = sum(fragment.num_rows for fragment in run)
+    held: list[Fragment] = []
+    rows = 0
+    for fragment in run:
+        held.append(fragment)
+        rows += fragment.num_rows
+        left -= fragment.num_rows
+        if rows >= target_rows and left >= target_rows:
+            bins.append(tuple(held))
+            held, rows = [], 0
+    bins.append(tuple(held))
+    return bins
+
+
+def _limited(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]:
+    """The first bins that are within the limits; always one, so that work goes on."""
+    taken: list[Bin] = []
+    rows = fragments = 0
+    for one in bins:
+        rows += sum(fragment.num_rows for fragment in one)
+        fragments += len(one)
+        too_many = (options.max_source_rows is not None and rows > options.max_source_rows) or (
+            options.max_source_fragments is not None and fragments > options.max_source_fragments
+        )
+        if taken and too_many:
+            break
+        taken.append(one)
+    return tuple(taken)

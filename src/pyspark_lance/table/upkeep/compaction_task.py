@@ -1,0 +1,153 @@
+"""Rewrites the live rows of one bin of fragments into new fragments: what an executor does.
+
+Rows keep everything: values, order, row ids and both versions.  Memory is bounded by a batch that
+is read and the pages that are being filled, whatever the size of the bin: rows are streamed into
+the writer, which fills its pages across the borders of the old fragments.
+
+Source: docs/format/table-format.md, sections 6.4, 7.3, 10.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import RewriteGroup
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, FragmentLineage
+from pyspark_lance.table.rows.write_fragments import (
+    WriteFragmentsRequest,
+    remove_data_files,
+    write_fragments,
+)
+from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
+from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.table_files import TableFiles
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTask:
+    """One bin and all that is needed to rewrite it; picklable.
+
+    Attributes:
+        files: Opens the stores of the table.
+        fragments: The bin.
+        request: How to write the new files.
+        stable_row_ids: Whether rows keep their ids.
+    """
+
+    files: TableFiles
+    fragments: tuple[Fragment, ...]
+    request: WriteFragmentsRequest
+    stable_row_ids: bool
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows of the bin."""
+        return sum(fragment.num_rows for fragment in self.fragments)
+
+
+def rewrite_bin(task: CompactionTask) -> RewriteGroup:
+    """Writes the new files of one bin; commits nothing.
+
+    When anything fails, the files written by this call are removed.
+
+    Returns:
+        The old fragments, and the new ones with id 0 and with the lineage of their rows.
+
+    Raises:
+        CorruptFileError: The files of the bin are damaged, or contradict the manifest.
+        StorageError: The store failed.
+    """
+    new = write_fragments(task.request, _live_rows(task))
+    try:
+        found = sum(fragment.physical_rows for fragment in new)
+        if found != task.num_rows:
+            raise CorruptFileError(
+                f"fragments of {task.num_rows} live rows gave {found} rows",
+                f"{task.files.table.uri}, fragment {task.fragments[0].id} and those after it",
+            )
+        if task.stable_row_ids:
+            new = _with_lineage(new, _lineage_of(task))
+    except BaseException:
+        remove_data_files(task.request.table.store(), new)
+        raise
+    return RewriteGroup(task.fragments, new)
+
+
+def _live_rows(task: CompactionTask) -> Iterator[pa.RecordBatch]:
+    return run(
+        ScanTask(
+            files=task.files,
+            fields=task.request.schema.fields,
+            filter_fields=(),
+            system_columns=(),
+            predicate=None,
+            stable_row_ids=task.stable_row_ids,
+            batch_rows=DEFAULT_BATCH_ROWS,
+            batch_bytes=DEFAULT_BATCH_BYTES,
+            slices=tuple(ScanSlice(one, 0, one.physical_rows) for one in task.fragments),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lineage:
+    """Of the live rows of a bin, in their order."""
+
+    row_ids: RowIdSequence
+    created_at: RowDatasetVersionSequence
+    last_updated_at: RowDatasetVersionSequence
+
+    def write_to(self, fragment: Fragment, start: int) -> Fragment:
+        """The fragment with the lineage of the rows from ``start`` on."""
+        end = start + fragment.physical_rows
+        return replace(
+            fragment,
+            row_ids=self.row_ids.slice(start, end).to_bytes(),
+            created_at=self.created_at.slice(start, end).to_bytes(),
+            last_updated_at=self.last_updated_at.slice(start, end).to_bytes(),
+        )
+
+
+def _with_lineage(fragments: Sequence[Fragment], lineage: _Lineage) -> tuple[Fragment, ...]:
+    done, start = [], 0
+    for fragment in fragments:
+        done.append(lineage.write_to(fragment, start))
+        start += fragment.physical_rows
+    return tuple(done)
+
+
+def _lineage_of(task: CompactionTask) -> _Lineage:
+    parts = [_live_lineage(task, fragment) for fragment in task.fragments]
+    return _Lineage(
+        RowIdSequence.concat(part.row_ids for part in parts),
+        RowDatasetVersionSequence.concat(part.created_at for part in parts),
+        RowDatasetVersionSequence.concat(part.last_updated_at for part in parts),
+    )
+
+
+def _live_lineage(task: CompactionTask, fragment: Fragment) -> _Lineage:
+    """Of one fragment; what it does not say of its versions is made explicit."""
+    lineage = FragmentReader(task.files, fragment, stable_row_ids=True).lineage
+    assert isinstance(lineage, FragmentLineage)
+    row_ids = lineage.row_ids()
+    created = lineage.versions(CREATED_AT)
+    if created is None:
+        created = RowDatasetVersionSequence.constant(fragment.physical_rows, DEFAULT_VERSION)
+    updated = lineage.versions(LAST_UPDATED_AT)
+    if updated is None:
+        updated = created
+    deleted = load_deletion_vector(task.files, fragment, stable_row_ids=True)
+    if deleted is None:
+        return _Lineage(row_ids, created, updated)
+    return _Lineage(row_ids.without(deleted), created.without(deleted), updated.without(deleted))

@@ -1,0 +1,148 @@
+"""Versions that write no data: a restored version, other properties of the table."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark_lance.commit.application_versions import application_version, is_committed
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.retries import Retries
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.operation import Operation, Restore, UpdateConfig, UpdateMap
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+CONFIG_PREFIX = "lance."
+"""Properties that Lance itself acts upon; they are kept where it looks for them."""
+OWN_PREFIX = "pyspark_lance."
+"""Keys of this package, which are no properties of the user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResult:
+    """What a change of metadata did.
+
+    Attributes:
+        version: The version it made; None when there was nothing to do.
+    """
+
+    version: int | None = None
+
+
+def restore(
+    table: Table, at: VersionSpec, settings: ChangeSettings | None = None
+) -> MetadataResult:
+    """Makes an old version the newest again; its files must still be there.
+
+    The versions after it stay in the history.  The newest version itself is not restored.
+
+    Raises:
+        InvalidInputError: ``at`` asks for no version, tag or time.
+        VersionNotFoundError: There is no such version (any more).
+    """
+    if at == LATEST:
+        raise InvalidInputError("restore takes a version, a tag or a timestamp")
+    version = Snapshot.open(table, at).version
+
+    def plan(newest: Snapshot) -> Operation | None:
+        return None if newest.version == version else Restore(version)
+
+    return commit_on_newest(table, plan, settings)
+
+
+def properties_of(snapshot: Snapshot) -> dict[str, str]:
+    """The properties of a table, by key."""
+    manifest = snapshot.manifest
+    own = {key: value for key, value in manifest.config.items() if not key.startswith(OWN_PREFIX)}
+    return dict(sorted({**manifest.table_metadata, **own}.items()))
+
+
+def set_properties(
+    table: Table,
+    changes: Mapping[str, str | None],
+    settings: ChangeSettings | None = None,
+) -> MetadataResult:
+    """Sets properties of a table; None removes one.
+
+    Those that begin with ``lance.`` go to the configuration, where Lance looks for them, all
+    others to the metadata of the table.
+
+    Raises:
+        InvalidInputError: A key of this package's own, or a value that is no text.
+    """
+    for key, value in changes.items():
+        if not key or key.startswith(OWN_PREFIX):
+            raise InvalidInputError(f"{key!r} is not the name of a property")
+        if value is not None and not isinstance(value, str):
+            raise InvalidInputError(f"the property {key!r} is {value!r}, not a text")
+
+    def plan(newest: Snapshot) -> Operation | None:
+        manifest = newest.manifest
+        ours = {key: one for key, one in changes.items() if key.startswith(CONFIG_PREFIX)}
+        # Whoever put a key among the configuration meant it to be there.
+        ours |= {key: one for key, one in changes.items() if key in manifest.config}
+        others = {key: one for key, one in changes.items() if key not in ours}
+        to_config = _changed(manifest.config, ours)
+        to_metadata = _changed(manifest.table_metadata, others)
+        if to_config is None and to_metadata is None:
+            return None
+        return UpdateConfig(config_updates=to_config, table_metadata_updates=to_metadata)
+
+    return commit_on_newest(table, plan, settings)
+
+
+def _changed(now: Mapping[str, str], changes: Mapping[str, str | None]) -> UpdateMap | None:
+    """What is not so already; None for nothing."""
+    entries = tuple((key, value) for key, value in changes.items() if now.get(key) != value)
+    return UpdateMap(entries) if entries else None
+
+
+def commit_on_newest(
+    table: Table,
+    plan: Callable[[Snapshot], Operation | None],
+    settings: ChangeSettings | None = None,
+) -> MetadataResult:
+    """Commits what ``plan`` makes of the newest version, again if others were in the way.
+
+    Args:
+        table: The table or branch.
+        plan: Given the newest version; None if there is nothing to do.
+        settings: Retries, and properties of the commit.
+
+    Raises:
+        RetryableCommitError: Other commits were in the way too often.
+        CommitConflictError: Another commit makes the change pointless.
+    """
+    settings = settings or ChangeSettings()
+    wanted = application_version(settings.properties)
+
+    def attempt(left: Retries) -> MetadataResult:
+        snapshot = Snapshot.open(table)
+        if wanted is not None and is_committed(wanted, snapshot.manifest.config):
+            return MetadataResult()
+        operation = plan(snapshot)
+        if operation is None:
+            return MetadataResult()
+        transaction = Transaction(
+            read_version=snapshot.version,
+            uuid=str(uuid.uuid4()),
+            operation=operation,
+            properties=dict(settings.properties),
+        )
+        result = commit(
+            snapshot.store,
+            transaction,
+            base=BaseVersion.of(snapshot.manifest),
+            read=known_manifests(snapshot.table),
+            retries=left,
+        )
+        return MetadataResult(None if result.already_committed else result.version)
+
+    return plan_again_on_conflict(attempt, retries=settings.retries, timeout_s=settings.timeout_s)

@@ -1,0 +1,80 @@
+"""Tags of a table: names for versions, which a cleanup keeps.
+
+Source: docs/format/table-format.md, section 12.1.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags, read_tag, write_tag
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+
+def set_tag(
+    table: Table,
+    name: str,
+    at: VersionSpec = LATEST,
+    *,
+    replaces: bool = False,
+) -> Tag:
+    """Names a version.
+
+    Args:
+        table: The table or branch.
+        name: Letters, digits, ``.``, ``_``, ``-``.
+        at: The version.
+        replaces: Moves a tag of this name; there must be one.
+
+    Raises:
+        InvalidInputError: The name is taken, or cannot be one.
+        VersionNotFoundError: There is no such version, or no tag to move.
+    """
+    snapshot = Snapshot.open(table, at)
+    main = _main_store(snapshot)
+    now = _now()
+    tag = Tag(name, snapshot.version, snapshot.manifest.branch, created_at=now, updated_at=now)
+    if replaces:
+        before = read_tag(main, name)
+        tag = replace(
+            tag, created_at=before.created_at or before.updated_at, metadata=before.metadata
+        )
+    location = snapshot.file.location
+    size = location.size if location.size is not None else snapshot.store.size(location.path)
+    if not write_tag(main, tag, manifest_size=size, replace=replaces):
+        raise InvalidInputError(
+            f"there is a tag {name!r} already", where=main.uri, hint="replace it, or delete it"
+        )
+    return tag
+
+
+def remove_tag(table: Table, name: str) -> None:
+    """Forgets a tag; the version stays.
+
+    Raises:
+        VersionNotFoundError: There is no such tag.
+    """
+    delete_tag(_main_store(Snapshot.open(table)), name)
+
+
+def tags_of(table: Table) -> list[Tag]:
+    """All tags of the table, those of its branches too, by name."""
+    return list_tags(_main_store(Snapshot.open(table)))
+
+
+def _main_store(snapshot: Snapshot) -> ObjectStore:
+    """The store at the root of the main branch, where all tags are."""
+    return main_line(snapshot.table, snapshot.manifest.branch).store()
+
+
+def _now() -> str:
+    """RFC 3339 with nanoseconds."""
+    now_ns = time.time_ns()
+    moment = datetime.fromtimestamp(now_ns // 10**9, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{now_ns % 10**9:09d}Z"

@@ -1,0 +1,344 @@
+"""Cleanup removes what only old versions need, and nothing else: the same files as pylance."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from local_changes import delete_rows
+from row_changes import set_to, upsert
+from table_access import append, read_ours, read_theirs, write_table
+
+from pyspark_lance.errors import CorruptFileError, InvalidInputError, TableNotFoundError
+from pyspark_lance.metafile.manifest_file import list_versions
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table.cleanup import auto_cleanup
+from pyspark_lance.table.cleanup.auto_cleanup import auto_policy, clean_up_after, parse_duration
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+pytestmark = pytest.mark.interop
+
+ALL_OLD = CleanupPolicy(older_than_s=0)
+LONG_AGO = 8 * 24 * 3600
+
+
+def every_file(path):
+    return {str(one.relative_to(path)) for one in Path(path).rglob("*") if one.is_file()}
+
+
+def versions(path):
+    return [location.version for location in list_versions(Table(path).store())]
+
+
+def some_rows(count):
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    columns = [pa.array(range(count), pa.int64()), pa.array([b"x" * 9] * count, pa.large_binary())]
+    return pa.table(columns, schema=pa.schema([("id", pa.int64()), blob]))
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Versions of all kinds of operations, with an index, and a blob column."""
+    path = str(tmp_path / "t.lance")
+    write_table(path, some_rows(40), max_rows_per_file=10)
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+    delete_rows(path, "id = 3")
+    lance.dataset(path).delete("id = 13")
+    set_to(path, "id = 5", id=1005)
+    lance.dataset(path).optimize.compact_files()
+    lance.dataset(path).create_scalar_index("id", "BTREE", replace=True)
+    compact(Table(path))
+    delete_rows(path, "id = 7")
+    return path
+
+
+def both(path, policy, **theirs):
+    """Cleans up a copy with pylance and this one with ours; the same files must be left."""
+    copy = f"{path}-copy"
+    shutil.copytree(path, copy)
+    stats = lance.dataset(copy).cleanup_old_versions(**theirs)
+    foreseen = cleanup_old_versions(Table(path), policy, dry_run=True)
+    result = cleanup_old_versions(Table(path), policy)
+    assert foreseen == result
+    assert every_file(path) == every_file(copy)
+    assert (len(result.versions), result.num_bytes) == (stats.old_versions, stats.bytes_removed)
+    counts = [
+        result.files.get(kind, 0) for kind in ("data", "transactions", "indices", "deletions")
+    ]
+    assert counts == [
+        stats.data_files_removed,
+        stats.transaction_files_removed,
+        stats.index_files_removed,
+        stats.deletion_files_removed,
+    ]
+    assert read_ours(path).num_rows == lance.dataset(path).count_rows()
+    lance.dataset(path).validate()
+    return result
+
+
+def test_the_same_files_go_as_with_pylance_by_age(path):
+    before = read_theirs(path).drop(["b"])
+    result = both(path, ALL_OLD, older_than=timedelta(0))
+    assert versions(path) == [result.versions[-1] + 1]
+    assert read_theirs(path).drop(["b"]).equals(before)
+    # Again: nothing is left to do.
+    assert cleanup_old_versions(Table(path), ALL_OLD).num_files == 0
+
+
+def test_the_same_files_go_as_with_pylance_by_number(path):
+    assert both(path, CleanupPolicy(retain_versions=3), retain_versions=3).versions[0] == 1
+    assert len(versions(path)) == 3
+
+
+def test_the_same_files_stay_as_with_pylance_if_both_are_given(path):
+    policy = CleanupPolicy(retain_versions=2, older_than_s=3600)
+    assert both(path, policy, retain_versions=2, older_than=timedelta(hours=1)).versions == ()
+
+
+def test_nothing_young_goes_without_a_rule(path):
+    assert both(path, None).num_files == 0
+    later = time.time_ns() + 15 * 24 * 3600 * 10**9
+    assert len(cleanup_old_versions(Table(path), now_ns=later, dry_run=True).versions) > 3
+
+
+def test_versions_before_a_number(path):
+    newest = versions(path)[-1]
+    assert cleanup_old_versions(Table(path), CleanupPolicy(before_version=4)).versions == (1, 2, 3)
+    assert versions(path)[0] == 4
+    read_ours(path, VersionSpec(version=4))
+    # Never the newest, whatever is asked for.
+    cleanup_old_versions(Table(path), CleanupPolicy(before_version=10**6))
+    assert versions(path) == [newest]
+
+
+def test_files_that_no_version_knows_go_when_they_are_a_week_old(path):
+    young = ("data/young.lance", "_deletions/0-1-5.arrow", "_transactions/1-a.txn",
+             "_indices/6a1f3c5e-0000-4000-8000-000000000000/x.idx")  # fmt: skip
+    old = ("data/old.lance", "data/old/1.blob", "_transactions/1-b.txn", "_versions/.tmp_x")
+    others = ("data/notes.txt", "notes.lance", "_refs/x", "data/a/b/c.blob")
+    for name in (*young, *old, *others):
+        file = Path(path) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"nothing")
+        if name not in young:
+            os.utime(file, (time.time() - LONG_AGO,) * 2)
+    both(path, ALL_OLD, older_than=timedelta(0))
+    left = every_file(path)
+    assert left.issuperset({*young, *others})
+    assert left.isdisjoint(old)
+    result = cleanup_old_versions(
+        Table(path), CleanupPolicy(older_than_s=0, delete_unverified=True)
+    )
+    assert set(result.paths) == set(young)
+
+
+def test_tagged_versions_stay_or_are_an_error(path):
+    lance.dataset(path).tags.create("kept", 3)
+    before = every_file(path)
+    with pytest.raises(InvalidInputError, match="kept"):
+        cleanup_old_versions(Table(path), ALL_OLD)
+    assert every_file(path) == before
+    policy = CleanupPolicy(older_than_s=0, error_if_tagged=False)
+    both(path, policy, older_than=timedelta(0), error_if_tagged_old_versions=False)
+    assert versions(path)[0] == 3
+    assert read_ours(path, VersionSpec(tag="kept")).num_rows == 39
+    lance.dataset(path).tags.delete("kept")
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert len(versions(path)) == 1
+
+
+def test_what_branches_need_stays(path):
+    branch = lance.dataset(path).create_branch("work/one", 3)
+    write_table(branch.uri, some_rows(2))
+    deeper = lance.dataset(branch.uri).create_branch("deeper")
+    lance.dataset(deeper.uri).delete("id = 20")
+    rows = [lance.dataset(uri).count_rows() for uri in (branch.uri, deeper.uri)]
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert versions(path)[0] == 3
+    assert [read_ours(uri).num_rows for uri in (branch.uri, deeper.uri)] == rows
+    # A branch has versions of its own, and never removes what lies in the main folder.
+    main = {name for name in every_file(path) if not name.startswith("tree/")}
+    write_table(branch.uri, some_rows(2))
+    result = cleanup_old_versions(Table(branch.uri), ALL_OLD)
+    assert result.versions
+    assert {name for name in every_file(path) if not name.startswith("tree/")} == main
+    assert [lance.dataset(uri).count_rows() for uri in (branch.uri, deeper.uri)] == [
+        rows[0] + 2,
+        rows[1],
+    ]
+
+
+def test_a_clone_leaves_the_files_of_its_origin_alone(path, tmp_path):
+    clone = str(tmp_path / "clone")
+    lance.dataset(path).shallow_clone(clone, versions(path)[-1])
+    delete_rows(clone, "id = 20")
+    compact(Table(clone), {"target_rows_per_fragment": 20})
+    before = every_file(path)
+    assert cleanup_old_versions(Table(clone), ALL_OLD).versions
+    assert every_file(path) == before
+    assert read_ours(clone).num_rows == read_ours(path).num_rows - 1
+
+
+def test_files_of_nothing_but_lineage_are_alive(tmp_path):
+    path = str(tmp_path / "t")
+    table = pa.table({"id": range(40)})
+    lance.write_dataset(table, path, enable_stable_row_ids=True, max_rows_per_file=10)
+    lance.dataset(path).update_config(
+        {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
+    )
+    lance.dataset(path).update({"id": "id + 100"}, where="id % 3 = 0")
+    files = [f for one in lance.dataset(path).get_fragments() for f in one.metadata.files]
+    assert any(all(field < 0 for field in file.fields) for file in files)
+    before = read_theirs(path)
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert read_ours(path).num_rows == 40
+    assert read_theirs(path).equals(before)
+
+
+def test_detached_versions_keep_their_files(path):
+    dataset = lance.dataset(path, version=4)
+    before = dataset.count_rows()
+    operation = lance.LanceOperation.Delete([], [dataset.get_fragments()[0].fragment_id], "")
+    detached = lance.LanceDataset.commit(path, operation, read_version=4, detached=True)
+    rows = detached.count_rows()
+    assert rows < before
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert len(versions(path)) == 1
+    assert lance.dataset(path, version=detached.version).to_table(["id"]).num_rows == rows
+
+
+def test_nothing_is_removed_when_a_manifest_cannot_be_read(path):
+    manifest = Path(path, list_versions(Table(path).store())[2].path)
+    manifest.write_bytes(manifest.read_bytes()[:-20])
+    before = every_file(path)
+    with pytest.raises(CorruptFileError):
+        cleanup_old_versions(Table(path), ALL_OLD)
+    assert every_file(path) == before
+
+
+def test_there_must_be_a_table(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.lance").write_bytes(b"")
+    with pytest.raises(TableNotFoundError):
+        cleanup_old_versions(Table(str(tmp_path)), CleanupPolicy(delete_unverified=True))
+    assert (tmp_path / "data" / "x.lance").exists()
+
+
+def test_an_interrupted_cleanup_is_finished_by_the_next(path, monkeypatch):
+    real = LocalStore.delete_many
+    before = read_theirs(path).drop(["b"])
+    left = 2
+
+    def failing(self, paths):
+        paths = list(paths)
+        real(self, paths[:left])
+        raise OSError("the power is gone")
+
+    monkeypatch.setattr(LocalStore, "delete_many", failing)
+    with pytest.raises(OSError, match="power"):
+        cleanup_old_versions(Table(path), ALL_OLD)
+    monkeypatch.undo()
+    # All versions are there still: manifests go last.
+    assert len(versions(path)) > 5
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert len(versions(path)) == 1
+    assert read_theirs(path).drop(["b"]).equals(before)
+
+
+def test_a_version_that_is_restored_meanwhile_keeps_its_files(path, monkeypatch):
+    from pyspark_lance.table.cleanup import cleanup
+
+    real = cleanup._late_references
+
+    def late(store, survey):
+        lance.dataset(path, version=1).restore()
+        return real(store, survey)
+
+    monkeypatch.setattr(cleanup, "_late_references", late)
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert read_ours(path).num_rows == 40
+    assert lance.dataset(path).to_table(["id"])["id"].to_pylist() == list(range(40))
+
+
+def test_progress_counts_to_the_end(path):
+    steps = []
+    result = cleanup_old_versions(
+        Table(path), ALL_OLD, progress=lambda done, total: steps.append((done, total))
+    )
+    assert steps[-1] == (result.num_files, result.num_files)
+    assert steps == sorted(steps)
+
+
+# After commits -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("14days", 14 * 86400), ("1day 1h 1m 1s", 90061), ("7s", 7), ("2weeks1d", 15 * 86400),
+     ("0s", 0), ("1M", 30.44 * 86400), ("1y", 365.25 * 86400), ("250ms", 0.25)],
+)  # fmt: skip
+def test_durations(text, seconds):
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "14", "days", "1 fortnight", "1d x", "-1d", "1.5h"])
+def test_texts_that_are_no_durations(text):
+    with pytest.raises(InvalidInputError):
+        parse_duration(text)
+
+
+CONFIGURATIONS = [
+    {"interval": "1"},
+    {"interval": "1", "older_than": "0s"},
+    {"interval": "0", "older_than": "0s"},
+    {"interval": "1", "retain_versions": "3"},
+    {"interval": "1", "retain_versions": "3", "older_than": "1h"},
+    {"interval": "3", "older_than": "0s"},
+    {"interval": "x", "older_than": "0s"},
+    {"interval": "1", "older_than": "soon"},
+    {"older_than": "0s"},
+]
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS)
+def test_a_configured_cleanup_leaves_the_versions_that_pylance_leaves(tmp_path, config):
+    left = {}
+    for writer in ("ours", "theirs"):
+        path = str(tmp_path / writer)
+        append(path, 0)
+        keys = {auto_cleanup.PREFIX + name: value for name, value in config.items()}
+        lance.dataset(path).update_config(keys)
+        for number in range(5):
+            if writer == "ours":
+                append(path, 3 * number)
+                clean_up_after(Table(path), Snapshot.open(Table(path)).manifest)
+            else:
+                lance.write_dataset(pa.table({"id": [number]}), path, mode="append")
+        left[writer] = versions(path)
+    assert left["ours"] == left["theirs"]
+
+
+def test_no_configuration_no_cleanup():
+    assert auto_policy({}, 20) is None
+    assert auto_policy({auto_cleanup.PREFIX + "older_than": "0s"}, 20) is None
+
+
+def test_writers_go_on_beside_cleanups(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0, 30)
+    for number in range(6):
+        upsert(path, pa.table({"id": [number, 100 + number]}))
+        compact(Table(path))
+        cleanup_old_versions(Table(path), ALL_OLD)
+        assert len(versions(path)) == 1
+    assert read_ours(path).num_rows == lance.dataset(path).count_rows() == 36

@@ -1,0 +1,400 @@
+"""Compaction: plans as pylance does, changes nothing that anybody sees, lives beside others."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from lance.optimize import Compaction
+from local_changes import delete_rows
+from row_changes import add_to, set_to, upsert
+from table_access import (
+    append,
+    assert_same_rows,
+    random_history_or_skip,
+    read_changes,
+    read_ours,
+    read_theirs,
+    write_table,
+)
+from table_files import files_of, used_files
+from table_invariants import check_invariants
+
+from pyspark_lance.errors import InvalidInputError, RetryableCommitError
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.upkeep.compact import (
+    commit_bins,
+    compact,
+    plan_compaction,
+    rewrite_here,
+)
+from pyspark_lance.table.upkeep.compaction_plan import CompactionOptions, plan_bins
+from pyspark_lance.table.upkeep.compaction_task import rewrite_bin
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+pytestmark = pytest.mark.interop
+
+LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+
+
+def visible(path, version=None):
+    """All that a reader sees but where rows are, by row id."""
+    at = VersionSpec(version=version)
+    return read_ours(path, at).drop(["_rowaddr"]).sort_by("_rowid").to_pylist()
+
+
+def fragmented(path, seed, *, stable=True, indexed=True):
+    """A table of many small fragments, some with deleted rows, some indexed."""
+    rng = np.random.default_rng(seed)
+    first, sizes = 0, rng.integers(1, 60, 14)
+    for size in sizes.tolist():
+        table = pa.table(
+            {"id": range(first, first + size), "k": [f"k{i % 5}" for i in range(size)]}
+        )
+        lance.write_dataset(table, path, mode="append", enable_stable_row_ids=stable)
+        first += size
+        if indexed and rng.random() < 0.15:
+            lance.dataset(path).create_scalar_index("k", "BITMAP", replace=True)
+        if indexed and rng.random() < 0.1:
+            lance.dataset(path).create_scalar_index("id", "BTREE", replace=True)
+        if rng.random() < 0.3:
+            low = int(rng.integers(0, first))
+            lance.dataset(path).delete(f"id >= {low} AND id < {low + int(rng.integers(1, 25))}")
+    return first
+
+
+# The plan ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bins_are_those_of_pylance(tmp_path, seed):
+    path = str(tmp_path / "t")
+    rows = fragmented(path, seed, stable=seed % 2 == 0)
+    snapshot = Snapshot.open(Table(path))
+    for target in (10, 40, 100, rows, 10 * rows):
+        for threshold in (0.0, 0.1, 0.5, 1.0):
+            theirs = Compaction.plan(
+                lance.dataset(path),
+                {
+                    "target_rows_per_fragment": target,
+                    "materialize_deletions_threshold": threshold,
+                },
+            )
+            options = CompactionOptions(
+                target_rows_per_fragment=target, materialize_deletions_threshold=threshold
+            )
+            ours = plan_bins(snapshot.manifest.fragments, snapshot.indices, options)
+            assert [[f.id for f in one] for one in ours] == [
+                [fragment.id for fragment in task.fragments] for task in theirs.tasks
+            ], (target, threshold)
+
+
+def test_a_share_of_deleted_rows_at_the_threshold_is_no_reason(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0, 100)
+    delete_rows(path, "id < 10")
+    assert compact(Table(path), {"target_rows_per_fragment": 50}).version is None
+    delete_rows(path, "id = 10")
+    assert compact(Table(path), {"target_rows_per_fragment": 50}).version == 4
+
+
+def test_options_come_from_the_table_unless_given(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0, 10)
+    append(path, 10, 10)
+    lance.dataset(path).update_config({"lance.compaction.target_rows_per_fragment": "5"})
+    assert compact(Table(path)).version is None
+    assert compact(Table(path), {"target_rows_per_fragment": 20}).fragments_removed == 2
+    lance.dataset(path).update_config({"lance.compaction.target_rows_per_fragment": "many"})
+    with pytest.raises(InvalidInputError, match="many"):
+        compact(Table(path))
+    for given in ({"target_rows_per_fragment": 0}, {"speed": 3}):
+        with pytest.raises(InvalidInputError):
+            compact(Table(path), given)
+
+
+def test_limits_take_bins_in_order(tmp_path):
+    path = str(tmp_path / "t")
+    for number in range(8):
+        append(path, 10 * number, 10)
+    given = {"target_rows_per_fragment": 20}
+    assert compact(Table(path), given, dry_run=True).fragments_removed == 8
+    assert compact(Table(path), {**given, "max_source_rows": 45}, dry_run=True).num_rows == 40
+    # A limit below the first bin does not stop the work for ever.
+    assert compact(Table(path), {**given, "max_source_fragments": 1}, dry_run=True).num_rows == 20
+    assert Snapshot.open(Table(path)).version == 8
+
+
+# What is seen ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("seed", range(4))
+def test_compaction_is_invisible_and_pylance_goes_on(tmp_path, seed, version):
+    path = str(tmp_path / "t")
+    random_history_or_skip(path, seed, version)
+    before, number = visible(path), Snapshot.open(Table(path)).version
+    feeds = [read_changes(path, 1, number, mode) for mode in ("none", "netChanges")]
+    result = compact(
+        Table(path), {"target_rows_per_fragment": 700, "materialize_deletions_threshold": 0.0}
+    )
+    # repr: NaN is no number that equals itself.
+    assert repr(visible(path)) == repr(before)
+    if result.version is None:
+        assert result.fragments_removed == 0
+        return
+    assert result.version == number + 1
+    check_invariants(path)
+    assert_same_rows(read_ours(path), read_theirs(path))
+    lance.dataset(path).validate()
+    assert read_changes(path, number + 1, number + 1, "none").num_rows == 0
+    for mode, feed in zip(("none", "netChanges"), feeds, strict=True):
+        again = read_changes(path, 1, result.version, mode)
+        keys = [(name, "ascending") for name in ("_commit_version", "_rowid", "_change_type")]
+        assert repr(again.sort_by(keys).to_pylist()) == repr(feed.sort_by(keys).to_pylist())
+    lance.dataset(path).optimize.compact_files()
+    dataset = lance.dataset(path)
+    dataset.delete("id % 2 = 0")
+    assert read_theirs(path).num_rows == read_ours(path).num_rows
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_result_equals_that_of_pylance(tmp_path, stable):
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    for path in (ours, theirs):
+        fragmented(path, 3, stable=stable, indexed=False)
+    result = compact(Table(ours), {"target_rows_per_fragment": 90})
+    metrics = lance.dataset(theirs).optimize.compact_files(target_rows_per_fragment=90)
+    assert (result.fragments_removed, result.fragments_added) == (
+        metrics.fragments_removed,
+        metrics.fragments_added,
+    )
+    assert (result.files_removed, result.files_added) == (
+        metrics.files_removed,
+        metrics.files_added,
+    )
+    mine, other = read_theirs(ours), read_theirs(theirs)
+    names = ["id", "k", *(LINEAGE if stable else ["_row_created_at_version"])]
+    assert mine.select(names).equals(other.select(names))
+    rows = [
+        [fragment.count_rows() for fragment in lance.dataset(path).get_fragments()]
+        for path in (ours, theirs)
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_sequences_of_updates_and_merges_move_with_their_rows(tmp_path):
+    path = str(tmp_path / "t")
+    rows = pa.table({"id": range(60), "v": ["a"] * 60})
+    write_table(path, rows, max_rows_per_file=10)
+    set_to(path, "id % 7 = 1", v="b")
+    upsert(path, pa.table({"id": [3, 4, 100], "v": ["c"] * 3}))
+    delete_rows(path, "id % 5 = 0")
+    before = visible(path)
+    result = compact(Table(path))
+    assert visible(path) == before
+    assert result.fragments_added == len(Snapshot.open(Table(path)).manifest.fragments) == 1
+    check_invariants(path)
+    # A second one finds nothing to do.
+    assert compact(Table(path)).version is None
+    add_to(path, "id < 9", "id", 1000)
+    assert visible(path, result.version) == before
+
+
+def test_versions_that_a_fragment_does_not_state_are_made_explicit(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0, 5)
+    append(path, 5, 5)
+    plan = plan_compaction(Table(path), {}, ChangeSettings())
+    (task,) = plan.tasks
+    first, second = task.fragments
+    bare = replace(
+        task, fragments=(replace(first, created_at=None), replace(second, last_updated_at=None))
+    )
+    (new,) = rewrite_bin(bare).new_fragments
+    created, updated = map(
+        RowDatasetVersionSequence.from_bytes, (new.created_at, new.last_updated_at)
+    )
+    assert created.to_array().tolist() == [1] * 5 + [2] * 5
+    assert updated.to_array().tolist() == [1] * 5 + [2] * 5
+
+
+def test_files_have_full_pages(tmp_path):
+    path = str(tmp_path / "t")
+    for number in range(40):
+        append(path, 100 * number, 100)
+    compact(Table(path))
+    (fragment,) = lance.dataset(path).get_fragments()
+    from lance.file import LanceFileReader
+
+    reader = LanceFileReader(f"{path}/data/{fragment.metadata.files[0].path}")
+    assert [len(column.pages) for column in reader.metadata().columns] == [1]
+
+
+def test_new_files_end_at_the_limits(tmp_path):
+    path = str(tmp_path / "t")
+    values = np.random.default_rng(0).integers(0, 2**60, 60_000)
+    write_table(path, pa.table({"x": values}), max_rows_per_file=5000)
+    given = {"target_rows_per_fragment": 25_000}
+    assert compact(Table(path), given, dry_run=True).fragments_added == 2
+    assert compact(Table(path), {**given, "max_bytes_per_file": 1}).fragments_added > 2
+    assert compact(Table(path), given).version == 3
+    sizes = [fragment.physical_rows for fragment in Snapshot.open(Table(path)).manifest.fragments]
+    assert sorted(sizes) == [25_000, 35_000]
+    assert read_theirs(path)["x"].to_pylist() == values.tolist()
+
+
+def test_columns_that_were_dropped_or_never_written_are_settled(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": range(20), "gone": range(20)}), max_rows_per_file=5)
+    dataset = lance.dataset(path)
+    dataset.drop_columns(["gone"])
+    dataset.add_columns(pa.field("later", pa.string()))
+    compact(Table(path))
+    (fragment,) = Snapshot.open(Table(path)).manifest.fragments
+    (file,) = fragment.files
+    assert [field.name for field in Snapshot.open(Table(path)).schema.fields] == ["id", "later"]
+    assert len(file.fields) == 2
+    assert read_theirs(path)["later"].to_pylist() == [None] * 20
+
+
+def test_tasks_are_pickled(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    append(path, 3)
+    plan = plan_compaction(Table(path), {}, ChangeSettings())
+    groups = [rewrite_bin(pickle.loads(pickle.dumps(task))) for task in plan.tasks]
+    assert commit_bins(plan, pickle.loads(pickle.dumps(groups))).version == 3
+    assert read_theirs(path)["id"].to_pylist() == list(range(6))
+
+
+# Beside others -----------------------------------------------------------------------------
+
+
+def two_bins(path):
+    """Bins {0, 1} and {3, 4}, with a large fragment between them."""
+    for rows in (10, 10, 100, 10, 10):
+        append(path, Snapshot.open(Table(path)).num_rows() if Path(path).exists() else 0, rows)
+    return {"target_rows_per_fragment": 50}
+
+
+@pytest.mark.parametrize("writer", ["ours", "theirs"])
+def test_a_bin_that_others_changed_is_planned_again_and_the_rest_is_kept(tmp_path, writer):
+    path = str(tmp_path / "t")
+    given = two_bins(path)
+    runs = []
+
+    def rewrite(tasks):
+        runs.append([[f.id for f in task.fragments] for task in tasks])
+        groups = list(rewrite_here(tasks))
+        if len(runs) == 1:
+            if writer == "ours":
+                delete_rows(path, "id = 3")
+            else:
+                lance.dataset(path).delete("id = 3")
+            append(path, 140, 2)
+        return groups
+
+    result = compact(Table(path), given, rewrite=rewrite)
+    assert runs[0] == [[0, 1], [3, 4]]
+    assert runs[1][0] == [0, 1]
+    assert result.lost_bins == 0
+    assert sorted(read_theirs(path)["id"].to_pylist()) == [i for i in range(142) if i != 3]
+    check_invariants(path)
+    # Nothing is left of the bin that was lost.
+    assert files_of(path) == used_files(path)
+
+
+def test_a_compaction_that_loses_every_time_says_so_and_leaves_nothing(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    append(path, 3)
+
+    def rewrite(tasks):
+        groups = list(rewrite_here(tasks))
+        set_to(path, "id = 1", id=1)
+        return groups
+
+    with pytest.raises(RetryableCommitError):
+        compact(Table(path), settings=ChangeSettings(retries=2), rewrite=rewrite)
+    assert files_of(path) == used_files(path)
+
+
+def test_two_compactions_at_once_move_rows_once(tmp_path):
+    path = str(tmp_path / "t")
+    given = two_bins(path)
+    before = visible(path)
+    first = plan_compaction(Table(path), given, ChangeSettings())
+    second = plan_compaction(Table(path), given, ChangeSettings())
+    third = plan_compaction(Table(path), given, ChangeSettings())
+    groups = [rewrite_bin(task) for task in first.tasks]
+    others = [rewrite_bin(task) for task in second.tasks]
+    assert commit_bins(first, groups[:1]).version == 6
+    result = commit_bins(second, others)
+    assert (result.version, result.lost_bins) == (7, 1)
+    assert commit_bins(third, groups[1:]).version is None
+    assert visible(path) == before
+    assert files_of(path) == used_files(path)
+    check_invariants(path)
+
+
+def test_columns_that_are_added_meanwhile_make_it_plan_again(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    append(path, 3)
+    runs = []
+
+    def rewrite(tasks):
+        runs.append(len(tasks))
+        groups = list(rewrite_here(tasks))
+        if len(runs) == 1:
+            lance.dataset(path).add_columns({"twice": "id * 2"})
+        return groups
+
+    assert compact(Table(path), rewrite=rewrite).fragments_added == 1
+    assert len(runs) == 2
+    assert read_theirs(path)["twice"].to_pylist() == [0, 2, 4, 6, 8, 10]
+    assert files_of(path) == used_files(path)
+
+
+# Indices -----------------------------------------------------------------------------------
+
+
+def bitmaps(path):
+    return {index.name: set(index.fragment_bitmap) for index in Snapshot.open(Table(path)).indices}
+
+
+def test_indices_that_hold_row_ids_follow_and_others_give_up(tmp_path):
+    path = str(tmp_path / "t")
+    rows = pa.table({"id": range(40), "kind": ["a", "b"] * 20, "tags": [["x"], ["y"]] * 20})
+    write_table(path, rows, max_rows_per_file=10)
+    dataset = lance.dataset(path)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("kind", "BITMAP")
+    dataset.create_scalar_index("tags", "LABEL_LIST")
+    write_table(path, rows.slice(0, 5))
+    bodies = {index.name: index.uuid for index in Snapshot.open(Table(path)).indices}
+    compact(Table(path), {"target_rows_per_fragment": 20})
+    assert bitmaps(path) == {
+        "id_idx": set(),
+        "kind_idx": {5, 6},
+        "tags_idx": {5, 6},
+    }
+    assert bodies == {index.name: index.uuid for index in Snapshot.open(Table(path)).indices}
+    dataset = lance.dataset(path)
+    plan = dataset.scanner(filter="kind = 'a'").explain_plan()
+    assert "ScalarIndexQuery" in plan
+    for condition in ("kind = 'a'", "id = 17", "array_has_any(tags, ['y'])"):
+        used, scanned = (
+            dataset.scanner(filter=condition, with_row_id=True, use_scalar_index=use).to_table()
+            for use in (True, False)
+        )
+        assert used.sort_by("_rowid").equals(scanned.sort_by("_rowid"))

@@ -1,0 +1,197 @@
+"""Tags and branches: made by us and by pylance, read and gone on with by both."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from local_changes import delete_rows
+from table_access import append, assert_same_rows, read_ours, read_theirs
+
+from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
+from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.tags import remove_tag, set_tag, tags_of
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table, branch_root
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0, 10)
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+    delete_rows(path, "id = 3")
+    return path
+
+
+# Tags --------------------------------------------------------------------------------------
+
+
+def test_pylance_lists_reads_and_moves_tags_of_ours(path):
+    set_tag(Table(path), "v-1.0_x", VersionSpec(version=2))
+    set_tag(Table(path), "newest")
+    dataset = lance.dataset(path)
+    assert {name: tag["version"] for name, tag in dataset.tags.list().items()} == {
+        "v-1.0_x": 2,
+        "newest": 3,
+    }
+    assert dataset.checkout_version("v-1.0_x").count_rows() == 10
+    dataset.tags.update("newest", 1)
+    assert [(tag.name, tag.version) for tag in tags_of(Table(path))] == [
+        ("newest", 1),
+        ("v-1.0_x", 2),
+    ]
+
+
+def test_we_move_and_remove_tags_of_pylance(path):
+    lance.dataset(path).tags.create("theirs", 1)
+    made = tags_of(Table(path))[0].created_at
+    moved = set_tag(Table(path), "theirs", VersionSpec(version=2), replaces=True)
+    assert (moved.version, moved.created_at) == (2, made)
+    assert moved.updated_at > made
+    assert lance.dataset(path).tags.list()["theirs"]["version"] == 2
+    remove_tag(Table(path), "theirs")
+    assert lance.dataset(path).tags.list() == {}
+
+
+def test_a_taken_name_and_a_missing_one_are_errors(path):
+    set_tag(Table(path), "here")
+    with pytest.raises(InvalidInputError, match="already"):
+        set_tag(Table(path), "here", VersionSpec(version=1))
+    assert tags_of(Table(path))[0].version == 3
+    with pytest.raises(VersionNotFoundError):
+        set_tag(Table(path), "there", replaces=True)
+    with pytest.raises(VersionNotFoundError):
+        set_tag(Table(path), "there", VersionSpec(version=9))
+    with pytest.raises(VersionNotFoundError, match="here"):
+        remove_tag(Table(path), "her")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".a", "a.", "a..b", "x.lock", "é", "a b", "../x"])
+def test_names_that_no_tag_may_have(path, name):
+    with pytest.raises(InvalidInputError, match="name"):
+        set_tag(Table(path), name)
+    assert not list(Path(path).glob("_refs/tags/*"))
+
+
+@pytest.mark.parametrize("name", ["main", "1", "a.b", "A-_9"])
+def test_names_that_pylance_allows(path, name):
+    set_tag(Table(path), name)
+    assert name in lance.dataset(path).tags.list()
+
+
+# Branches ----------------------------------------------------------------------------------
+
+
+def test_a_branch_of_ours_is_one_of_pylance(path):
+    branch = create_branch(Table(path), "work/one", VersionSpec(version=2))
+    root = branch_root(path, "work/one")
+    (theirs,) = lance.dataset(path).branches.list().values()
+    assert theirs["parent_version"] == branch.parent_version == 2
+    dataset = lance.dataset(root)
+    assert (dataset.version, dataset.count_rows()) == (2, 10)
+    dataset.validate()
+    # The index is where it was, and is used.
+    assert "ScalarIndexQuery" in dataset.scanner(filter="id = 4").explain_plan()
+    assert dataset.to_table(filter="id = 4").num_rows == 1
+    lance.write_dataset(pa.table({"id": pa.array([50], pa.int64())}), root, mode="append")
+    lance.dataset(root).delete("id = 0")
+    append(root, 60)
+    delete_rows(root, "id = 1")
+    assert sorted(read_theirs(root)["id"].to_pylist()) == [*range(2, 10), 50, 60, 61, 62]
+    assert_same_rows(read_ours(root), read_theirs(root))
+    assert compact(Table(root)).version is not None
+    assert_same_rows(read_ours(root), read_theirs(root))
+    assert read_ours(path, branch="work/one").num_rows == 12
+    # Main knows nothing of it.
+    assert (lance.dataset(path).version, lance.dataset(path).count_rows()) == (3, 9)
+
+
+def test_branches_of_ours_and_of_pylance_look_alike(path):
+    ours, theirs = create_branch(Table(path), "ours"), None
+    theirs = lance.dataset(path).create_branch("theirs", 3)
+    found = {one.name: one for one in branches_of(Table(path))}
+    assert found["ours"] == ours
+    for one in found.values():
+        assert (one.parent_branch, one.parent_version, len(one.version_mapping)) == (None, 3, 1)
+    mine, other = (
+        Snapshot.open(Table(root)).manifest for root in (branch_root(path, "ours"), theirs.uri)
+    )
+    for name in (
+        "version", "schema", "fragments", "base_paths", "reader_flags", "writer_flags",
+        "max_fragment_id", "next_row_id", "config",
+    ):  # fmt: skip
+        assert getattr(mine, name) == getattr(other, name), name
+    indices = [Snapshot.open(Table(branch_root(path, one))).indices for one in ("ours", "theirs")]
+    assert indices[0] == indices[1]
+
+
+def test_a_branch_of_a_branch(path):
+    create_branch(Table(path), "a")
+    root = branch_root(path, "a")
+    append(root, 20)
+    deeper = create_branch(Table(root), "b")
+    assert deeper.parent_branch == "a"
+    assert [version for version, _ in deeper.version_mapping] == [3, 4]
+    other = lance.dataset(branch_root(path, "b"))
+    assert other.count_rows() == 12
+    assert_same_rows(read_ours(branch_root(path, "b")), read_theirs(branch_root(path, "b")))
+    set_tag(Table(branch_root(path, "b")), "on-b")
+    assert lance.dataset(path).tags.list()["on-b"]["branch"] == "b"
+    assert read_ours(path, VersionSpec(tag="on-b")).num_rows == 12
+
+
+def test_branches_are_removed_unless_something_stands_on_them(path):
+    create_branch(Table(path), "a")
+    create_branch(Table(branch_root(path, "a")), "a/b")
+    set_tag(Table(branch_root(path, "a")), "on-a")
+    with pytest.raises(InvalidInputError, match="tag 'on-a', branch 'a/b'"):
+        remove_branch(Table(path), "a")
+    remove_tag(Table(path), "on-a")
+    remove_branch(Table(path), "a/b")
+    remove_branch(Table(path), "a")
+    assert branches_of(Table(path)) == []
+    assert lance.dataset(path).branches.list() == {}
+    assert not [one for one in Path(path, "tree").rglob("*") if one.is_file()]
+    with pytest.raises(VersionNotFoundError):
+        remove_branch(Table(path), "a")
+    # The name is free again.
+    create_branch(Table(path), "a")
+
+
+def test_a_branch_inside_the_folder_of_another_survives_its_removal(path):
+    create_branch(Table(path), "a")
+    create_branch(Table(path), "a/b")
+    remove_branch(Table(path), "a")
+    assert [one.name for one in branches_of(Table(path))] == ["a/b"]
+    assert read_ours(path, branch="a/b").num_rows == 9
+
+
+@pytest.mark.parametrize("name", ["", "main", "/a", "a/", "a//b", "a/../b", "x.lock", "é", "a\\b"])
+def test_names_that_no_branch_may_have(path, name):
+    with pytest.raises(InvalidInputError, match="name"):
+        create_branch(Table(path), name)
+
+
+def test_a_taken_name_is_an_error(path):
+    create_branch(Table(path), "a")
+    with pytest.raises(InvalidInputError, match="already"):
+        create_branch(Table(path), "a", VersionSpec(version=1))
+    assert lance.dataset(branch_root(path, "a")).version == 3
+
+
+def test_a_relative_path_is_written_down_in_full(path):
+    here = os.getcwd()
+    os.chdir(Path(path).parent)
+    try:
+        create_branch(Table("t"), "a")
+    finally:
+        os.chdir(here)
+    assert lance.dataset(branch_root(path, "a")).count_rows() == 9
