@@ -19,10 +19,9 @@ from pyspark_lance.errors import CorruptFileError, InvalidInputError, TableNotFo
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup import auto_cleanup
-from pyspark_lance.table.cleanup.auto_cleanup import auto_policy, clean_up_after, parse_duration
+from pyspark_lance.table.cleanup.auto_cleanup import auto_policy, parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
@@ -321,7 +320,6 @@ def test_a_configured_cleanup_leaves_the_versions_that_pylance_leaves(tmp_path, 
         for number in range(5):
             if writer == "ours":
                 append(path, 3 * number)
-                clean_up_after(Table(path), Snapshot.open(Table(path)).manifest)
             else:
                 lance.write_dataset(pa.table({"id": [number]}), path, mode="append")
         left[writer] = versions(path)

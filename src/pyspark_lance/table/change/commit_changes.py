@@ -23,6 +23,7 @@ from pyspark_lance.table.change.deletions import AffectedRows, FragmentLoss
 from pyspark_lance.table.change.moved_rows import WrittenChanges
 from pyspark_lance.table.change.reads import EVERYTHING
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
+from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.rows.write_fragments import remove_data_files
 from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
 
@@ -123,6 +124,7 @@ def commit_changes(changes: RowChanges, retries: Retries | None = None) -> Chang
         remove_files(changes)
         return ChangeResult()
     _remove_superseded(plan, operation, result)
+    clean_up_after(plan.table, result)
     num_gone = sum(loss.num_gone for loss in lost)
     return ChangeResult(
         version=result.version,

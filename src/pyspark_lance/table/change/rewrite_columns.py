@@ -40,6 +40,7 @@ from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
+from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.rows.column_files import rows_by_fragment, stand_in
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
@@ -381,6 +382,7 @@ def commit_rewrite(
     if result.already_committed:
         remove_rewritten(store, done)
         return ChangeResult()
+    clean_up_after(plan.table, result)
     return ChangeResult(result.version, num_updated_rows=sum(one.num_changed for one in done))
 
 

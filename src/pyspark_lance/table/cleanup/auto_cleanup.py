@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from pyspark_lance.commit.version_put import CommitResult
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.table.cleanup.cleanup import (
     CleanupPolicy,
     CleanupResult,
@@ -87,8 +87,11 @@ def auto_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None
     )
 
 
-def clean_up_after(table: Table, manifest: Manifest) -> CleanupResult | None:
-    """Cleans up after the version of ``manifest`` was made, if it is time to; never fails."""
+def clean_up_after(table: Table, result: CommitResult) -> CleanupResult | None:
+    """Cleans up after a version was made, if the table wants that now; never fails."""
+    if result.already_committed:
+        return None
+    manifest = result.manifest
     try:
         policy = auto_policy(manifest.config, manifest.version)
         if policy is None:

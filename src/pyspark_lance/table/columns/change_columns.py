@@ -37,6 +37,7 @@ from pyspark_lance.format.operation import Merge, Operation, Project, UpdateConf
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
     find_field,
@@ -375,6 +376,7 @@ def _commit(
         read=known_manifests(snapshot.table),
         retries=left,
     )
+    clean_up_after(snapshot.table, result)
     return None if result.already_committed else result.version
 
 

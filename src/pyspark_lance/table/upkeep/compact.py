@@ -21,6 +21,7 @@ from pyspark_lance.format.operation import Rewrite, RewriteGroup
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
+from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.rows.write_fragments import remove_data_files
 from pyspark_lance.table.upkeep.compaction_plan import (
     CompactionOptions,
@@ -203,6 +204,7 @@ def commit_bins(
             if result.already_committed:
                 _remove(change, kept)
                 return CompactionResult()
+            clean_up_after(change.table, result)
             return _landed(result, kept, lost_bins=len(groups) - len(kept))
     return CompactionResult(lost_bins=len(groups))
 

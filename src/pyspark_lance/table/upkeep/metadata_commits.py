@@ -15,6 +15,7 @@ from pyspark_lance.format.operation import Operation, Restore, UpdateConfig, Upd
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -143,6 +144,7 @@ def commit_on_newest(
             read=known_manifests(snapshot.table),
             retries=left,
         )
+        clean_up_after(table, result)
         return MetadataResult(None if result.already_committed else result.version)
 
     return plan_again_on_conflict(attempt, retries=settings.retries, timeout_s=settings.timeout_s)

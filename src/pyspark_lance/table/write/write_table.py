@@ -37,6 +37,7 @@ from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.reads import reads_by
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.change.unlanded_files import remove_unless_landed
+from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.columns.schema_change import (
     match_columns,
     renumbered,
@@ -314,7 +315,7 @@ def _commit(
         else None
     )
     overwrites = isinstance(operation, Overwrite)
-    return commit(
+    result = commit(
         plan.request.table.store(),
         transaction,
         create=create,
@@ -325,6 +326,8 @@ def _commit(
         read=known_manifests(plan.request.table),
         retries=left,
     )
+    clean_up_after(plan.request.table, result)
+    return result
 
 
 def _overwrite(plan: WritePlan, files: tuple[Fragment, ...]) -> Overwrite:
