@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from data_file_writing import as_rows, assert_same, write_table
 
+from pyspark_lance.codec.structural.page_layout import parse_page_layout
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.datafile.v2_1 import column as v2_1_column
 from pyspark_lance.store.open_store import open_store
@@ -35,6 +37,17 @@ def table() -> pa.Table:
             "mixed": pa.array(later, mask=(later.to_numpy() % 5 == 0) & (np.arange(ROWS) > 4500)),
             "flags": pa.array(RNG.random(ROWS) < 0.5),
             "words": pa.array([f"word {n % 9}" for n in range(ROWS)]),
+            # Dictionaries that differ from page to page.
+            "names": pa.array([f"a long name, number {n // 700 + n % 3}" for n in range(ROWS)]),
+            "few": pa.array(
+                [Decimal(10**30 + n // 700 + n % 3) for n in range(ROWS)], pa.decimal128(38, 0)
+            ),
+            "codes": pa.array([f"code {n // 900 + n % 4}" for n in range(ROWS)])
+            .dictionary_encode()
+            .cast(pa.dictionary(pa.int8(), pa.string())),
+            "name_lists": pa.array(
+                [[f"a long name, number {n // 700 + i}" for i in range(n % 4)] for n in range(ROWS)]
+            ),
             "lists": pa.array(lists, pa.list_(pa.string())),
             "nested": pa.array(nested, pa.list_(pa.list_(pa.string()))),
             "struct": pa.array(
@@ -61,6 +74,22 @@ def reader(written, request, monkeypatch) -> DataFileReader:
 
 def test_there_are_many_pages(reader):
     assert min(len(reader._file.metadata.column(n).pages) for n in (0, 1, 5)) > 5
+
+
+def test_some_columns_have_dictionaries(reader):
+    for name in ("names", "few", "codes", "name_lists"):
+        column = next(
+            reader.embedded_columns()[leaf.id]
+            for field in reader.schema.fields
+            if field.name == name
+            for leaf in field.walk()
+            if not leaf.children
+        )
+        layouts = [
+            parse_page_layout(page.encoding_bytes).mini_block_layout
+            for page in reader._file.metadata.column(column).pages
+        ]
+        assert sum(layout.HasField("dictionary") for layout in layouts) > 1, name
 
 
 @pytest.mark.parametrize("count", [1, 7, 300, 3000])

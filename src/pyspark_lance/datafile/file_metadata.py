@@ -91,7 +91,8 @@ class ColumnInfo:
         return max((place.end for place in places), default=0)
 
 
-_COLUMNS: Final = ParsedBytes[ColumnInfo]()
+_COLUMNS: Final = ParsedBytes[tuple[ColumnInfo, int]]()
+"""Columns, and where each ends."""
 _DESCRIPTORS: Final = ParsedBytes[file_pb2.FileDescriptor]()
 
 
@@ -280,8 +281,8 @@ class FileMetadata:
         place = self._column_table[index]
         data = bytes(self._read_column_bytes(place))
         known = _COLUMNS.get(data)
-        if known is not None and known.end <= self.file_size:
-            return known
+        if known is not None and known[1] <= self.file_size:
+            return known[0]
         what = f"metadata of column {index}"
         message = self._parse(file_pb2.ColumnMetadata(), data, place, what)
         url, encoding = self._encoding_of(message.encoding, place, what)
@@ -295,7 +296,7 @@ class FileMetadata:
         info = ColumnInfo(url, encoding, tuple(pages), buffers)
         encodings = (message.encoding, *(page.encoding for page in message.pages))
         if not any(one.HasField("indirect") for one in encodings):  # that is in the file itself
-            _COLUMNS.keep(data, info)
+            _COLUMNS.keep(data, (info, info.end))
         return info
 
     def require_rows(self, index: int, name: str, slots_per_row: int) -> None:

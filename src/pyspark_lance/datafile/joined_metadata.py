@@ -6,9 +6,8 @@ Pages of one kind are decoded together, which costs little more than to decode o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from pyspark_lance.datafile.file_metadata import ColumnInfo, FileMetadata
+from pyspark_lance.datafile.file_metadata import ColumnInfo, FileMetadata, PageInfo
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.byte_range import ByteRange
 
@@ -47,7 +46,7 @@ class JoinedMetadata:
         """
         if index not in self._columns:
             pages = [
-                replace(page, buffers=tuple(_moved(place, origin) for place in page.buffers))
+                _moved(page, origin)
                 for part, origin in zip(self._parts, self._origins, strict=True)
                 for page in part.column(index).pages
             ]
@@ -76,5 +75,8 @@ class JoinedMetadata:
         raise IndexError(page)
 
 
-def _moved(place: ByteRange, by: int) -> ByteRange:
-    return ByteRange(place.start + by, place.end + by)
+def _moved(page: PageInfo, by: int) -> PageInfo:
+    buffers = tuple([ByteRange(start + by, end + by) for start, end in page.buffers])
+    return PageInfo(
+        buffers, page.num_rows, page.encoding_type_url, page.encoding_bytes, page.priority
+    )

@@ -16,7 +16,7 @@ class PageBorders:
     """Which rows of a file are in which page of a column.
 
     Attributes:
-        starts: First row of each page, and the number of rows after the last one.
+        starts: First row of each page, and the end of the last one.
     """
 
     starts: NDArray[np.int64]
@@ -33,6 +33,10 @@ class PageBorders:
         """Rows of all pages."""
         return int(self.starts[-1])
 
+    def at(self, pages: Sequence[int]) -> PageBorders:
+        """The borders at the starts of some pages, ascending, so that those between are as one."""
+        return PageBorders(self.starts[np.asarray(pages, np.int64)])
+
     def pages_of(self, rows: RowRanges) -> Iterable[int]:
         """The pages that hold wanted rows, ascending."""
         if not rows.is_single:
@@ -45,7 +49,7 @@ class PageBorders:
         """The pages that hold wanted rows, each with the rows counted from its own start."""
         if not len(rows.starts):
             return
-        if len(self.starts) == 2 and rows.end <= self.num_rows:
+        if len(self.starts) == 2 and self.starts[0] == 0 and rows.end <= self.num_rows:
             yield 0, rows
             return
         if rows.is_single:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.levels import Layers
 from pyspark_lance.codec.row_ranges import RowRanges
-from pyspark_lance.codec.structural.mini_block import MiniBlockPage
+from pyspark_lance.codec.structural.mini_block import CHUNK_BUFFER, MiniBlockForm, MiniBlockPage
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, PagePlan
 from pyspark_lance.codec.values import FixedWidthValues, PlacedValues, StructValues
 from pyspark_lance.proto import encodings_v2_1_pb2
@@ -48,8 +48,8 @@ class BlobPage:
             unsupported("blobs inside of lists")
         inner = layout.inner_layout
         require(inner.WhichOneof("layout") == "mini_block_layout", "blob records in no mini-blocks")
-        records = MiniBlockPage(inner.mini_block_layout, num_rows, len(buffer_sizes))
-        self._inner = records.of_sizes(buffer_sizes)
+        form = MiniBlockForm(inner.mini_block_layout, len(buffer_sizes))
+        self._inner = MiniBlockPage(form, num_rows, buffer_sizes[CHUNK_BUFFER])
         self.state_buffers = self._inner.state_buffers
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:

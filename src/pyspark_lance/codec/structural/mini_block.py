@@ -8,18 +8,16 @@ Source: docs/format/file-format.md, sections 6.2 and 6.8.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
-from pyspark_lance.codec.compressive.dictionary import combine_dictionary
+from pyspark_lance.codec.compressive.dictionary import PageItems
 from pyspark_lance.codec.encoding_tree import chunk_decoder, decode_block, level_decoder
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
 from pyspark_lance.codec.room import require_room
@@ -33,7 +31,6 @@ from pyspark_lance.codec.structural.page_decoder import (
     select_all,
     select_rows,
 )
-from pyspark_lance.codec.values import Values
 from pyspark_lance.proto import encodings_v2_1_pb2
 
 METADATA_BUFFER, CHUNK_BUFFER, DICTIONARY_BUFFER = 0, 1, 2
@@ -41,20 +38,25 @@ MAX_CHUNK_VALUES = 1 << 15
 MAX_VALUE_BUFFERS = 64
 _ALIGNMENT = 8
 _SMALL_TABLE_BYTES = 64
-_FIRST_CHUNK = ChunkRanges(np.zeros(1, np.int64), np.zeros(1, np.int64))
+_FIRST = np.zeros(1, np.int64)
+_FIRST_CHUNK = ChunkRanges(_FIRST, _FIRST)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkTable:
-    """Where the chunks of a page are.
+    """Where the chunks of a page are, or of pages that were joined.
 
     Attributes:
-        starts: Position of each chunk in the chunk buffer and the end of the last one.
+        starts: Position of each chunk and the end of the last one, counted through all pages.
         values_before: Value slots before each chunk, and their total.
+        page_of: The page of each chunk.
+        page_starts: Position of the first chunk of each page.
     """
 
     starts: NDArray[np.int64]
     values_before: NDArray[np.int64]
+    page_of: NDArray[np.int64]
+    page_starts: NDArray[np.int64]
 
     @classmethod
     def from_words(
@@ -81,7 +83,38 @@ class ChunkTable:
             require(num_values == 0, f"{num_values} values in no chunks")
         values_before = np.zeros(len(words) + 1, np.int64)
         np.cumsum(counts, out=values_before[1:])
-        return cls(starts, values_before)
+        return cls(starts, values_before, np.zeros(len(words), np.int64), _FIRST)
+
+    @classmethod
+    def join(cls, tables: Sequence[ChunkTable]) -> ChunkTable:
+        """The chunks of several pages, each of which has a table."""
+        num_chunks = np.array([len(table) for table in tables])
+        return cls(
+            _joined_borders([table.starts for table in tables]),
+            _joined_borders([table.values_before for table in tables]),
+            np.repeat(np.arange(len(tables)), num_chunks),
+            _starts_of([int(table.starts[-1]) for table in tables]),
+        )
+
+    def ranges(self, chunks: NDArray[np.int64]) -> tuple[BufferRange, ...]:
+        """Where the chunks are in the buffers of their pages; neighbours are one range."""
+        page_of = self.page_of[chunks]
+        apart = (chunks[1:] != chunks[:-1] + 1) | (page_of[1:] != page_of[:-1])
+        breaks = apart.nonzero()[0] + 1
+        first, last = np.concatenate(([0], breaks)), np.concatenate((breaks, [len(chunks)])) - 1
+        pages = page_of[first]
+        bases = self.page_starts[pages]
+        starts, ends = self.starts[chunks[first]] - bases, self.starts[chunks[last] + 1] - bases
+        if len(chunks) > 1:  # fewer rows would not make one chunk smaller
+            require_room(int((ends - starts).sum()))
+        return tuple(
+            [
+                BufferRange(CHUNK_BUFFER, start, end, page)
+                for start, end, page in zip(
+                    starts.tolist(), ends.tolist(), pages.tolist(), strict=True
+                )
+            ]
+        )
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -134,6 +167,17 @@ class RepetitionIndex:
         next_end = np.minimum.accumulate(ending[::-1])[::-1] if num_chunks else ending
         return cls(rows_before, ends_later, next_end)
 
+    @classmethod
+    def join(cls, parts: Sequence[RepetitionIndex]) -> RepetitionIndex:
+        """The rows of several pages."""
+        num_chunks = [len(part.next_end) for part in parts]
+        return cls(
+            _joined_borders([part.rows_before for part in parts]),
+            np.concatenate([part.ends_later for part in parts]),
+            np.concatenate([part.next_end for part in parts])
+            + np.repeat(_starts_of(num_chunks), num_chunks),
+        )
+
     def chunks_of(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> ChunkRanges:
         """First and last chunk of each range of rows."""
         bounds = self.rows_before[1:]
@@ -145,12 +189,11 @@ class RepetitionIndex:
         return ChunkRanges(first, np.where(goes_on, self.next_end[following], last))
 
 
-class MiniBlockPage:
-    """Decoder of one mini-block page.
+class MiniBlockForm:
+    """What the description of mini-block pages says, apart from how many values a page has.
 
     Args:
-        layout: The page's description.
-        num_rows: Rows of the page.
+        layout: The description of a page.
         num_buffers: Buffers of the page.
 
     Raises:
@@ -158,70 +201,77 @@ class MiniBlockPage:
         UnsupportedFeatureError: It names an encoding that no writer uses here.
     """
 
-    def __init__(
-        self,
-        layout: encodings_v2_1_pb2.MiniBlockLayout,
-        num_rows: int,
-        num_buffers: int,
-    ) -> None:
-        self.num_rows = num_rows
-        self._layout = layout
-        self._layers = Layers.from_message(layout.layers)
-        self._chunk_bytes = 0
-        self._decode_values = chunk_decoder(layout.value_compression)
+    def __init__(self, layout: encodings_v2_1_pb2.MiniBlockLayout, num_buffers: int) -> None:
+        self.layers = Layers.from_message(layout.layers)
+        self.decode_values = chunk_decoder(layout.value_compression)
         has_rep = layout.HasField("rep_compression")
         has_def = layout.HasField("def_compression")
-        self._decode_repetition = level_decoder(layout.rep_compression) if has_rep else None
-        self._decode_definition = level_decoder(layout.def_compression) if has_def else None
-        self._has_dictionary = layout.HasField("dictionary")
-        self._has_index = layout.repetition_index_depth > 0
-        needed = 2 + self._has_dictionary + self._has_index
+        self.decode_repetition = level_decoder(layout.rep_compression) if has_rep else None
+        self.decode_definition = level_decoder(layout.def_compression) if has_def else None
+        self.dictionary = layout.dictionary if layout.HasField("dictionary") else None
+        self.has_index = layout.repetition_index_depth > 0
+        self.has_large_chunk = layout.has_large_chunk
+        self.num_value_buffers = int(layout.num_buffers)
+        self.num_items = int(layout.num_items)
+        self.num_dictionary_items = int(layout.num_dictionary_items)
+        has_dictionary = self.dictionary is not None
+        needed = 2 + has_dictionary + self.has_index
         require(
             num_buffers == needed, f"a mini-block page needs {needed} buffers, it has {num_buffers}"
         )
         require(layout.num_buffers <= MAX_VALUE_BUFFERS, f"{layout.num_buffers} buffers per chunk")
-        require(has_rep == (self._layers.num_lists > 0), "lists and repetition levels disagree")
-        require(not has_rep or self._has_index, "lists without a repetition index")
-        if not has_rep:
-            same = layout.num_items == num_rows
-            require(same, f"{layout.num_items} values in a page of {num_rows} rows")
+        require(has_rep == (self.layers.num_lists > 0), "lists and repetition levels disagree")
+        require(not has_rep or self.has_index, "lists without a repetition index")
         state = [METADATA_BUFFER]
-        state += [DICTIONARY_BUFFER] if self._has_dictionary else []
-        state += [num_buffers - 1] if self._has_index else []
+        state += [DICTIONARY_BUFFER] if has_dictionary else []
+        state += [num_buffers - 1] if self.has_index else []
         self.state_buffers = tuple(state)
+        kind = encodings_v2_1_pb2.MiniBlockLayout()
+        kind.CopyFrom(layout)
+        kind.ClearField("num_items")
+        kind.ClearField("num_dictionary_items")
+        self.kind = kind.SerializeToString()
+        """Equal for pages that can be decoded together."""
+
+
+class MiniBlockPage:
+    """Decoder of one mini-block page, or of several that were joined.
+
+    Args:
+        form: What the page's description says.
+        num_rows: Rows of the page.
+        chunk_bytes: Bytes of its chunks.
+    """
+
+    def __init__(self, form: MiniBlockForm, num_rows: int, chunk_bytes: int) -> None:
+        self.num_rows = num_rows
+        self.state_buffers = form.state_buffers
+        self._form = form
+        self._chunk_bytes = chunk_bytes
         self._table: ChunkTable | None = None
         self._index: RepetitionIndex | None = None
-        self._items: Values | None = None
-        self._kind: bytes | None = None
-        if not self._has_dictionary:
-            kind = encodings_v2_1_pb2.MiniBlockLayout()
-            kind.CopyFrom(layout)
-            kind.ClearField("num_items")
-            self._kind = kind.SerializeToString()
-
-    def of_sizes(self, buffer_sizes: Sequence[int]) -> MiniBlockPage:
-        """A page of the same description, with buffers of so many bytes."""
-        page = copy.copy(self)
-        page._chunk_bytes = buffer_sizes[CHUNK_BUFFER]
-        return page
+        self._items: PageItems | None = None
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
         """Takes metadata words, dictionary and repetition index."""
-        rest = list(buffers)
-        size = 4 if self._layout.has_large_chunk else 2
+        form, rest = self._form, list(buffers)
+        num_items = form.num_items
+        if form.decode_repetition is None:
+            same = num_items == self.num_rows
+            require(same, f"{num_items} values in a page of {self.num_rows} rows")
+        size = 4 if form.has_large_chunk else 2
         words = rest.pop(0)
         require(len(words) % size == 0, "the metadata words are cut short")
-        num_items = int(self._layout.num_items)
         if len(words) <= _SMALL_TABLE_BYTES:
             self._table = _small_table(words.tobytes(), size, num_items, self._chunk_bytes)
         else:
             self._table = ChunkTable.from_words(
                 words.view(f"<u{size}"), num_items, self._chunk_bytes
             )
-        if self._has_dictionary:
-            count = int(self._layout.num_dictionary_items)
-            self._items = decode_block(self._layout.dictionary, rest.pop(0), count)
-        if self._has_index and self._decode_repetition is not None:
+        if form.dictionary is not None:
+            items = decode_block(form.dictionary, rest.pop(0), form.num_dictionary_items)
+            self._items = PageItems.of_page(items)
+        if form.has_index and form.decode_repetition is not None:
             index = rest.pop(0)
             require(len(index) % 16 == 0, "the repetition index is cut short")
             self._index = RepetitionIndex.from_words(
@@ -241,16 +291,7 @@ class MiniBlockPage:
             first = bounds.searchsorted(rows.starts, side="right")
             wanted = ChunkRanges(first, bounds.searchsorted(rows.ends - 1, side="right"))
         chunks = wanted.chunks()
-        breaks = (chunks[1:] != chunks[:-1] + 1).nonzero()[0] + 1
-        firsts = chunks[np.concatenate(([0], breaks))]
-        lasts = chunks[np.concatenate((breaks, [len(chunks)])) - 1]
-        starts, ends = table.starts[firsts].tolist(), table.starts[lasts + 1].tolist()
-        if len(chunks) > 1:  # fewer rows would not make one chunk smaller
-            require_room(sum(ends) - sum(starts))
-        ranges = [
-            BufferRange(CHUNK_BUFFER, start, end) for start, end in zip(starts, ends, strict=True)
-        ]
-        return PagePlan(rows, tuple(ranges), chunks, wanted)
+        return PagePlan(rows, table.ranges(chunks), chunks, wanted)
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
         """Decodes the planned chunks together."""
@@ -261,64 +302,46 @@ class MiniBlockPage:
         sizes = table.starts[chunks + 1] - table.starts[chunks]
         group = self._parse_headers(data, sizes.cumsum() - sizes, sizes, counts)
         repetition, definition = self._decode_levels(group, counts)
-        values = self._decode_values(group.buffers)
+        values = self._form.decode_values(group.buffers)
         if self._items is not None:
-            values = combine_dictionary(values, self._items)
+            values = self._items.look_up(values, table.page_of[chunks], counts)
         if repetition is None:
             entries = slots = self._select_slots(plan.rows, chunks, counts)
         else:
             entries, slots = self._select_entries(
                 plan, chunks, group.num_levels, repetition, definition, values.num_values
             )
-        return DecodedRows(values, repetition, definition, self._layers, entries, slots)
+        return DecodedRows(values, repetition, definition, self._form.layers, entries, slots)
 
     @property
-    def kind(self) -> bytes | None:
-        """Equal for pages that can be decoded together; None if the page must be alone."""
-        return None if self._table is None else self._kind
+    def kind(self) -> object:
+        """Equal for pages that can be joined; the page itself if it must be alone."""
+        is_joinable = self._items is None or self._items.is_joinable
+        return self._form.kind if is_joinable else self
+
+    @property
+    def has_dictionary(self) -> bool:
+        """Whether values are indices into items of the page."""
+        return self._items is not None
 
     @classmethod
-    def join(cls, pages: Sequence[MiniBlockPage], plans: Sequence[PagePlan]) -> JoinedPages:
-        """Several pages of one kind as one, for the decoding of one plan.
+    def join(cls, pages: Sequence[MiniBlockPage]) -> MiniBlockPage:
+        """Several pages as one, whose rows come one behind another.
 
         Args:
             pages: Loaded, all of one kind.
-            plans: What is wanted of each.
         """
-        joined = copy.copy(pages[0])
-        joined.num_rows = sum(page.num_rows for page in pages)
+        num_rows = [page.num_rows for page in pages]
         tables = [page._loaded_table() for page in pages]
-        joined._table = ChunkTable(
-            _joined_borders([table.starts for table in tables]),
-            _joined_borders([table.values_before for table in tables]),
-        )
-        num_chunks = [len(table) for table in tables]
-        first_chunks = [0, *accumulate(num_chunks)]
+        joined = cls(pages[0]._form, sum(num_rows), sum(page._chunk_bytes for page in pages))
+        joined._table = ChunkTable.join(tables)
+        items = [page._items for page in pages if page._items is not None]
+        if items:
+            joined._items = PageItems.join(items)
         indexes = [page._index for page in pages if page._index is not None]
         if indexes:
-            joined._index = RepetitionIndex(
-                _joined_borders([index.rows_before for index in indexes]),
-                np.concatenate([index.ends_later for index in indexes]),
-                _shifted([index.next_end for index in indexes], first_chunks),
-            )
-        first_rows = [0, *accumulate(page.num_rows for page in pages)]
-        starts = _shifted([plan.rows.starts for plan in plans], first_rows)
-        ends = _shifted([plan.rows.ends for plan in plans], first_rows)
-        ranges = [plan.chunk_ranges for plan in plans if plan.chunk_ranges is not None]
-        chunks = [plan.chunks for plan in plans if plan.chunks is not None]
-        # Ranges that touch become one, so that whole pages are one slice.
-        apart = starts[1:] != ends[:-1]
-        begins, stops = np.append(True, apart), np.append(apart, True)
-        plan = PagePlan(
-            RowRanges(starts[begins], ends[stops]),
-            tuple(place for plan in plans for place in plan.ranges),
-            _shifted(chunks, first_chunks),
-            ChunkRanges(
-                _shifted([part.first for part in ranges], first_chunks)[begins],
-                _shifted([part.last for part in ranges], first_chunks)[stops],
-            ),
-        )
-        return JoinedPages(joined, plan)
+            joined._index = RepetitionIndex.join(indexes)
+        return joined
 
     def _loaded_table(self) -> ChunkTable:
         assert self._table is not None, "load comes before plan"
@@ -334,9 +357,12 @@ class MiniBlockPage:
         """Positions and sizes of everything in the chunks; checked to be inside of them."""
         halves = data.view("<u2")
         places = starts >> 1
-        has_levels = [self._decode_repetition is not None, self._decode_definition is not None]
-        num_buffers = int(self._layout.num_buffers)
-        width = 2 if self._layout.has_large_chunk else 1
+        has_levels = [
+            self._form.decode_repetition is not None,
+            self._form.decode_definition is not None,
+        ]
+        num_buffers = self._form.num_value_buffers
+        width = 2 if self._form.has_large_chunk else 1
         header = 1 + sum(has_levels) + num_buffers * width
         positions = starts + (2 * header + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
         chunk_ends = starts + sizes
@@ -373,7 +399,7 @@ class MiniBlockPage:
     def _decode_levels(
         self, group: _ChunkGroup, counts: NDArray[np.int64]
     ) -> tuple[LevelArray | None, LevelArray | None]:
-        decoders = (self._decode_repetition, self._decode_definition)
+        decoders = (self._form.decode_repetition, self._form.decode_definition)
         found: list[LevelArray | None] = []
         block = 0
         for decoder in decoders:
@@ -393,7 +419,7 @@ class MiniBlockPage:
         if repetition is None and definition is not None:
             same = bool((group.num_levels == counts).all())
             require(same, "a chunk without lists has unequally many levels and values")
-        check_levels(repetition, definition, self._layers)
+        check_levels(repetition, definition, self._form.layers)
         return repetition, definition
 
     def _select_slots(
@@ -423,13 +449,13 @@ class MiniBlockPage:
         index, rows, ranges = self._index, plan.rows, plan.chunk_ranges
         assert index is not None
         assert ranges is not None
-        max_visible = self._layers.max_visible
-        all_visible = definition is None or self._layers.max_definition <= max_visible
+        max_visible = self._form.layers.max_visible
+        all_visible = definition is None or self._form.layers.max_definition <= max_visible
         visible = None if all_visible or definition is None else definition <= max_visible
         num_entries = len(repetition)
         num_visible = num_entries if visible is None else int(np.count_nonzero(visible))
         require(num_visible == num_values, f"{num_visible} levels for {num_values} values")
-        starts_row = repetition == self._layers.num_lists
+        starts_row = repetition == self._form.layers.num_lists
         # How many of the row starts come before each decoded chunk.
         starting = index.rows_before[chunks + 1] - index.rows_before[chunks]
         starts_before = starting.cumsum() - starting
@@ -448,23 +474,19 @@ class MiniBlockPage:
         return select_rows(begin, np.minimum(next_start, level_ends[last]), visible)
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedPages:
-    """Pages that are decoded together, and the plan for all of them."""
-
-    page: MiniBlockPage
-    plan: PagePlan
-
-
 def _joined_borders(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Borders that count on from part to part; each part starts at 0."""
-    bases = accumulate((int(part[-1]) for part in parts), initial=0)
-    moved = [part[1:] + base for part, base in zip(parts, bases, strict=False)]
-    return np.concatenate([np.zeros(1, np.int64), *moved])
+    inner = np.concatenate([part[1:] for part in parts])
+    bases = np.repeat(_starts_of([int(part[-1]) for part in parts]), [len(p) - 1 for p in parts])
+    borders = np.zeros(len(inner) + 1, np.int64)
+    np.add(inner, bases, out=borders[1:])
+    return borders
 
 
-def _shifted(parts: Sequence[NDArray[np.int64]], bases: Sequence[int]) -> NDArray[np.int64]:
-    return np.concatenate([part + base for part, base in zip(parts, bases, strict=False)])
+def _starts_of(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """Where things of these sizes begin that lie one behind another."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return ends - sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,16 @@ Selection: TypeAlias = slice | NDArray[np.int64]
 """Positions to keep: a slice with start and stop, or ascending positions."""
 
 
-@dataclass(frozen=True, slots=True)
-class BufferRange:
-    """Bytes ``start`` to ``end`` of buffer ``buffer`` of a page."""
+class BufferRange(NamedTuple):
+    """Bytes ``start`` to ``end`` of buffer ``buffer`` of a page.
+
+    ``page`` counts from the first of pages that were joined.
+    """
 
     buffer: int
     start: int
     end: int
+    page: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.structural.all_null import ConstantPage
 from pyspark_lance.codec.structural.blob import BlobPage
 from pyspark_lance.codec.structural.full_zip import FullZipPage
-from pyspark_lance.codec.structural.mini_block import MiniBlockPage
+from pyspark_lance.codec.structural.mini_block import CHUNK_BUFFER, MiniBlockForm, MiniBlockPage
 from pyspark_lance.codec.structural.page_decoder import PageDecoder
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.proto import encodings_v2_1_pb2
@@ -50,7 +50,8 @@ def make_page_decoder(
     layout = parse_page_layout(encoding)
     kind = layout.WhichOneof("layout")
     if kind == "mini_block_layout":
-        return _mini_block_page(encoding, num_rows, len(buffer_sizes)).of_sizes(buffer_sizes)
+        form = _mini_block_form(encoding, len(buffer_sizes))
+        return MiniBlockPage(form, num_rows, buffer_sizes[CHUNK_BUFFER])
     if kind == "full_zip_layout":
         return FullZipPage(layout.full_zip_layout, num_rows, buffer_sizes)
     if kind == "constant_layout":
@@ -62,6 +63,6 @@ def make_page_decoder(
 
 
 @lru_cache(maxsize=512)
-def _mini_block_page(encoding: bytes, num_rows: int, num_buffers: int) -> MiniBlockPage:
+def _mini_block_form(encoding: bytes, num_buffers: int) -> MiniBlockForm:
     """What pages of one description share: small files have many of them."""
-    return MiniBlockPage(parse_page_layout(encoding).mini_block_layout, num_rows, num_buffers)
+    return MiniBlockForm(parse_page_layout(encoding).mini_block_layout, num_buffers)

@@ -13,7 +13,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -37,26 +37,31 @@ from pyspark_lance.store.object_store import Buffer
 _KEPT_PAGES = 256
 _SAMPLED_PAGES = 4
 _MAX_JOINED_BYTES = 1 << 20
+# What must be decoded for a single row of a page is a chunk of about this size.
+_CHUNK_BYTES = 8192
+_ERRORS = (
+    LanceError, pa.ArrowException, ValueError, IndexError, OverflowError, MemoryError,
+)  # fmt: skip
 _NO_BYTES = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class PageRead:
-    """The wanted rows of one page, with the plan to read them.
+    """The wanted rows of a page, or of neighbours that are decoded together.
 
     Attributes:
-        page: Number of the page.
-        decoder: Decodes it.
-        plan: What is wanted of it.
+        page: Number of the (first) page.
+        end: One past the number of the last page.
+        decoder: Decodes them.
+        plan: What is wanted of them.
         ranges: Where that is in the file.
-        parts: The reads of several pages that this one stands for.
     """
 
     page: int
+    end: int
     decoder: PageDecoder
     plan: PagePlan
     ranges: tuple[ByteRange, ...]
-    parts: tuple[PageRead, ...] = ()
 
 
 class LeafColumnReader:
@@ -90,34 +95,35 @@ class LeafColumnReader:
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
         """What ``load`` will fetch for the rows; empty if it is known already."""
+        pages = self._borders.pages_of(rows.scaled(self._slots_per_row))
         return [
             self._pages[page].buffers[buffer]
-            for page in self._borders.pages_of(rows.scaled(self._slots_per_row))
+            for page in pages
             if page not in self._loaded
             for buffer in self._decoder(page).state_buffers
         ]
 
     def load(self, rows: RowRanges, buffers: Iterator[NDArray[np.uint8]]) -> None:
         """Takes the bytes of ``state_ranges(rows)``."""
-        for page in self._borders.pages_of(rows.scaled(self._slots_per_row)):
-            if page in self._loaded:
-                continue
-            decoder = self._decoder(page)
-            state = [next(buffers) for _ in decoder.state_buffers]
-            with self.errors_of(page):
-                decoder.load(state)
-            self._loaded.add(page)
+        page = 0
+        try:
+            for page in self._borders.pages_of(rows.scaled(self._slots_per_row)):
+                if page not in self._loaded:
+                    decoder = self._decoder(page)
+                    decoder.load([next(buffers) for _ in decoder.state_buffers])
+                    self._loaded.add(page)
+        except _ERRORS as error:
+            self._raise_located(error, page)
 
     def plan(self, rows: RowRanges) -> list[PageRead]:
         """How to read the rows; ``load`` comes first."""
-        reads = []
-        for page, page_rows in self._split(rows):
-            decoder = self._decoder(page)
-            with self.errors_of(page):
-                plan = decoder.plan(page_rows)
-            ranges = tuple(self._place(page, r.buffer, r.start, r.end) for r in plan.ranges)
-            reads.append(PageRead(page, decoder, plan, ranges))
-        return _joined_reads(reads) if len(reads) > 1 else reads
+        rows = rows.scaled(self._slots_per_row)
+        runs = self._runs(rows)
+        bounds = sorted({page for run in runs for page in run})
+        return [
+            self._plan(bounds[number], bounds[number + 1], wanted)
+            for number, wanted in self._borders.at(bounds).split(rows)
+        ]
 
     def decode(
         self, read: PageRead, pieces: Sequence[NDArray[np.uint8]]
@@ -130,9 +136,8 @@ class LeafColumnReader:
                     decoded = _as_records(decoded, decoded.values)
                 return assemble_rows(decoded, self._data_type)
         except LanceError:
-            rest = iter(pieces)
-            for part in read.parts:  # which of them is it?
-                self.decode(part, [next(rest) for _ in part.ranges])
+            if read.end - read.page > 1:
+                self._decode_each(read)  # which of them is it?
             raise
 
     def average_row_bytes(self) -> int:
@@ -152,9 +157,62 @@ class LeafColumnReader:
             rows += page.num_rows
         return max(1, int(total / max(rows, 1) * self._slots_per_row))
 
-    def _split(self, rows: RowRanges) -> Iterator[tuple[int, RowRanges]]:
-        """The pages that hold the rows, each with what is wanted of it."""
-        return self._borders.split(rows.scaled(self._slots_per_row))
+    def _runs(self, rows: RowRanges) -> list[tuple[int, int]]:
+        """The pages that hold the rows: first and end of neighbours that are decoded together.
+
+        These are small and of one kind: decoding costs per page.
+        """
+        pages = list(self._borders.pages_of(rows))
+        wanted_bytes = _CHUNK_BYTES * (1 + rows.num_rows // max(1, len(pages)))
+        runs: list[tuple[int, int]] = []
+        first = end = num_bytes = 0
+        kind: object = None
+        for page in pages:
+            size = self._pages[page].num_bytes
+            if not rows.is_single:
+                size = min(size, wanted_bytes)
+            page_kind = self._kind_of(page)
+            num_bytes += size
+            if page != end or page_kind != kind or num_bytes > _MAX_JOINED_BYTES:
+                if first < end:
+                    runs.append((first, end))
+                first, kind, num_bytes = page, page_kind, size
+            end = page + 1
+        if first < end:
+            runs.append((first, end))
+        return runs
+
+    def _kind_of(self, page: int) -> object:
+        """Equal for pages that can be decoded together."""
+        decoder = self._decoder(page)
+        if not isinstance(decoder, MiniBlockPage):
+            return decoder
+        if decoder.has_dictionary and pa.types.is_dictionary(self._data_type):
+            return decoder  # each page has a dictionary of its own in Arrow, too
+        return decoder.kind
+
+    def _plan(self, first: int, end: int, rows: RowRanges) -> PageRead:
+        """How to read rows, counted from the first of some pages of one kind."""
+        with self.errors_of(first):
+            decoder = self._decoder(first)
+            if end - first > 1:
+                parts = [self._decoder(page) for page in range(first, end)]
+                decoder = MiniBlockPage.join([p for p in parts if isinstance(p, MiniBlockPage)])
+            plan = decoder.plan(rows)
+        ranges = []
+        for buffer, start, stop, page in plan.ranges:
+            place = self._pages[first + page].buffers[buffer].start
+            ranges.append(ByteRange(place + start, place + stop))
+        return PageRead(first, end, decoder, plan, tuple(ranges))
+
+    def _decode_each(self, read: PageRead) -> None:
+        """Decodes the pages of a read one by one, so that an error names its page."""
+        starts = self._borders.starts[read.page : read.end + 1]
+        within = PageBorders(starts - starts[0])
+        for number, rows in within.split(read.plan.rows):
+            page = read.page + number
+            alone = self._plan(page, page + 1, rows)
+            self.decode(alone, [as_array(buffer) for buffer in self._file.fetch(alone.ranges)])
 
     def _decoder(self, page: int) -> PageDecoder:
         decoder = self._decoders.get(page)
@@ -186,11 +244,6 @@ class LeafColumnReader:
             )
         return info.encoding_bytes
 
-    def _place(self, page: int, buffer: int, start: int, end: int) -> ByteRange:
-        """Bytes of a buffer as a range of the file."""
-        whole = self._pages[page].buffers[buffer]
-        return ByteRange(whole.start + start, whole.start + end)
-
     @contextlib.contextmanager
     def errors_of(self, page: int) -> Iterator[None]:
         """Adds the place to errors of the codec, which knows none.
@@ -199,48 +252,16 @@ class LeafColumnReader:
         """
         try:
             yield
-        except LanceError as error:
-            if error.where:
-                raise
-            raise type(error)(error.what, self._where(page), error.hint) from error
-        except (pa.ArrowException, ValueError, IndexError, OverflowError, MemoryError) as error:
-            raise CorruptFileError(
-                f"the page cannot be decoded: {error}", self._where(page)
-            ) from error
+        except _ERRORS as error:
+            self._raise_located(error, page)
 
-    def _where(self, page: int) -> str:
-        return self._file.metadata.where_page(self._column, self._name, page)
-
-
-def _joined_reads(reads: list[PageRead]) -> list[PageRead]:
-    """Neighbours of one kind as one read, as long as they are small: decoding costs per page."""
-    joined: list[PageRead] = []
-    for _, same in groupby(reads, key=_kind_of):
-        group: list[PageRead] = []
-        num_bytes = 0
-        for read in same:
-            size = sum(place.num_bytes for place in read.ranges)
-            if group and num_bytes + size > _MAX_JOINED_BYTES:
-                joined.append(_join(group))
-                group, num_bytes = [], 0
-            group.append(read)
-            num_bytes += size
-        joined.append(_join(group))
-    return joined
-
-
-def _kind_of(read: PageRead) -> object:
-    kind = read.decoder.kind if isinstance(read.decoder, MiniBlockPage) else None
-    return read.page if kind is None else kind
-
-
-def _join(group: list[PageRead]) -> PageRead:
-    if len(group) == 1:
-        return group[0]
-    pages = [read.decoder for read in group if isinstance(read.decoder, MiniBlockPage)]
-    both = MiniBlockPage.join(pages, [read.plan for read in group])
-    ranges = tuple(place for read in group for place in read.ranges)
-    return PageRead(group[0].page, both.page, both.plan, ranges, tuple(group))
+    def _raise_located(self, error: Exception, page: int) -> NoReturn:
+        if isinstance(error, LanceError) and error.where:
+            raise error
+        where = self._file.metadata.where_page(self._column, self._name, page)
+        if isinstance(error, LanceError):
+            raise type(error)(error.what, where, error.hint) from error
+        raise CorruptFileError(f"the page cannot be decoded: {error}", where) from error
 
 
 def as_array(buffer: Buffer) -> NDArray[np.uint8]:
