@@ -45,7 +45,7 @@ def cases_of(first):
     ]
     if first in CREATING:
         cases += [Case(NOTHING, first, (second,), point) for second in CREATING for point in POINTS]
-    return [case for case in cases if not is_open(case)]
+    return cases
 
 
 def is_in_share(case):
@@ -75,22 +75,3 @@ def test_a_share_of_all_interleavings_ends_as_an_order_or_as_a_conflict(first):
 @pytest.mark.parametrize("first", FIRST)
 def test_all_interleavings_end_as_an_order_or_as_a_conflict(first):
     check(cases_of(first))
-
-
-# What does not hold yet ----------------------------------------------------------------------
-
-DELETING = (
-    "delete", "delete_all", "delete_fragment", "replace_by_none", "replace_some", "merge_where",
-    "merge_sync", "sql_delete", "their_delete",
-)  # fmt: skip
-
-
-def is_open(case):
-    """An insert depends on rows that were found and left alone; that they go is not noticed."""
-    (second,) = case.second
-    return case.first == "merge_insert_only" and second in DELETING
-
-
-@pytest.mark.xfail(strict=True, reason="a merge does not look again for keys that others deleted")
-def test_a_key_that_was_found_and_is_deleted_meanwhile_is_inserted():
-    run(Case(Setup(), "merge_insert_only", ("delete_all",), "before the put"))

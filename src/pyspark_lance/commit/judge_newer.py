@@ -4,18 +4,26 @@ Operations are judged pair by pair (``conflict.py``); here they are judged toget
 the work looked at: rows that others gave their values to meanwhile, and that the work would have
 changed or counted had it seen them, make it plan again.  Appends look at nothing themselves, so
 the work can be taken to have come before them, and they are no reason unless keys are unique.
+Rows that others took away are none either, unless the work inserts what it does not find.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from pyspark_lance.commit.conflict import Verdict, judge, rewrites_columns
 from pyspark_lance.commit.fragment_changes import changed_fragment_ids, reused_field_id
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import Append, DataReplacement, Operation, Update
+from pyspark_lance.format.operation import (
+    Append,
+    DataReplacement,
+    Delete,
+    Operation,
+    Rewrite,
+    Update,
+)
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import ManifestFile
 
@@ -29,11 +37,16 @@ class Reads:
     Attributes:
         meets: Called with the newest version and some of its fragments: whether the work could
             have found one of their rows.
+        misses: Called with the newest version and ids of fragments that others changed: whether
+            the work may have found a row in them that is not there any more.
         appends_too: Appended rows are asked about as well.
+        losses_too: Rows that others took away are asked about as well.
     """
 
     meets: Callable[[ManifestFile, Sequence[Fragment]], bool]
+    misses: Callable[[ManifestFile, Set[int]], bool]
     appends_too: bool = False
+    losses_too: bool = False
 
 
 def fragments_in_common(
@@ -85,7 +98,9 @@ def fragments_in_common(
 
 
 def _check_reads(reads: Reads, theirs: Sequence[Operation], latest: ManifestFile, uri: str) -> None:
-    """Refuses to follow others that brought rows which the work would have found."""
+    """Refuses to follow others that brought or took rows which the work looked for."""
+    if reads.losses_too:
+        _check_losses(reads, theirs, latest, uri)
     files, in_place = _rows_with_values(theirs, appends_too=reads.appends_too)
     if not files and not in_place:
         return
@@ -100,6 +115,22 @@ def _check_reads(reads: Reads, theirs: Sequence[Operation], latest: ManifestFile
     if files - known or reads.meets(latest, fragments):
         raise RetryableCommitError(
             "a concurrent commit brought rows that the work would have found", uri, REDO
+        )
+
+
+def _check_losses(
+    reads: Reads, theirs: Sequence[Operation], latest: ManifestFile, uri: str
+) -> None:
+    """Refuses to follow others that took rows which the work had found."""
+    changed: set[int] = set()
+    for operation in theirs:
+        if isinstance(operation, Delete | Update | DataReplacement):
+            changed |= changed_fragment_ids(operation)
+    # Rows that were compacted are in other fragments; nobody knows where without a look.
+    was_compacted = any(isinstance(operation, Rewrite) for operation in theirs)
+    if changed and (was_compacted or reads.misses(latest, changed)):
+        raise RetryableCommitError(
+            "a concurrent commit took rows away that the work had found", uri, REDO
         )
 
 

@@ -183,7 +183,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
             return self._pushed.predicate(predicate_schema(snapshot.schema)) or TRUE
 
         reads = reads_by(self._plan.snapshot(), looked_for) if self._pushed.filter else EVERYTHING
-        return replace(reads, appends_too=inserts and keyed)
+        return replace(reads, appends_too=inserts and keyed, losses_too=inserts)
 
 
 _OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)

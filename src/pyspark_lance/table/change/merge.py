@@ -11,7 +11,7 @@ The rules are here; the join is Spark's (``spark/jobs/merge_job.py``).
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -162,13 +162,19 @@ def merge_reads(
     if looks_at_everything(clauses):
         return EVERYTHING
 
-    def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
+    def looked_for() -> Reads:
         known = keys()
         if known is None:
-            return bool(fragments)
-        return reads_of_keys(plan.snapshot(), known.columns, known.found).meets(file, fragments)
+            return EVERYTHING
+        return reads_of_keys(plan.snapshot(), known.columns, known.found)
 
-    return Reads(meets)
+    def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
+        return looked_for().meets(file, fragments)
+
+    def misses(file: ManifestFile, changed: Set[int]) -> bool:
+        return looked_for().misses(file, changed)
+
+    return Reads(meets, misses)
 
 
 def checked_merge(
@@ -192,7 +198,7 @@ def checked_merge(
     return replace(
         changes,
         assigned=frozenset(field.name for field in plan.schema.fields),
-        reads=replace(reads, appends_too=unique),
+        reads=replace(reads, appends_too=unique, losses_too=changes.num_inserted_rows > 0),
     )
 
 

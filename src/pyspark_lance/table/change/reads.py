@@ -2,38 +2,42 @@
 
 The isolation is that of a writer that reads: a change by condition, a merge and replaceWhere come
 before or after any other of their kind, as a whole.  An append reads nothing, so the change can
-be taken to have come before it, and it is no reason to plan again.
+be taken to have come before it, and it is no reason to plan again.  A merge that inserts the keys
+that it does not find also looks back: at rows that others took away since.
 
-Only the fragments that others added are looked at, by the condition or the keys of the work; where
-these are not known, or there are too many rows to look at on the driver, the work is planned again.
+Only the fragments that others added or changed are looked at, by the condition or the keys of the
+work; where these are not known, or there are too many rows to look at on the driver, the work is
+planned again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 import pyarrow as pa
 
+from pyspark_lance.commit.fragment_changes import changed_fields
 from pyspark_lance.commit.judge_newer import Reads
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import ManifestFile
-from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
-from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
 
 _MOST_ROWS = 4_000_000
 """Rows of others that are looked at; beyond this it is as cheap to plan again."""
 
-EVERYTHING = Reads(lambda _file, fragments: bool(fragments))
+EVERYTHING = Reads(lambda _file, fragments: bool(fragments), lambda _file, changed: bool(changed))
 """For work of which nobody knows what it looked at."""
 
 
@@ -81,7 +85,7 @@ def reads_by(read: Snapshot, condition: Callable[[Snapshot], Predicate]) -> Read
             predicate=condition(snapshot),
         )
 
-    return Reads(_look(read, request, lambda batch: batch.num_rows > 0))
+    return _reads_of(read, request, lambda batch: batch.num_rows > 0)
 
 
 def reads_of_keys(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> Reads:
@@ -102,26 +106,92 @@ def reads_of_keys(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> Re
             return batch.num_rows > 0
         return bool(keys.may_contain(hash_keys(parts)).any())
 
-    return Reads(_look(read, request, may_match))
+    return _reads_of(read, request, may_match)
 
 
-def _look(
+def _reads_of(
     read: Snapshot,
     request: Callable[[Snapshot], ScanRequest],
-    found: Callable[[pa.RecordBatch], bool],
-) -> Callable[[ManifestFile, Sequence[Fragment]], bool]:
-    """Scans some fragments of a newer version until a batch is what was looked for."""
+    is_wanted: Callable[[pa.RecordBatch], bool],
+) -> Reads:
+    """Rows that a scan finds, of which a batch may hold one that is wanted."""
+
+    def finds(tasks: Iterable[ScanTask]) -> bool:
+        return any(is_wanted(batch) for task in tasks for batch in run(task))
 
     def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
         if sum(fragment.physical_rows for fragment in fragments) > _MOST_ROWS:
             return True
-        manifest = replace(file.manifest, fragments=tuple(fragments))
-        files = TableFiles(read.table, manifest.base_paths)
-        newer = Snapshot(read.table, read.store, replace(file, manifest=manifest), files)
+        newer = _with_fragments(read, file, fragments)
         try:
             tasks = plan_scan(newer, request(newer))
         except InvalidInputError:
             return True  # the columns are not the same any more
-        return any(found(batch) for task in tasks for batch in run(task))
+        return finds(tasks)
 
-    return meets
+    def misses(file: ManifestFile, changed: Set[int]) -> bool:
+        asked = request(read)
+        latest = _with_fragments(read, file, file.manifest.fragments)
+        lost = _lost_rows(read, latest, changed, _fields_of(read, asked))
+        if sum(map(len, lost.values())) > _MOST_ROWS:
+            return True
+        there = [one for one in read.manifest.fragments if lost.get(one.id)]
+        older = _with_fragments(read, read.file, there)
+        try:
+            tasks = plan_scan(older, asked)
+            return finds(_only_rows(task, lost) for task in tasks)
+        except CorruptFileError:
+            return True  # the files of that version may be cleaned up
+
+    return Reads(meets, misses)
+
+
+def _with_fragments(read: Snapshot, file: ManifestFile, fragments: Sequence[Fragment]) -> Snapshot:
+    """A version of the table with some of its fragments."""
+    manifest = replace(file.manifest, fragments=tuple(fragments))
+    files = TableFiles(read.table, manifest.base_paths)
+    return Snapshot(read.table, read.store, replace(file, manifest=manifest), files)
+
+
+def _fields_of(snapshot: Snapshot, request: ScanRequest) -> Set[int]:
+    """The ids of all fields that a scan reads."""
+    names = set() if request.predicate is None else set(columns_of(request.predicate))
+    names |= {field.name for field in (request.schema or snapshot.schema).fields}
+    return {
+        part.id for field in snapshot.schema.fields if field.name in names for part in field.walk()
+    }
+
+
+def _lost_rows(
+    read: Snapshot, latest: Snapshot, changed: Set[int], fields: Set[int]
+) -> dict[int, OffsetSet]:
+    """Fragment id -> rows that are gone, or whose values of some fields are.
+
+    Args:
+        read: What was looked at.
+        latest: The newest version.
+        changed: Ids of fragments; those that were not there are passed over.
+        fields: Field ids.
+    """
+    after = {fragment.id: fragment for fragment in latest.manifest.fragments}
+    lost = {}
+    for old in read.manifest.fragments:
+        if old.id not in changed:
+            continue
+        rows = OffsetSet.live(old.physical_rows, read.deletion_vector(old))
+        new = after.get(old.id)
+        if new is not None and not changed_fields(old, new) & fields:
+            rows = rows.without(OffsetSet.live(new.physical_rows, latest.deletion_vector(new)))
+        lost[old.id] = rows
+    return lost
+
+
+def _only_rows(task: ScanTask, rows: Mapping[int, OffsetSet]) -> ScanTask:
+    """The task without the other rows of its fragments."""
+    slices = []
+    for one in task.slices:
+        wanted = rows[one.fragment.id].both(OffsetSet.between(one.start, one.end))
+        wanted = wanted if one.offsets is None else wanted.both(one.offsets)
+        if wanted:
+            slices.append(replace(one, offsets=wanted))
+    return replace(task, slices=tuple(slices))
