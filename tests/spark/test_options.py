@@ -145,6 +145,16 @@ def test_an_unknown_file_version_is_refused():
         WriteOptions.parse({"path": "p", "file_format_version": "9"})
 
 
+@pytest.mark.parametrize(("given", "retries"), [({}, 10), ({"commitRetries": "0"}, 0)])
+def test_no_retries_are_one_attempt(given, retries):
+    assert WriteOptions.parse({"path": "p", **given}).commit_retries == retries
+
+
+def test_fewer_retries_than_none_are_refused():
+    with pytest.raises(InvalidInputError, match="commitRetries cannot be '-1'"):
+        WriteOptions.parse({"path": "p", "commitRetries": "-1"})
+
+
 def test_the_mode_of_a_write_may_be_an_option():
     modes = {"append": (False, False), "OVERWRITE": (False, True), "create": (True, False)}
     for mode, expected in modes.items():

@@ -6,12 +6,15 @@ import shutil
 from pathlib import Path
 
 import lance
+import local_changes
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from local_changes import delete_rows
+from local_changes import delete_rows, merge_rows
+from row_changes import add_to, insert, matched_update
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
-from pyspark_lance.errors import CommitConflictError, SchemaMismatchError
+from pyspark_lance.errors import CommitConflictError, RetryableCommitError, SchemaMismatchError
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
@@ -111,6 +114,85 @@ def test_no_deletion_file_of_an_attempt_that_lost_is_left(path, monkeypatch):
     write_table(path, days(2, v="b"), **replaces("day = 2"))
     assert rows(path) == [(0, "x"), (2, "b")]
     assert len(list(Path(path, "_deletions").iterdir())) == 1
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_without_retries_the_first_conflict_is_the_end(path, monkeypatch, retries):
+    write_table(path, days(0), retries=0)
+    stop_before_put(monkeypatch, lambda: write_table(path, days(2, v="a"), **replaces("day = 2")))
+    ours = {**replaces("day = 2"), "retries": retries}
+    if retries:
+        write_table(path, days(2, v="b"), **ours)
+    else:
+        with pytest.raises(RetryableCommitError):
+            write_table(path, days(2, v="b"), **ours)
+    assert rows(path) == [(0, "x"), (2, "b" if retries else "a")]
+
+
+# Merges -------------------------------------------------------------------------------------
+
+
+def merged(path, *values):
+    """The table after a merge that inserts the days which are not there."""
+    source = days(*values, v="new")
+    merge_rows(path, source, ["day"], [insert(source.column_names)])
+    return rows(path)
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        lambda path: delete_rows(path, "day = 2"),
+        lambda path: delete_rows(path, "day >= 1"),  # a whole fragment
+        lambda path: lance.dataset(path).delete("day = 2"),
+        lambda path: add_to(path, "day = 2", "day", 10),  # moved, under another key
+        lambda path: write_table(path, days(9, v="x"), **replaces("day = 2 or day = 9")),
+    ],
+)
+def test_a_key_that_was_found_and_goes_meanwhile_is_inserted(path, monkeypatch, theirs):
+    write_table(path, days(0))
+    write_table(path, days(1, 2))
+    stop_before_put(monkeypatch, lambda: theirs(path))
+    assert (2, "new") in merged(path, 2, 5)
+
+
+def test_a_key_that_was_compacted_and_goes_meanwhile_is_inserted(path, monkeypatch):
+    write_table(path, days(0))
+    write_table(path, days(1, 2))
+
+    def theirs():
+        lance.dataset(path).optimize.compact_files()
+        delete_rows(path, "day = 2")
+
+    stop_before_put(monkeypatch, theirs)
+    assert merged(path, 2, 5) == [(0, "x"), (1, "x"), (2, "new"), (5, "new")]
+
+
+def test_rows_that_nobody_looked_for_may_go(path, monkeypatch):
+    write_table(path, days(0))
+    write_table(path, days(1, 2))
+    stop_before_put(monkeypatch, lambda: delete_rows(path, "day = 1"))
+    plans = []
+    monkeypatch.setattr(local_changes, "plan_change", counted(local_changes.plan_change, plans))
+    assert merged(path, 2, 5) == [(0, "x"), (2, "x"), (5, "new")]
+    assert len(plans) == 2  # of the deletion and of the merge
+
+
+def test_a_merge_that_inserts_nothing_does_not_look_back(path, monkeypatch):
+    write_table(path, days(1, 2))
+    stop_before_put(monkeypatch, lambda: delete_rows(path, "day = 2"))
+    source = days(1, 2, v="new")
+    clauses = [matched_update(source.column_names, lambda joined: pc.equal(joined["day"], 1))]
+    merge_rows(path, source, ["day"], clauses)
+    assert rows(path) == [(1, "new")]
+
+
+def counted(function, calls):
+    def wrapped(*arguments, **more):
+        calls.append(arguments)
+        return function(*arguments, **more)
+
+    return wrapped
 
 
 # Overwrite ----------------------------------------------------------------------------------

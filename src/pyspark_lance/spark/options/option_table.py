@@ -124,7 +124,8 @@ OPTIONS = (
     ),
     Option("txnVersion", "write", "", ""),
     Option(
-        "commitRetries", "write", "10", "attempts when other writers come first, and seconds",
+        "commitRetries", "write", "10",
+        "attempts after the first when other writers come first (0: none), and seconds",
     ),
     Option("commitTimeout", "write", "30", ""),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.spark.options.option_table import (
@@ -124,8 +125,8 @@ class WriteOptions:
             merge_schema=_parsed(found, "mergeSchema", parse_flag) or False,
             replace_where=found.get("replaceWhere") or None,
             properties=_properties(found),
-            commit_retries=_parsed(found, "commitRetries", parse_count) or 10,
-            commit_timeout_s=_parsed(found, "commitTimeout", parse_seconds) or 30.0,
+            commit_retries=_retries(found),
+            commit_timeout_s=_parsed(found, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
             column_types={word: value for word, value in found.items() if "." in word},
             must_create=CREATE in options or mode == "create",
             must_overwrite=mode == "overwrite",
@@ -224,6 +225,11 @@ def _parsed(found: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> 
         ) from error
 
 
+def _retries(found: Mapping[str, str]) -> int:
+    asked = _parsed(found, "commitRetries", parse_whole_number)
+    return DEFAULT_RETRIES if asked is None else asked
+
+
 def split_names(text: str) -> tuple[str, ...]:
     """The names of a comma list; a name in backquotes may hold commas, and backquotes twice."""
     names, current, quoted, before = [], "", False, ""
@@ -274,12 +280,21 @@ def parse_whole(text: str) -> int:
 
 def parse_count(text: str) -> int:
     """A positive whole number."""
+    return _whole_number(text, 1, "use a positive whole number")
+
+
+def parse_whole_number(text: str) -> int:
+    """A whole number, or 0."""
+    return _whole_number(text, 0, "use a whole number, or 0")
+
+
+def _whole_number(text: str, least: int, hint: str) -> int:
     try:
         value = int(text.strip())
     except ValueError:
-        raise ValueError("use a positive whole number") from None
-    if value < 1:
-        raise ValueError("use a positive whole number")
+        raise ValueError(hint) from None
+    if value < least:
+        raise ValueError(hint)
     return value
 
 
