@@ -8,6 +8,7 @@ LanceError
 |   `-- SchemaMismatchError
 |-- UnsupportedFeatureError
 |-- CorruptFileError
+|   `-- MissingFileError
 |-- CommitConflictError
 |   `-- RetryableCommitError
 `-- StorageError
@@ -93,6 +94,13 @@ class CorruptFileError(LanceError):
 
     code = "LANCE_CORRUPT_FILE"
     remedy = "restore the file that the message names, or read an older version"
+
+
+class MissingFileError(CorruptFileError):
+    """A file that a version of the table needs is not there (any more)."""
+
+    code = "LANCE_MISSING_FILE"
+    remedy = "read a newer version: the file may have been cleaned up; else restore it"
 
 
 class CommitConflictError(LanceError):

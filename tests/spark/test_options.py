@@ -230,4 +230,4 @@ def test_writes_and_reads_take_the_names_of_lance_spark(spark, tmp_path):
 def test_options_of_a_view_that_shows_changes_take_no_rows():
     with pytest.raises(InvalidInputError, match="shows changes takes no rows"):
         WriteOptions.parse({"path": "/t", "readChangeFeed": "true", "startingVersion": "3"})
-    assert WriteOptions.parse({"path": "/t", "readChangeFeed": "false"}).path == "/t"
+    assert WriteOptions.parse({"path": "/t", "readChangeFeed": "false"}).table.root == "/t"

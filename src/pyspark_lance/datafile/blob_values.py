@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.room import require_room
 from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
-from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore
@@ -52,7 +52,8 @@ def fetch_v2(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
     """The blobs that v2 descriptors point to, as large_binary.
 
     Raises:
-        CorruptFileError: A descriptor points outside of its file, or the file is missing.
+        CorruptFileError: A descriptor points outside of its file.
+        MissingFileError: The file is missing.
         UnsupportedFeatureError: An unknown kind of descriptor.
     """
     return _joined(_V2Blobs(file, descriptors).pieces(external=True), descriptors)
@@ -160,7 +161,7 @@ class _V2Blobs:
             try:
                 self._fetch_object(source, rows, found)
             except FileNotFoundError as error:
-                raise CorruptFileError(
+                raise MissingFileError(
                     "a file that holds blobs is missing",
                     where=f"{source.store.uri}/{source.path}, referred to by {self._file.path}",
                 ) from error

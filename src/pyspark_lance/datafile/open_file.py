@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pyspark_lance.datafile.file_metadata import FileMetadata
 from pyspark_lance.datafile.joined_metadata import JoinedMetadata
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import MissingFileError
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore, too_short
@@ -66,7 +66,7 @@ class FileBytes:
             return self.store.get_ranges(self.path, ranges)
         except FileNotFoundError as error:
             # It was there when it was opened.
-            raise CorruptFileError(
+            raise MissingFileError(
                 "a data file went away while it was read",
                 where=f"{self.store.uri}/{self.path}",
                 hint="its version may have been cleaned up; read a newer one",

@@ -7,7 +7,7 @@ Source: docs/format/table-format.md, section 4.1 (ExternalFile).
 
 from __future__ import annotations
 
-from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError, MissingFileError
 from pyspark_lance.format.fragment import ExternalFile
 from pyspark_lance.store.object_store import ObjectStore
 
@@ -16,7 +16,8 @@ def read_sequence(store: ObjectStore, file: ExternalFile) -> bytes:
     """The serialized sequence.
 
     Raises:
-        CorruptFileError: The file is missing, too short, or outside the table.
+        MissingFileError: There is no such file.
+        CorruptFileError: It is too short, or outside of the table.
     """
     where = f"{store.uri}/{file.path} bytes {file.offset}..{file.offset + file.size}"
     try:
@@ -25,7 +26,9 @@ def read_sequence(store: ObjectStore, file: ExternalFile) -> bytes:
         if file.offset + file.size > there:
             raise CorruptFileError(f"a sequence ends outside its file of {there} bytes", where)
         return bytes(store.get_range(file.path, file.offset, file.offset + file.size))
-    except (FileNotFoundError, InvalidInputError) as error:
-        raise CorruptFileError(
-            "the file of a row-id or version sequence is missing", where
-        ) from error
+    except FileNotFoundError as error:
+        what = "the file of a row-id or version sequence is missing"
+        raise MissingFileError(what, where) from error
+    except InvalidInputError as error:
+        what = "the file of a row-id or version sequence is outside of the table"
+        raise CorruptFileError(what, where) from error

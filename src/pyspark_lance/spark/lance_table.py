@@ -9,7 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from pyspark_lance.commit.retries import Retries
-from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
+from pyspark_lance.errors import (
+    InvalidInputError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.expressions import quoted
@@ -37,6 +42,7 @@ from pyspark_lance.table.change.row_change import (
 )
 from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
 from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import create_table
@@ -254,8 +260,15 @@ class LanceTable(TableColumns, TableUpkeep, TableVersions):
             endingTimestamp=endingTimestamp,
             branch=branch,
         )
-        feed = pin_feed(ReadOptions.parse({**options, "path": self._table.root}), None)
-        return count_changes(feed.table, feed.window)
+        window: ChangeWindow | None = None
+        while True:
+            feed = pin_feed(ReadOptions.parse({**options, "path": self._table.root}), None)
+            try:
+                return count_changes(feed.table, feed.window)
+            except VersionNotFoundError:
+                if feed.window == window:
+                    raise
+                window = feed.window  # the newest version is another one by now
 
     def _feed_options(self, **given: object) -> dict[str, str]:
         options = storage_options_of(self._table)

@@ -1,5 +1,7 @@
 """Work that others invalidated is planned again, on the newest version, a bounded number of times.
 
+So is work of which others removed a file, as a cleanup does with versions that are not the newest.
+
 A conflict is never settled by pretending that old work was done on a newer version.
 """
 
@@ -10,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pyspark_lance.commit.retries import Environment, Retries
-from pyspark_lance.errors import RetryableCommitError
+from pyspark_lance.errors import MissingFileError, RetryableCommitError
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +38,21 @@ def plan_again_on_conflict(
 
     Raises:
         RetryableCommitError: There was a conflict each time.
+        MissingFileError: A file is gone, and the newest version needs it as well.
     """
     left = Retries(retries, timeout_s, environment)
+    missing = ""
     while True:
         try:
             return attempt(left)
         except RetryableCommitError as error:
             spend_attempt(left, error)
+        except MissingFileError as error:
+            # Others may have made newer versions and cleaned up; the newest one has all its files.
+            if error.where == missing or not left.plan_again():
+                raise
+            missing = error.where
+            logger.info("planning again, as a file is gone: %s", error.where)
 
 
 def spend_attempt(left: Retries, conflict: RetryableCommitError) -> None:

@@ -7,14 +7,20 @@ by manifests and row lineage, and only rows that changed are read.  Plans need n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError, VersionNotFoundError
+from pyspark_lance.errors import (
+    InvalidInputError,
+    MissingFileError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.offset_set import NO_OFFSETS
@@ -57,6 +63,8 @@ from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
+
+_R = TypeVar("_R")
 
 # A row that is looked up costs more than one among its neighbours.
 _SCATTERED = 4.0
@@ -153,7 +161,12 @@ def plan_changes(
 
     Raises:
         CorruptFileError: Lineage contradicts a manifest.
+        VersionNotFoundError: The window needs a version that was removed since it was resolved.
     """
+    return _without_removed_versions(table, lambda: _plan(table, shown, request))
+
+
+def _plan(table: Table, shown: Sequence[Field], request: ChangeRequest) -> tuple[ChangeTask, ...]:
     history, steps = ColumnHistory(), {}
     planner = _Planner(shown, request, history)
     is_net = request.mode is Deduplication.NET_CHANGES
@@ -180,7 +193,16 @@ def plan_changes(
 
 
 def count_changes(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
-    """Counts for each version of ``window`` that changed rows; opens no data file."""
+    """Counts for each version of ``window`` that changed rows; opens no data file.
+
+    Raises:
+        CorruptFileError: Lineage contradicts a manifest.
+        VersionNotFoundError: The window needs a version that was removed since it was resolved.
+    """
+    return _without_removed_versions(table, lambda: _count(table, window))
+
+
+def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
     found = []
     for versions in _versions(table, window):
         changes = versions.step().changes
@@ -193,6 +215,28 @@ def count_changes(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...
         if counts != ChangeCounts(counts.version, 0, 0, 0):
             found.append(counts)
     return tuple(found)
+
+
+def _without_removed_versions(table: Table, plan: Callable[[], _R]) -> _R:
+    """Plans again when a version went while it was read: what is between the bounds may go.
+
+    Raises:
+        MissingFileError: A version that is there lacks a file.
+    """
+    missing = ""
+    while True:
+        try:
+            return plan()
+        except VersionNotFoundError:
+            raise
+        except (MissingFileError, FileNotFoundError) as error:
+            where = error.where if isinstance(error, MissingFileError) else str(error)
+            if where == missing:
+                if isinstance(error, MissingFileError):
+                    raise
+                what = "a version is listed, but its manifest is not there"
+                raise MissingFileError(what, f"{table.uri}: {error}") from error
+            missing = where
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
@@ -305,7 +305,7 @@ class FragmentReader:
                 store, path, size_bytes=file.size_bytes or None, external=self._files
             )
         except FileNotFoundError as error:
-            raise CorruptFileError(
+            raise MissingFileError(
                 f"a data file of fragment {fragment.id} is missing",
                 where=f"{store.uri}/{path}",
                 hint="it may have been cleaned up; read a newer version",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import MissingFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.metafile.deletion_file import read_deletion_file
@@ -15,7 +15,8 @@ def load_deletion_vector(
     """The deleted offsets of ``fragment``; None when nothing was deleted.
 
     Raises:
-        CorruptFileError: The file is missing, or disagrees with the manifest.
+        MissingFileError: There is no such file.
+        CorruptFileError: It disagrees with the manifest.
     """
     deletion_file = fragment.deletion_file
     if deletion_file is None:
@@ -30,7 +31,7 @@ def load_deletion_vector(
             may_exceed=stable_row_ids,
         )
     except FileNotFoundError as error:
-        raise CorruptFileError(
+        raise MissingFileError(
             f"the deletion file of fragment {fragment.id} is missing",
             where=store.uri,
             hint="it may have been cleaned up; read a newer version",

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.metafile.manifest_file import ManifestFile
@@ -65,7 +65,7 @@ def _counted(files: TableFiles, fragment: Fragment, trusted: bool) -> Fragment:
         try:
             rows = DataFileReader.open(store, path).num_rows
         except FileNotFoundError as error:
-            raise CorruptFileError(
+            raise MissingFileError(
                 f"a data file of fragment {fragment.id} is missing", f"{store.uri}/{path}"
             ) from error
         fragment = replace(fragment, physical_rows=rows)
