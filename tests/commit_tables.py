@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyspark_lance.commit.commit_loop import Environment, commit
+from pyspark_lance.commit import commit_loop
 from pyspark_lance.commit.next_manifest import CreateOptions
+from pyspark_lance.commit.proposal import Proposal
+from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, Environment, Retries
 from pyspark_lance.format.data_file import DataFile, new_data_file_name
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.field import Field
@@ -34,6 +36,15 @@ def new_fragment(rows, *, fields=(0, 1), id=0, row_ids=None):  # noqa: A002
 
 def transaction(operation, read_version, **properties):
     return Transaction(read_version, str(uuid.uuid4()), operation, properties=properties)
+
+
+def commit(
+    store, transaction, *, retries=DEFAULT_RETRIES, timeout_s=DEFAULT_TIMEOUT_S,
+    environment=None, read=read_manifest, **known,
+):  # fmt: skip
+    """Makes the version of a transaction; ``known`` is the rest of its ``Proposal``."""
+    left = Retries(retries, timeout_s, environment)
+    return commit_loop.commit(store, Proposal(transaction, **known), left, read=read)
 
 
 def create_table(store, *rows, schema=SCHEMA, stable_row_ids=True):

@@ -27,7 +27,6 @@ from pyspark_lance.table.change.moved_rows import (
     CLAUSE,
     as_changes,
 )
-from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.reads import reads_where
 from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
@@ -42,6 +41,8 @@ from pyspark_lance.table.columns.change_columns import (
 from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     abort_write,
@@ -160,7 +161,7 @@ def swap(path, who):
 def update_columns(path, who):
     condition = f"id IN ({3 + who}, {9 + who})"
 
-    def attempt(left):
+    def attempt(work):
         plan = plan_change(Table(path))
         names = [field.name for field in plan.schema.fields]
         found = list(matching_rows(plan, condition, columns=names, system=(ROW_ADDRESS,)))
@@ -172,10 +173,10 @@ def update_columns(path, who):
         ]
         done = list(rewrite_columns(request, batches))
         return commit_rewrite(
-            plan, request, done, left, reads=reads_where(plan.snapshot(), condition)
+            plan, request, done, work, reads=reads_where(plan.snapshot(), condition)
         )
 
-    return counts(plan_again_on_conflict(attempt, retries=10, timeout_s=30))
+    return counts(UnitOfWork(Table(path), CommitSettings()).run(attempt))
 
 
 def merge(path, who):

@@ -63,7 +63,7 @@ from pyspark_lance.table.change.plain_merge_stages import (
     split_target,
     target_tasks,
 )
-from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite
 from pyspark_lance.table.change.row_change import (
     ChangeResult,
     ChangeSettings,
@@ -73,6 +73,7 @@ from pyspark_lance.table.change.row_change import (
 from pyspark_lance.table.change.sort_changes import Parts
 from pyspark_lance.table.scan.plan_scan import predicate_schema, project
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 SOURCE_PREFIX = "source."
 _SOURCE_ROW = "__source_row"
@@ -128,13 +129,24 @@ def _settled(plan, written, one_match_each, tasks):
 def _again(attempt, uri, options, settings, environment):
     settings = settings or ChangeSettings()
 
-    def planned(left):
-        plan = plan_change(Table(uri, options or {}), settings)
-        return ChangeResult() if plan.is_done else commit_changes(attempt(plan), left)
+    table = Table(uri, options or {})
 
-    return plan_again_on_conflict(
-        planned, retries=settings.retries, timeout_s=settings.timeout_s, environment=environment
-    )
+    def planned(work):
+        plan = plan_change(table, settings)
+        return ChangeResult() if plan.is_done else commit_changes(attempt(plan), work)
+
+    return UnitOfWork(table, settings, environment=environment).run(planned)
+
+
+def commit_once(plan, changes):
+    """Commits changes of rows that are not planned again."""
+    return UnitOfWork(plan.table, plan.settings).once(partial(commit_changes, changes))
+
+
+def commit_rewritten(plan, request, rewritten, **known):
+    """Commits rewritten columns that are not planned again."""
+    prepared = partial(commit_rewrite, plan, request, rewritten, **known)
+    return UnitOfWork(plan.table, plan.settings).once(prepared)
 
 
 # Delete and update -------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from commit_tables import (
     SCHEMA,
     FakeTime,
     append,
+    commit,
     create_table,
     delete_rows,
     environment,
@@ -23,7 +24,6 @@ from commit_tables import (
 from faulty_store import Fault, FaultyStore
 
 from pyspark_lance.commit.application_versions import CONFIG_PREFIX, ApplicationVersion
-from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.errors import (
     CommitConflictError,

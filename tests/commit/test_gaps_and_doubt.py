@@ -8,6 +8,7 @@ import pytest
 from commit_tables import (
     SCHEMA,
     append,
+    commit,
     create_table,
     delete_rows,
     environment,
@@ -20,7 +21,6 @@ from commit_tables import (
 from faulty_store import Fault, FaultyStore
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError, StorageError
 from pyspark_lance.format.operation import (
     Append,

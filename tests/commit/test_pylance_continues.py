@@ -8,10 +8,9 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from commit_tables import delete_rows, latest, transaction
+from commit_tables import commit, delete_rows, latest, transaction
 from lance.fragment import write_fragments
 
-from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.data_file import DataFile

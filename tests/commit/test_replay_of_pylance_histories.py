@@ -20,8 +20,8 @@ from commit_replay import (
     question,
     read_pylance_version,
 )
+from commit_tables import commit
 
-from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.store.local_store import LocalStore
 

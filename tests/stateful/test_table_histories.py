@@ -33,7 +33,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from local_changes import SOURCE_PREFIX, delete_rows, merge_rows, update_all, update_rows
+from local_changes import (
+    SOURCE_PREFIX,
+    commit_rewritten,
+    delete_rows,
+    merge_rows,
+    update_all,
+    update_rows,
+)
 from pylance_replay import UID, PylanceReplay, catch_up, compact
 from reference_table import ReferenceTable
 from table_access import assert_same_rows, read_changes, read_ours, read_theirs, write_table
@@ -41,7 +48,7 @@ from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.change.merge import Match, MergeClause
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import RowAction, plan_change
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
@@ -238,7 +245,7 @@ class TableHistory(RuleBasedStateMachine):
         changed = pa.table({"_rowaddr": found["_rowaddr"], **values(found)})
         request = plan_rewrite(plan.snapshot(), ["n", "s"])
         batches = changed.to_batches(max_chunksize=3)
-        return commit_rewrite(plan, request, list(rewrite_columns(request, batches)))
+        return commit_rewritten(plan, request, list(rewrite_columns(request, batches)))
 
     @rule(drawn=SOME_ROWS, clauses=clause_lists(), buckets=st.sampled_from([None, 0, 1]))
     def merge(self, drawn, clauses, buckets):

@@ -3,11 +3,11 @@
 import lance
 import pyarrow as pa
 import pytest
-from local_changes import update_rows
+from local_changes import commit_rewritten, update_rows
 from table_access import read_changes, write_table
 
 from pyspark_lance.format.shown_form import shown_schema
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
 from pyspark_lance.table.feed.change_window import ChangeWindow
@@ -61,7 +61,7 @@ def update(path, schema, condition, value, how):
         {"_rowaddr": pa.array([row], pa.uint64()), "c": [value]},
         schema=pa.schema([("_rowaddr", pa.uint64()), schema.field("c")]),
     )
-    commit_rewrite(plan, request, list(rewrite_columns(request, changed.to_batches())))
+    commit_rewritten(plan, request, list(rewrite_columns(request, changed.to_batches())))
 
 
 @pytest.mark.parametrize("how", ["rows", "columns"])

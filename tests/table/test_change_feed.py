@@ -8,7 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from local_changes import delete_rows, update_rows
+from local_changes import commit_rewritten, delete_rows, update_rows
 from table_access import append, random_history_or_skip, read_changes, read_ours, write_table
 
 from pyspark_lance.errors import (
@@ -18,7 +18,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.feed.change_feed import ChangeCounts, check_change_feed, count_changes
 from pyspark_lance.table.feed.change_task import CHANGE_FIELDS
@@ -480,4 +480,4 @@ def update_columns(path: str, row: int, value: int) -> None:
     address = found.filter(pa.compute.equal(found["id"], row))["_rowaddr"]
     changed = pa.table({"_rowaddr": address, "x": [value]})
     request = plan_rewrite(plan.snapshot(), ["x"])
-    commit_rewrite(plan, request, list(rewrite_columns(request, changed.to_batches())))
+    commit_rewritten(plan, request, list(rewrite_columns(request, changed.to_batches())))

@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from local_changes import commit_rewritten
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
@@ -135,7 +136,7 @@ class History:
                 self.rows[row_id][name] = value
         request = plan_rewrite(plan.snapshot(), names)
         batches = pa.table(data).to_batches(max_chunksize=3)
-        commit_rewrite(plan, request, list(rewrite_columns(request, batches)))
+        commit_rewritten(plan, request, list(rewrite_columns(request, batches)))
 
     # Theirs ----------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.operation import Merge, Project, UpdateConfig
 from pyspark_lance.table.columns.change_columns import (
-    ColumnSettings,
     add_columns,
     add_null_columns,
     change_nullability,
@@ -31,6 +30,7 @@ from pyspark_lance.table.columns.change_columns import (
 from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 pytestmark = pytest.mark.interop
 
@@ -210,14 +210,14 @@ def test_work_that_others_make_pointless_leaves_no_files(small):
         yield from computed(["id"], doubled)(request)
         write_table(small, table(1).rename_columns(["id", "xx", "s", "l"]))
 
-    settings = ColumnSettings(retries=2)
+    settings = CommitSettings(retries=2)
     with pytest.raises(RetryableCommitError):
         add_columns(Table(small), pa.schema([("d", pa.int64())]), always, settings)
     assert len(data_files(small)) == len(files) + 3
 
 
 def test_the_same_work_of_an_application_is_done_once(small):
-    settings = ColumnSettings(properties=ApplicationVersion("app", 1).properties())
+    settings = CommitSettings(properties=ApplicationVersion("app", 1).properties())
     run = computed(["id"], doubled)
     assert add_columns(Table(small), pa.schema([("d", pa.int64())]), run, settings).version == 2
     files = data_files(small)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import lance
@@ -39,10 +40,16 @@ from pyspark_lance.table.upkeep.compaction_task import rewrite_bin
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+
+
+def committed(plan, groups):
+    work = UnitOfWork(plan.change.table, plan.change.settings)
+    return work.once(partial(commit_bins, plan, groups))
 
 
 def visible(path, version=None):
@@ -272,7 +279,7 @@ def test_tasks_are_pickled(tmp_path):
     append(path, 3)
     plan = plan_compaction(Table(path), {}, ChangeSettings())
     groups = [rewrite_bin(pickle.loads(pickle.dumps(task))) for task in plan.tasks]
-    assert commit_bins(plan, pickle.loads(pickle.dumps(groups))).version == 3
+    assert committed(plan, pickle.loads(pickle.dumps(groups))).version == 3
     assert read_theirs(path)["id"].to_pylist() == list(range(6))
 
 
@@ -337,10 +344,10 @@ def test_two_compactions_at_once_move_rows_once(tmp_path):
     third = plan_compaction(Table(path), given, ChangeSettings())
     groups = [rewrite_bin(task) for task in first.tasks]
     others = [rewrite_bin(task) for task in second.tasks]
-    assert commit_bins(first, groups[:1]).version == 6
-    result = commit_bins(second, others)
+    assert committed(first, groups[:1]).version == 6
+    result = committed(second, others)
     assert (result.version, result.lost_bins) == (7, 1)
-    assert commit_bins(third, groups[1:]).version is None
+    assert committed(third, groups[1:]).version is None
     assert visible(path) == before
     assert files_of(path) == used_files(path)
     check_invariants(path)

@@ -9,13 +9,13 @@ import lance
 import pyarrow as pa
 import pytest
 from commit_tables import latest
-from local_changes import delete_rows
+from local_changes import commit_rewritten, delete_rows
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
@@ -122,7 +122,7 @@ def test_every_step_of_table_b_comes_out_number_for_number(tmp_path):
     plan = plan_change(Table(path))
     request = plan_rewrite(plan.snapshot(), ["a"])
     new = pa.record_batch({"_rowaddr": pa.array([(1 << 32) + 1], pa.uint64()), "a": ["RC3"]})
-    commit_rewrite(plan, request, list(rewrite_columns(request, [new])))
+    commit_rewritten(plan, request, list(rewrite_columns(request, [new])))
     note(4)
     times_ten = computed(
         ["id"], lambda batch: [pa.compute.multiply(batch.column("id"), 10).cast(pa.int32())]

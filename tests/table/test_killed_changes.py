@@ -32,7 +32,7 @@ import functools, os, sys, time
 sys.path.insert(0, {tests!r})
 import pyarrow as pa
 import pyarrow.compute as pc
-from local_changes import delete_rows
+from local_changes import commit_rewritten, delete_rows
 from row_changes import add_to, upsert
 from table_access import read_ours, write_table
 from pyspark_lance.commit import commit_loop, retries
@@ -40,7 +40,7 @@ from pyspark_lance.commit.commit_handler import ConditionalPutCommitHandler
 from pyspark_lance.store.local_store import LocalOutput
 from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
 from pyspark_lance.table.columns.local_columns import computed
-from pyspark_lance.table.change.rewrite_columns import commit_rewrite, plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.version.table import Table
 
@@ -68,7 +68,7 @@ def rewrite():
     request = plan_rewrite(plan.snapshot(), ["n"])
     found = read_ours(path, system_columns=("_rowaddr",)).filter(pc.field("id") == 1)
     batches = pa.table({{"_rowaddr": found["_rowaddr"], "n": pa.array([5])}}).to_batches()
-    commit_rewrite(plan, request, list(rewrite_columns(request, batches)))
+    commit_rewritten(plan, request, list(rewrite_columns(request, batches)))
 
 def ids(*values):
     return pa.table({{"id": values, "n": [5] * len(values)}})

@@ -4,12 +4,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from commit_tables import commit
 from legacy_tables import as_legacy_reads, legacy_columns
 from local_changes import delete_rows
 from row_changes import add_to, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
-from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.operation import Delete, Restore

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import lance
 import pyarrow as pa
 import pytest
+from commit_tables import commit
 from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, write_table
 
-from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError, SchemaMismatchError
 from pyspark_lance.format.operation import Append, Merge, ReserveFragments
 from pyspark_lance.format.schema import LanceSchema

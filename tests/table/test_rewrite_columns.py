@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from commit_tables import latest
+from local_changes import commit_rewritten
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import (
@@ -21,15 +22,15 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.operation import Update
 from pyspark_lance.table.change.rewrite_columns import (
-    commit_rewrite,
+    paths_of,
     plan_rewrite,
-    remove_rewritten,
     rewrite_columns,
 )
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.columns.change_columns import add_null_columns, drop_columns
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.written_files import remove_files
 
 pytestmark = pytest.mark.interop
 
@@ -46,7 +47,7 @@ def set_values(path, ids, columns, *, step=None, meanwhile=None):
     rewritten = list(rewrite_columns(request, batches))
     if meanwhile is not None:
         meanwhile()
-    return commit_rewrite(plan, request, rewritten)
+    return commit_rewritten(plan, request, rewritten)
 
 
 def rows(path):
@@ -245,13 +246,13 @@ def test_wrong_rows_are_refused_and_leave_no_files(path):
         replace(request, file_version="0.1")
     assert data_files(path) == files
     done = attempt(1, 2)
-    remove_rewritten(Snapshot.open(Table(path)).store, done)
+    remove_files(Snapshot.open(Table(path)).store, paths_of(done))
     assert data_files(path) == files
 
 
 def test_nothing_to_change_makes_no_version(path):
     plan = plan_change(Table(path))
-    assert commit_rewrite(plan, plan_rewrite(plan.snapshot(), ["a"]), []).version is None
+    assert commit_rewritten(plan, plan_rewrite(plan.snapshot(), ["a"]), []).version is None
 
 
 def test_a_fragment_that_another_changed_is_a_conflict_others_are_not(path):

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from local_changes import commit_once
 from table_access import read_ours, write_table
 
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.table.change.commit_changes import commit_changes, gathered
+from pyspark_lance.table.change.commit_changes import gathered
 from pyspark_lance.table.change.deletions import write_deletions
 from pyspark_lance.table.change.moved_rows import (
     CHANGED_ADDRESS,
@@ -103,7 +104,7 @@ def test_rows_of_all_tasks_come_together_by_address_and_become_one_version(plan)
     ]  # fmt: skip
     done = write_changes(plan, CLAUSES, rows)
     losses = write_deletions(plan, done.touched, one_match_each=True)
-    result = commit_changes(gathered(plan, [done], losses))
+    result = commit_once(plan, gathered(plan, [done], losses))
     assert result == ChangeResult(2, 2, 4, 1)
     now = {row["id"]: (row["v"], row["_rowid"]) for row in read_ours(plan.table.uri).to_pylist()}
     assert len(now) == 41
@@ -122,7 +123,7 @@ def test_many_new_rows_of_a_task_are_written_at_once(plan):
     assert [part for part, _ in pieces] == [0]
     assert written.num_inserted_rows == 80_001 > LEAST_FILE_ROWS
     assert sum(fragment.physical_rows for fragment in written.new_fragments) == 80_001
-    commit_changes(gathered(plan, [WrittenChanges(written.new_fragments, (), 80_001, 0)], []))
+    commit_once(plan, gathered(plan, [WrittenChanges(written.new_fragments, (), 80_001, 0)], []))
     rows = read_ours(plan.table.uri)
     assert rows.num_rows == 80_041
     values = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))

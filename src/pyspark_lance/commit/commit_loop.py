@@ -24,16 +24,12 @@ from pyspark_lance.commit.application_versions import (
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_handler import transaction_uuid_at
 from pyspark_lance.commit.draft import TableState
-from pyspark_lance.commit.judge_newer import REDO, Reads, fragments_in_common
+from pyspark_lance.commit.judge_newer import REDO, fragments_in_common
 from pyspark_lance.commit.newer_versions import NewerVersions
-from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
-from pyspark_lance.commit.rebase import AffectedRows, Overtaken, rebase
-from pyspark_lance.commit.retries import (
-    DEFAULT_RETRIES,
-    DEFAULT_TIMEOUT_S,
-    Environment,
-    Retries,
-)
+from pyspark_lance.commit.next_manifest import next_manifest
+from pyspark_lance.commit.proposal import Proposal
+from pyspark_lance.commit.rebase import Overtaken, rebase
+from pyspark_lance.commit.retries import Environment, Retries
 from pyspark_lance.commit.version_put import (
     CommitResult,
     VersionPut,
@@ -77,40 +73,24 @@ logger = logging.getLogger(__name__)
 ReadManifest = Callable[[ObjectStore, ManifestLocation], ManifestFile]
 
 
-def commit(  # noqa: PLR0913  # all but two have a default
+def commit(
     store: ObjectStore,
-    transaction: Transaction,
+    proposal: Proposal,
+    retries: Retries | None = None,
     *,
-    create: CreateOptions | None = None,
-    base: BaseVersion | None = None,
-    affected_rows: AffectedRows | None = None,
-    reads: Reads | None = None,
-    data_storage_version: str | None = None,
     read: ReadManifest = read_manifest,
-    retries: Retries | int = DEFAULT_RETRIES,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
-    environment: Environment | None = None,
 ) -> CommitResult:
-    """Makes the version that ``transaction`` describes, exactly once.
+    """Makes the version that is proposed, exactly once.
 
     Args:
         store: The store at the table root (of the branch).
-        transaction: Planned on its ``read_version``; its data files are written.
-        create: To make a new table, of which the transaction is the Overwrite of version 1.
-        base: Which version it was planned on, beyond its number.
-        affected_rows: For a Delete or Update the rows that it deletes or moves, by fragment.
-            Without it, a concurrent change of the same fragment is a conflict.
-        reads: What the work looked at; rows that others brought there are a conflict.
-        data_storage_version: For an Overwrite that changes the file version of a table.
+        proposal: The version.
+        retries: What is left to the work that this commit is a part of; None for the default.
         read: Reads a manifest, or knows it; fills in row counts that an old release left out.
-        retries: Attempts after the first that lose a race, or what is left to the work that
-            this commit is a part of.
-        timeout_s: No attempt is started later than this; of a commit alone.
-        environment: Clock, sleep, chance and commit handler; of a commit alone.
 
     Raises:
-        TableNotFoundError: There is no table, and ``create`` is not given.
-        TableAlreadyExistsError: There is a table, and ``create`` is given.  A writer that would
+        TableNotFoundError: There is no table, and none is to be created.
+        TableAlreadyExistsError: There is a table where one is to be created.  A writer that would
             rather append plans an Append on the newest version and commits that.
         RetryableCommitError: The work must be redone on the newest version, or others were
             always faster.
@@ -120,16 +100,9 @@ def commit(  # noqa: PLR0913  # all but two have a default
         StorageError: The store failed.  Only after this error it is not certain that nothing
             was committed: files written for the transaction must stay.
     """
-    left = (
-        retries
-        if isinstance(retries, Retries)
-        else Retries(retries, timeout_s, environment or Environment())
-    )
+    left = retries or Retries()
     clock = left.environment.monotonic
-    work = _Commit(
-        store, transaction, create, base, affected_rows, reads, data_storage_version,
-        read, left.environment,
-    )  # fmt: skip
+    work = _Commit(store, proposal, read, left.environment)
     started = clock()
     attempts, slot, failure = 1, 0.0, None
     try:
@@ -155,25 +128,17 @@ def commit(  # noqa: PLR0913  # all but two have a default
 class _Commit:
     """One transaction on its way into the table."""
 
-    def __init__(  # noqa: PLR0913  # as for commit
+    def __init__(
         self,
         store: ObjectStore,
-        transaction: Transaction,
-        create: CreateOptions | None,
-        base: BaseVersion | None,
-        affected_rows: AffectedRows | None,
-        reads: Reads | None,
-        data_storage_version: str | None,
+        proposal: Proposal,
         read: ReadManifest,
         environment: Environment,
     ) -> None:
+        transaction = proposal.transaction
         self._store = store
+        self._proposal = proposal
         self._planned = transaction
-        self._create = create
-        self._base = base
-        self._affected_rows = affected_rows
-        self._reads = reads
-        self._data_storage_version = data_storage_version
         self._read = read
         self._environment = environment
         self._application = application_version(transaction.properties)
@@ -191,7 +156,7 @@ class _Commit:
             if self._version.in_doubt is not None:
                 return None
         location = latest_version(self._store)
-        if self._create is not None:
+        if self._proposal.create is not None:
             if location is not None:
                 return self._found_table()
             return self._put(None, self._planned)
@@ -219,9 +184,9 @@ class _Commit:
 
     def _check_base(self, latest: ManifestFile) -> None:
         """The version that the work was planned on must be in the history of this table."""
-        if self._base is None:
+        if self._proposal.base is None:
             return
-        number, found = self._base.version, latest.manifest
+        number, found = self._proposal.base.version, latest.manifest
         if number != found.version:
             path = manifest_path(number, latest.location.scheme)
             location = ManifestLocation(path, number, latest.location.scheme)
@@ -230,7 +195,7 @@ class _Commit:
             except FileNotFoundError as error:
                 what = f"version {number}, which the work was planned on, was cleaned up"
                 raise RetryableCommitError(what, self._store.uri, REDO) from error
-        if BaseVersion.of(found) != self._base:
+        if BaseVersion.of(found) != self._proposal.base:
             raise table_was_replaced(self._store)
 
     def _found_table(self) -> CommitResult:
@@ -285,10 +250,10 @@ class _Commit:
             newer,
             latest,
             uri=self._store.uri,
-            knows_rows=self._affected_rows is not None,
-            reads=self._reads,
+            knows_rows=self._proposal.affected_rows is not None,
+            reads=self._proposal.reads,
         )
-        if not common or self._affected_rows is None:
+        if not common or self._proposal.affected_rows is None:
             return self._planned
         if not isinstance(operation, Delete | Update):
             raise AssertionError("only rows are rebased")
@@ -303,7 +268,7 @@ class _Commit:
 
         moved = rebase(
             operation,
-            self._affected_rows,
+            self._proposal.affected_rows,
             common,
             latest.manifest,
             load_deletions=self._load_deletions,
@@ -342,8 +307,8 @@ class _Commit:
             transaction,
             now_ns=self._environment.now_ns(),
             restored=self._restored(transaction),
-            create=self._create,
-            data_storage_version=self._data_storage_version,
+            create=self._proposal.create,
+            data_storage_version=self._proposal.data_storage_version,
         )
         manifest = state.manifest
         manifest = replace(manifest, transaction_file=transaction_name(transaction))

@@ -15,7 +15,6 @@ from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import (
-    ColumnSettings,
     add_null_columns,
     change_nullability,
     drop_columns,
@@ -27,11 +26,12 @@ from pyspark_lance.table.columns.local_columns import copied, has_nulls
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 _COMMENT = "comment"
 
 
-def alter_table(table: Table, text: str, settings: ColumnSettings) -> None:
+def alter_table(table: Table, text: str, settings: CommitSettings) -> None:
     """Makes the changes in ``text``, a list of objects named after Spark's ``TableChange``.
 
     Columns that are added together become one version, and so do columns that are dropped.
@@ -55,7 +55,7 @@ def alter_table(table: Table, text: str, settings: ColumnSettings) -> None:
 
 
 class _Columns:
-    def __init__(self, table: Table, settings: ColumnSettings) -> None:
+    def __init__(self, table: Table, settings: CommitSettings) -> None:
         self._table = table
         self._settings = settings
 

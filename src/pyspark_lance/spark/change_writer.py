@@ -28,6 +28,7 @@ from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.table.change.commit_changes import commit_changes, gathered
@@ -40,14 +41,14 @@ from pyspark_lance.table.change.moved_rows import (
     WrittenChanges,
     write_changes,
 )
-from pyspark_lance.table.change.plan_again import spend_attempt
 from pyspark_lance.table.change.reads import EVERYTHING, reads_by
-from pyspark_lance.table.change.row_change import ChangeSettings, RowAction, plan_change
-from pyspark_lance.table.change.unlanded_files import remove_unless_landed
+from pyspark_lance.table.change.row_change import ChangeResult, RowAction, plan_change
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.written_files import remove_unless_landed
 
 
 @dataclass
@@ -84,17 +85,10 @@ class LanceChangeWriter(DataSourceArrowWriter):
         retried: str = "",
     ) -> None:
         uri, version = pinned
-        settings = ChangeSettings(
-            max_rows_per_file=options.max_rows_per_file,
-            max_bytes_per_file=options.max_bytes_per_file,
-            properties=options.properties,
-            retries=options.commit_retries,
-            timeout_s=options.commit_timeout_s,
-        )
         try:
             at = VersionSpec(version=version)
             table = Table(uri, options.table.storage)
-            self._plan = plan_change(table, settings, at=at)
+            self._plan = plan_change(table, change_settings(options), at=at)
         except VersionNotFoundError as error:
             what = f"version {version}, which was read, was cleaned up"
             raise RetryableCommitError(what, uri, REDO) from error
@@ -143,9 +137,12 @@ class LanceChangeWriter(DataSourceArrowWriter):
         left = (
             Retries.from_text(self._retried, settings.retries, settings.timeout_s)
             if self._retried
-            else settings.retrying()
+            else None
         )
-        try:
+        work = UnitOfWork(self._plan.table, settings, retries=left)
+
+        def attempt(work: UnitOfWork) -> ChangeResult:
+            work.register(fragment for one in written for fragment in one.fragments)
             losses = write_deletions(self._plan, touched, one_match_each=False)
             changes = replace(
                 gathered(self._plan, written, losses),
@@ -154,10 +151,13 @@ class LanceChangeWriter(DataSourceArrowWriter):
                 reads=self._reads(inserts=any(one.num_inserted_rows for one in written)),
                 description=f"{self._command} of Spark SQL",
             )
-            commit_changes(changes, left)
+            return commit_changes(changes, work)
+
+        try:
+            work.once(attempt)
         except RetryableCommitError as error:
-            spend_attempt(left, error)
-            hint = f"the command runs again: {RETRIES}={left.to_text()}"
+            work.spend_attempt(error)
+            hint = f"the command runs again: {RETRIES}={work.retries.to_text()}"
             raise RetryableCommitError(error.what, error.where, hint) from error
 
     @clean_errors
@@ -169,7 +169,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         """
         written = [one.changes for one in messages if isinstance(one, ChangesWritten)]
         remove_unless_landed(
-            self._plan.table.store(),
+            self._plan.table,
             self._plan.transaction_uuid,
             self._plan.read_version,
             files_of(fragment for one in written for fragment in one.fragments),

@@ -37,6 +37,7 @@ from pyspark_lance.predicate.types import (
 from pyspark_lance.spark.alter_table import alter_table
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.write_settings import commit_settings
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.source.change_plan import (
     FEED_COLUMNS,
@@ -48,7 +49,6 @@ from pyspark_lance.spark.source.pushed_down import CALL, PushedDown, pinned_vers
 from pyspark_lance.spark.source.read_plan import open_pinned, scan_request_of, spark_schema_of
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.change.delete_where import delete_where
-from pyspark_lance.table.columns.change_columns import ColumnSettings
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import lineage_bounds, rows_left
 from pyspark_lance.table.upkeep.table_folder import drop_table, list_tables, rename_table
@@ -231,12 +231,7 @@ def _list_tables(options: Mapping[str, str]) -> Facts:
 
 def _alter(options: Mapping[str, str]) -> Facts:
     write = WriteOptions.parse(options)
-    settings = ColumnSettings(
-        properties=write.properties,
-        retries=write.commit_retries,
-        timeout_s=write.commit_timeout_s,
-    )
-    alter_table(write.table, options[f"{INTERNAL_PREFIX}changes"], settings)
+    alter_table(write.table, options[f"{INTERNAL_PREFIX}changes"], commit_settings(write))
     return {}
 
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import (
     InvalidInputError,
     TableAlreadyExistsError,
@@ -23,10 +22,13 @@ from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.options.change_settings import change_settings
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, storage_options_of
 from pyspark_lance.spark.options.spellings import also_spelled
-from pyspark_lance.spark.options.write_settings import write_settings
+from pyspark_lance.spark.options.write_settings import (
+    change_settings,
+    options_of_change,
+    write_settings,
+)
 from pyspark_lance.spark.source.change_plan import pin_feed
 from pyspark_lance.spark.table_columns import TableColumns
 from pyspark_lance.spark.table_upkeep import TableUpkeep
@@ -34,7 +36,6 @@ from pyspark_lance.spark.table_versions import TableVersions
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.table.change.choose_rewrite import rewrite_mode
 from pyspark_lance.table.change.commit_changes import Prepared
-from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.row_change import (
     ChangePlan,
     ChangeResult,
@@ -45,6 +46,7 @@ from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 from pyspark_lance.table.write.write_table import create_table
 
 
@@ -396,17 +398,13 @@ class LanceTable(TableColumns, TableUpkeep, TableVersions):
         self, attempt: Callable[[ChangePlan], Prepared], options: Mapping[str, str]
     ) -> ChangeResult:
         """Plans on the newest version, prepares and commits, again if others were in the way."""
-        settings = change_settings({**options, "path": self._table.root})
+        settings = change_settings(options_of_change(options, self._table))
 
-        def plan_and_run(left: Retries) -> ChangeResult:
+        def plan_and_run(work: UnitOfWork) -> ChangeResult:
             plan = plan_change(self._table, settings)
             if plan.is_done:
                 return ChangeResult()
             with typed_errors():
-                return attempt(plan)(left)
+                return attempt(plan)(work)
 
-        return plan_again_on_conflict(
-            plan_and_run,
-            retries=settings.retries,
-            timeout_s=settings.timeout_s,
-        )
+        return UnitOfWork(self._table, settings).run(plan_and_run)

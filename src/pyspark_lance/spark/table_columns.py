@@ -18,11 +18,10 @@ from pyspark_lance.spark.jobs.column_jobs import (
     joined_columns,
     stored_type,
 )
-from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.table.columns.change_columns import (
     ColumnResult,
-    ColumnSettings,
     add_columns,
     add_null_columns,
     change_nullability,
@@ -71,7 +70,7 @@ class TableColumns:
             >>> table.addColumns("note string").version
             3
         """
-        settings = column_settings(options, self._table.root)
+        settings = commit_settings(options_of_change(options, self._table))
         if isinstance(columns, str | StructType):
             schema = declared_columns(self._spark, columns)
             return add_null_columns(self._table, schema, settings)
@@ -94,7 +93,7 @@ class TableColumns:
             >>> table.toDF().columns
             ['id', 'kind']
         """
-        settings = column_settings(options, self._table.root)
+        settings = commit_settings(options_of_change(options, self._table))
         return drop_columns(self._table, columns, settings)
 
     def renameColumn(self, existing: str, new: str, **options: str) -> ColumnResult:  # noqa: N802
@@ -113,7 +112,7 @@ class TableColumns:
             >>> table.toDF().columns
             ['id', 'kind', 'amount']
         """
-        settings = column_settings(options, self._table.root)
+        settings = commit_settings(options_of_change(options, self._table))
         return rename_column(self._table, existing, new, settings)
 
     @typed_errors()
@@ -142,7 +141,7 @@ class TableColumns:
             >>> table.changeColumn("kind", comment="what happened").version
             2
         """
-        settings = column_settings(options, self._table.root)
+        settings = commit_settings(options_of_change(options, self._table))
         if sum(one is not None for one in (dataType, nullable, comment)) != 1:
             raise InvalidInputError(
                 "changeColumn changes one of dataType, nullable and comment",
@@ -178,19 +177,8 @@ class TableColumns:
             >>> table.setMetadata(schema={"owner": "web team"}).version
             2
         """
-        settings = column_settings(options, self._table.root)
+        settings = commit_settings(options_of_change(options, self._table))
         return set_metadata(self._table, schema=schema, columns=columns, settings=settings)
 
     def _latest(self) -> Snapshot:
         return Snapshot.open(self._table)
-
-
-def column_settings(options: Mapping[str, str], path: str) -> ColumnSettings:
-    """The options of a write that a change of columns has, too."""
-    given = {name: str(value) for name, value in options.items()}
-    parsed = WriteOptions.parse({**given, "path": path})
-    return ColumnSettings(
-        properties=parsed.properties,
-        retries=parsed.commit_retries,
-        timeout_s=parsed.commit_timeout_s,
-    )

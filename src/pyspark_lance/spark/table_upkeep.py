@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.jobs.compact_job import rewrite_on_executors
-from pyspark_lance.spark.options.change_settings import change_settings
+from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import (
@@ -82,7 +82,7 @@ class TableUpkeep:
                 "max_source_rows": maxSourceRows,
                 "max_source_fragments": maxSourceFragments,
             },
-            change_settings({**options, "path": self._table.root}),
+            change_settings(options_of_change(options, self._table)),
             rewrite=partial(rewrite_on_executors, self._spark),
             dry_run=dryRun,
         )

@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.metafile.refs_file import Branch, Tag
-from pyspark_lance.spark.options.change_settings import change_settings
 from pyspark_lance.spark.options.parse_options import parse_timestamp
-from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
 from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
 from pyspark_lance.table.upkeep.history import detail, fragments, history
 from pyspark_lance.table.upkeep.metadata_commits import (
@@ -25,6 +24,7 @@ from pyspark_lance.table.upkeep.tags import remove_tag, set_tag, tags_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 _HISTORY = (
     "version bigint, timestamp timestamp, operation string, operationMetrics map<string, bigint>, "
@@ -353,8 +353,8 @@ class TableVersions:
 
     # Inside ----------------------------------------------------------------------------------
 
-    def _settings(self, options: Mapping[str, str]) -> ChangeSettings:
-        return change_settings({**options, "path": self._table.root})
+    def _settings(self, options: Mapping[str, str]) -> CommitSettings:
+        return commit_settings(options_of_change(options, self._table))
 
     def _frame(self, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
         return self._spark.createDataFrame(rows, schema)

@@ -38,11 +38,12 @@ from pyspark_lance.table.change.rewrite_columns import (
     RewriteColumnsRequest,
     RewrittenColumns,
     commit_rewrite,
+    paths_of,
     plan_rewrite,
-    remove_rewritten,
     rewrite_columns,
 )
 from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.work.written_files import remove_files
 
 # To count the rows that change is a job of its own; below this cost it is not worth it.
 WORTH_COUNTING_S = 2.0
@@ -113,7 +114,7 @@ def run_rewrite_job(
     done = [one for message in messages for one in pickle.loads(message["payload"])]
     rewritten = [one for one in done if isinstance(one, RewrittenColumns)]
     if len(rewritten) < len(done):
-        remove_rewritten(request.files.store_of(None), rewritten)
+        remove_files(request.files.store_of(None), paths_of(rewritten))
         raise RepeatedRowError(next(one for one in done if isinstance(one, int)))
     return request, rewritten
 

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.write.write_plan import WriteSettings
+
+
+def options_of_change(given: Mapping[str, object], table: Table) -> WriteOptions:
+    """The options of a change, which are some of those of a write, as a method was given them."""
+    texts = {name: str(value) for name, value in given.items()}
+    return WriteOptions.parse({**texts, "path": table.root})
+
+
+def commit_settings(options: WriteOptions) -> CommitSettings:
+    """How to commit, of whatever kind the work is."""
+    return CommitSettings(
+        properties=options.properties,
+        retries=options.commit_retries,
+        timeout_s=options.commit_timeout_s,
+    )
+
+
+def change_settings(options: WriteOptions) -> ChangeSettings:
+    """How to change rows."""
+    return ChangeSettings(
+        properties=options.properties,
+        retries=options.commit_retries,
+        timeout_s=options.commit_timeout_s,
+        max_rows_per_file=options.max_rows_per_file,
+        max_bytes_per_file=options.max_bytes_per_file,
+    )
 
 
 def write_settings(options: WriteOptions, *, overwrite: bool) -> WriteSettings:
     """How to write, without the path and the storage options."""
     return WriteSettings(
+        properties=options.properties,
+        retries=options.commit_retries,
+        timeout_s=options.commit_timeout_s,
         overwrite=overwrite,
         enable_stable_row_ids=options.enable_stable_row_ids,
         file_version=options.file_format_version,
@@ -17,7 +51,4 @@ def write_settings(options: WriteOptions, *, overwrite: bool) -> WriteSettings:
         overwrite_schema=options.overwrite_schema,
         merge_schema=options.merge_schema,
         replace_where=options.replace_where,
-        properties=options.properties,
-        retries=options.commit_retries,
-        timeout_s=options.commit_timeout_s,
     )

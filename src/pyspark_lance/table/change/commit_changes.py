@@ -1,31 +1,23 @@
-"""What tasks did to rows becomes one version: a Delete if rows only went, else an Update.
-
-What an attempt wrote is removed when it is certain that no version refers to it.
-"""
+"""What tasks did to rows becomes one version: a Delete if rows only went, else an Update."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.commit.judge_newer import Reads
-from pyspark_lance.commit.retries import Retries
 from pyspark_lance.commit.version_put import CommitResult
-from pyspark_lance.errors import LanceError, StorageError
+from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Update
-from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.table.change.deletions import AffectedRows, FragmentLoss
 from pyspark_lance.table.change.moved_rows import WrittenChanges
 from pyspark_lance.table.change.reads import EVERYTHING
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
-from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
-from pyspark_lance.table.rows.write_fragments import remove_data_files
-from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +51,16 @@ class RowChanges:
         """Address of a row that was matched more than once."""
         return next((loss.repeated for loss in self.losses if loss.repeated is not None), None)
 
+    @property
+    def files(self) -> frozenset[str]:
+        """Paths of all files that were written."""
+        deletions = (
+            deletion_path(loss.fragment_id, loss.deletion_file)
+            for loss in self.losses
+            if loss.deletion_file is not None
+        )
+        return files_of(self.new_fragments).union(deletions)
+
 
 def gathered(
     plan: ChangePlan, written: Iterable[WrittenChanges], losses: Iterable[FragmentLoss]
@@ -83,49 +85,16 @@ def delete_everything(plan: ChangePlan, description: str) -> RowChanges:
     return RowChanges(plan, losses, only_deletes=True, reads=EVERYTHING, description=description)
 
 
-def commit_changes(changes: RowChanges, retries: Retries | None = None) -> ChangeResult:
-    """Makes the version that holds all changes, unless there are none.
+def commit_changes(changes: RowChanges, work: UnitOfWork) -> ChangeResult:
+    """Makes the version that holds all changes, unless there are none; see ``commit_row_changes``.
 
-    Args:
-        changes: What the tasks did.
-        retries: What is left to work that is planned again; None for work that is not.
-
-    Raises:
-        RetryableCommitError: The work must be planned again on the newest version.
-        CommitConflictError: Another commit makes the work pointless.
-        StorageError: It is not certain whether the version was made.
+    Returns:
+        What the version changed.
     """
-    lost = [loss for loss in changes.losses if loss.num_gone]
-    if not lost and not changes.new_fragments:
+    result = commit_row_changes(changes, work)
+    if result is None:
         return ChangeResult()
-    plan = changes.plan
-    try:
-        operation = _operation(changes, lost)
-        transaction = Transaction(
-            read_version=plan.read_version,
-            uuid=plan.transaction_uuid,
-            operation=operation,
-            properties=dict(plan.settings.properties),
-        )
-        result = commit(
-            plan.table.store(),
-            transaction,
-            base=plan.base,
-            affected_rows=AffectedRows(plan, lost),
-            read=known_manifests(plan.table),
-            reads=changes.reads,
-            retries=retries or plan.settings.retrying(),
-        )
-    except LanceError as error:
-        if not isinstance(error, StorageError):
-            remove_files(changes)
-        raise
-    if result.already_committed:
-        remove_files(changes)
-        return ChangeResult()
-    _remove_superseded(plan, operation, result)
-    clean_up_after(plan.table, result)
-    num_gone = sum(loss.num_gone for loss in lost)
+    num_gone = sum(loss.num_gone for loss in changes.losses)
     return ChangeResult(
         version=result.version,
         num_inserted_rows=changes.num_inserted_rows,
@@ -134,27 +103,36 @@ def commit_changes(changes: RowChanges, retries: Retries | None = None) -> Chang
     )
 
 
-Prepared = Callable[[Retries], ChangeResult]
-"""Work that is done but for its commit, which is given the retries that are left."""
+def commit_row_changes(changes: RowChanges, work: UnitOfWork) -> CommitResult | None:
+    """Makes the version that holds all changes; None if there are none, or were before.
+
+    Args:
+        changes: What the tasks did.
+        work: That they are a part of.
+
+    Raises:
+        RetryableCommitError: The work must be planned again on the newest version.
+        CommitConflictError: Another commit makes the work pointless.
+        StorageError: It is not certain whether the version was made.
+    """
+    work.register_files(changes.files)
+    lost = [loss for loss in changes.losses if loss.num_gone]
+    if not lost and not changes.new_fragments:
+        return None
+    plan = changes.plan
+    proposal = work.propose(plan.base, _operation(changes, lost), uuid=plan.transaction_uuid)
+    return work.commit(
+        replace(proposal, affected_rows=AffectedRows(plan, lost), reads=changes.reads)
+    )
+
+
+Prepared = Callable[[UnitOfWork], ChangeResult]
+"""Work that is done but for its commit."""
 
 
 def prepared(changes: RowChanges) -> Prepared:
     """The commit of some changes."""
     return partial(commit_changes, changes)
-
-
-def remove_files(changes: RowChanges) -> None:
-    """Removes what the tasks wrote; best effort, since cleanup finds what is left."""
-    store = changes.plan.table.store()
-    remove_data_files(store, changes.new_fragments)
-    _remove(
-        changes.plan,
-        [
-            deletion_path(loss.fragment_id, loss.deletion_file)
-            for loss in changes.losses
-            if loss.deletion_file is not None
-        ],
-    )
 
 
 def _operation(changes: RowChanges, lost: Sequence[FragmentLoss]) -> Delete | Update:
@@ -185,26 +163,3 @@ def _field_ids(snapshot: Snapshot, columns: frozenset[str]) -> tuple[int, ...]:
         if field.name in columns
         for part in field.walk()
     )
-
-
-def _remove_superseded(plan: ChangePlan, planned: Delete | Update, result: CommitResult) -> None:
-    """Deletion files that were united with others' on the way into the table."""
-    committed = result.transaction.operation
-    if not isinstance(committed, Delete | Update) or committed is planned:
-        return
-    kept = {fragment.id: fragment.deletion_file for fragment in committed.updated_fragments}
-    _remove(
-        plan,
-        [
-            deletion_path(fragment.id, fragment.deletion_file)
-            for fragment in planned.updated_fragments
-            if fragment.deletion_file is not None
-            and kept.get(fragment.id) != fragment.deletion_file
-        ],
-    )
-
-
-def _remove(plan: ChangePlan, paths: Sequence[str]) -> None:
-    if paths:
-        with contextlib.suppress(LanceError, OSError):
-            plan.table.store().delete_many(paths)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyspark_lance.commit.retries import Environment, Retries
+from pyspark_lance.commit.retries import Environment
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
@@ -18,11 +18,15 @@ from pyspark_lance.table.change.change_stages import (
     payloads_of,
     settle_stage,
 )
-from pyspark_lance.table.change.commit_changes import commit_changes, delete_everything
+from pyspark_lance.table.change.commit_changes import (
+    RowChanges,
+    commit_changes,
+    delete_everything,
+)
 from pyspark_lance.table.change.moved_rows import Clause, as_changes
-from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.reads import matching_rows, reads_by
 from pyspark_lance.table.change.row_change import (
+    ChangePlan,
     ChangeResult,
     ChangeSettings,
     RowAction,
@@ -30,6 +34,7 @@ from pyspark_lance.table.change.row_change import (
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 _DELETE = (Clause(RowAction.DELETE),)
 
@@ -56,25 +61,23 @@ def delete_where(
     """
     settings = settings or ChangeSettings()
 
-    def attempt(left: Retries) -> ChangeResult:
+    def attempt(work: UnitOfWork) -> ChangeResult:
         plan = plan_change(table, settings)
         snapshot = plan.snapshot()
         predicate = condition(snapshot)
-        if predicate == TRUE:
-            return commit_changes(delete_everything(plan, "true"), left)
-        found = matching_rows(plan, predicate, system=(ROW_ID, ROW_ADDRESS))
-        noted = note_stage(plan, _DELETE, (as_changes(batch, 0) for batch in found))
-        settled = settle_stage(plan, one_match_each=False, batches=noted)
-        return commit_changes(
-            replace(
-                gather(plan, payloads_of(settled)),
-                only_deletes=True,
-                reads=reads_by(snapshot, condition),
-                description=text,
-            ),
-            left,
-        )
+        changes = rows_deleted(plan, predicate, text)
+        if predicate != TRUE:
+            changes = replace(changes, reads=reads_by(snapshot, condition))
+        return commit_changes(changes, work)
 
-    return plan_again_on_conflict(
-        attempt, retries=settings.retries, timeout_s=settings.timeout_s, environment=environment
-    )
+    return UnitOfWork(table, settings, environment=environment).run(attempt)
+
+
+def rows_deleted(plan: ChangePlan, predicate: Predicate, text: str) -> RowChanges:
+    """Writes deletion files for the rows of the pinned version that match; commits nothing."""
+    if predicate == TRUE:
+        return delete_everything(plan, "true")
+    matching = matching_rows(plan, predicate, system=(ROW_ID, ROW_ADDRESS))
+    noted = note_stage(plan, _DELETE, (as_changes(batch, 0) for batch in matching))
+    settled = settle_stage(plan, one_match_each=False, batches=noted)
+    return replace(gather(plan, payloads_of(settled)), only_deletes=True, description=text)

@@ -23,12 +23,13 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import ManifestFile
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.table.change.commit_changes import RowChanges, remove_files
+from pyspark_lance.table.change.commit_changes import RowChanges
 from pyspark_lance.table.change.key_filter import KeyFilter
 from pyspark_lance.table.change.moved_rows import Clause
 from pyspark_lance.table.change.reads import EVERYTHING, matching_rows, reads_of_keys
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.work.written_files import remove_files
 
 _C = TypeVar("_C")
 _V = TypeVar("_V")
@@ -209,7 +210,7 @@ def _ambiguous_match(changes: RowChanges, address: int, keys: Sequence[str]) -> 
     where = parse_predicate(f"{ROW_ADDRESS} = {address}", predicate_schema(plan.schema))
     rows = matching_rows(plan, where, columns=names, system=(ROW_ID, ROW_ADDRESS))
     found: dict[str, object] = next((batch.slice(0, 1).to_pylist()[0] for batch in rows), {})
-    remove_files(changes)
+    remove_files(plan.table.store(), changes.files)
     shown = ", ".join(f"{name} = {found[name]!r}" for name in (*names, ROW_ID) if name in found)
     return InvalidInputError(
         f"more than one source row matches the target row with {shown}",

@@ -21,33 +21,28 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.codec.row_selection import take_rows
-from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.commit.judge_newer import Reads
-from pyspark_lance.commit.retries import Retries
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import (
     CommitConflictError,
     InvalidInputError,
-    LanceError,
-    StorageError,
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile, new_data_file_name
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Update
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import data_path
-from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
-from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.rows.column_files import rows_by_fragment, stand_in
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
-from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.written_files import remove_files
 
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20
@@ -168,7 +163,7 @@ def rewrite_columns(
             )
             finished.append(_rewrite_fragment(request, fragment, pieces))
     except BaseException:
-        remove_rewritten(store, finished)
+        remove_files(store, paths_of(finished))
         raise
     yield from finished
 
@@ -342,52 +337,30 @@ def commit_rewrite(
     plan: ChangePlan,
     request: RewriteColumnsRequest,
     rewritten: Iterable[RewrittenColumns],
-    retries: Retries | None = None,
+    work: UnitOfWork,
     *,
     reads: Reads | None = None,
 ) -> ChangeResult:
     """Commits new files of fragments, in one version; none when there are none.
 
     Raises:
-        RetryableCommitError: Another commit changed one of the fragments; plan again.  The new
-            files are removed.
+        RetryableCommitError: Another commit changed one of the fragments; plan again.
         CommitConflictError: Another commit makes the work pointless.
     """
     done = [one for one in rewritten if one.num_changed]
+    work.register_files(paths_of(done))
     if not done:
         return ChangeResult()
     manifest = plan.snapshot().manifest
     fragments = {fragment.id: fragment for fragment in manifest.fragments}
-    transaction = Transaction(
-        read_version=plan.read_version,
-        uuid=plan.transaction_uuid,
-        operation=column_update(fragments, manifest.schema, request.columns, done),
-        properties=dict(plan.settings.properties),
-    )
-    store = request.files.store_of(None)
-    try:
-        result = commit(
-            store,
-            transaction,
-            read=known_manifests(plan.table),
-            base=plan.base,
-            reads=reads,
-            retries=retries or plan.settings.retrying(),
-        )
-    except StorageError:
-        raise  # whether a version refers to the files is not known
-    except LanceError:
-        remove_rewritten(store, done)
-        raise
-    if result.already_committed:
-        remove_rewritten(store, done)
+    operation = column_update(fragments, manifest.schema, request.columns, done)
+    proposal = work.propose(plan.base, operation, uuid=plan.transaction_uuid)
+    result = work.commit(replace(proposal, reads=reads))
+    if result is None:
         return ChangeResult()
-    clean_up_after(plan.table, result)
     return ChangeResult(result.version, num_updated_rows=sum(one.num_changed for one in done))
 
 
-def remove_rewritten(store: ObjectStore, rewritten: Iterable[RewrittenColumns]) -> None:
-    """Removes files that no version refers to; best effort."""
-    for one in rewritten:
-        with contextlib.suppress(Exception):  # cleanup finds what is left
-            store.delete(data_path(one.file.path))
+def paths_of(rewritten: Iterable[RewrittenColumns]) -> list[str]:
+    """Paths of the new files."""
+    return [data_path(one.file.path) for one in rewritten]

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.invariants import check_writable
 from pyspark_lance.commit.judge_newer import REDO
-from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, Retries
 from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.schema import LanceSchema
@@ -30,6 +27,7 @@ from pyspark_lance.table.rows.write_fragments import (
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.work.commit_settings import CommitSettings
 
 
 class RowAction(enum.IntEnum):
@@ -43,26 +41,16 @@ class RowAction(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeSettings:
+class ChangeSettings(CommitSettings):
     """How to change rows; None means the default.
 
     Attributes:
         max_rows_per_file: A data file ends at this many rows.
         max_bytes_per_file: A data file ends at this size.
-        properties: Kept in the transaction.
-        retries: Attempts after the first, whatever was in the way of the work or of its commit.
-        timeout_s: Seconds after the first conflict from which on nothing is tried again.
     """
 
     max_rows_per_file: int | None = None
     max_bytes_per_file: int | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    retries: int = DEFAULT_RETRIES
-    timeout_s: float = DEFAULT_TIMEOUT_S
-
-    def retrying(self) -> Retries:
-        """The attempts of work that is not planned again."""
-        return Retries(self.retries, self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +148,6 @@ def plan_change(
     snapshot = Snapshot.open(table, at)
     check_writable(snapshot.manifest, snapshot.indices)
     settings = settings or ChangeSettings()
-    wanted = application_version(settings.properties)
     return ChangePlan(
         table=snapshot.table,
         read_version=snapshot.version,
@@ -171,5 +158,5 @@ def plan_change(
         transaction_uuid=str(uuid.uuid4()),
         location=snapshot.file.location,
         base=BaseVersion.of(snapshot.manifest),
-        is_done=wanted is not None and is_committed(wanted, snapshot.manifest.config),
+        is_done=settings.is_done_in(snapshot),
     )

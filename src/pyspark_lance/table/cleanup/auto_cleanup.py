@@ -89,8 +89,6 @@ def auto_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None
 
 def clean_up_after(table: Table, result: CommitResult) -> CleanupResult | None:
     """Cleans up after a version was made, if the table wants that now; never fails."""
-    if result.already_committed:
-        return None
     manifest = result.manifest
     try:
         policy = auto_policy(manifest.config, manifest.version)

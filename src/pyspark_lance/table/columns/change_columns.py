@@ -11,23 +11,17 @@ Source: docs/format/table-format.md, section 13.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.commit.judge_newer import REDO
-from pyspark_lance.commit.retries import Retries
 from pyspark_lance.datafile.version_support import check_writable as check_columns
 from pyspark_lance.errors import (
     InvalidInputError,
-    LanceError,
     RetryableCommitError,
-    StorageError,
     VersionNotFoundError,
 )
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile
@@ -35,9 +29,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Merge, Operation, Project, UpdateConfig, UpdateMap
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.table.change.plan_again import plan_again_on_conflict
-from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
+from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
     find_field,
@@ -54,31 +46,17 @@ from pyspark_lance.table.rows.column_files import (
     ColumnFile,
     ColumnFilesRequest,
     FragmentRows,
-    remove_column_files,
 )
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
-from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
 
 logger = logging.getLogger(__name__)
 
 RunColumns = Callable[[ColumnFilesRequest], Iterable[ColumnFile]]
 """Computes and writes the columns of the fragments that a request names."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnSettings:
-    """How to change columns.
-
-    Attributes:
-        properties: Kept in the transaction.
-        retries: Times that the change is planned again, and that a commit is tried again.
-        timeout_s: Seconds after the first conflict from which on nothing is tried again.
-    """
-
-    properties: Mapping[str, str] = field(default_factory=dict)
-    retries: int = 10
-    timeout_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +95,7 @@ class Target:
 def add_null_columns(
     table: Table,
     columns: pa.Schema,
-    settings: ColumnSettings | None = None,
+    settings: CommitSettings | None = None,
 ) -> ColumnResult:
     """Adds nullable columns that are null in every row; writes no data file.
 
@@ -143,7 +121,7 @@ def add_null_columns(
 def drop_columns(
     table: Table,
     paths: Sequence[str],
-    settings: ColumnSettings | None = None,
+    settings: CommitSettings | None = None,
 ) -> ColumnResult:
     """Drops columns, or fields of structs (``a.b``); writes no data file.
 
@@ -164,7 +142,7 @@ def rename_column(
     table: Table,
     path: str,
     new_name: str,
-    settings: ColumnSettings | None = None,
+    settings: CommitSettings | None = None,
 ) -> ColumnResult:
     """Renames a column, or a field of a struct; its id and its indices stay.
 
@@ -187,7 +165,7 @@ def change_nullability(
     *,
     nullable: bool,
     has_nulls: Callable[[Snapshot, tuple[Field, ...]], bool],
-    settings: ColumnSettings | None = None,
+    settings: CommitSettings | None = None,
 ) -> ColumnResult:
     """Allows or forbids nulls in a column, or in a field of a struct; writes no data file.
 
@@ -217,7 +195,7 @@ def set_metadata(
     *,
     schema: Mapping[str, str | None] | None = None,
     columns: Mapping[str, Mapping[str, str | None]] | None = None,
-    settings: ColumnSettings | None = None,
+    settings: CommitSettings | None = None,
 ) -> ColumnResult:
     """Sets metadata of the schema and of columns; None as a value removes the key.
 
@@ -248,7 +226,7 @@ def add_columns(
     table: Table,
     columns: pa.Schema,
     run: RunColumns,
-    settings: ColumnSettings | None = None,
+    settings: CommitSettings | None = None,
 ) -> ColumnResult:
     """Adds columns whose values ``run`` computes for every row.
 
@@ -266,7 +244,7 @@ def widen_column(
     path: str,
     new_type: pa.DataType,
     run: RunColumns,
-    settings: ColumnSettings | None = None,
+    settings: CommitSettings | None = None,
 ) -> ColumnResult:
     """Gives a top-level column a type that holds all values of its own.
 
@@ -338,46 +316,11 @@ def _with_nullability(
 def _change(
     table: Table,
     plan: Callable[[Snapshot], Operation | None],
-    settings: ColumnSettings | None,
+    settings: CommitSettings | None,
 ) -> ColumnResult:
     """Commits what ``plan`` says of the newest version."""
-    settings = settings or ColumnSettings()
-
-    def attempt(left: Retries) -> ColumnResult:
-        snapshot = Snapshot.open(table)
-        if _is_done(snapshot, settings):
-            return ColumnResult()
-        operation = plan(snapshot)
-        if operation is None:
-            return ColumnResult()
-        return ColumnResult(_commit(snapshot, operation, settings, left))
-
-    return plan_again_on_conflict(attempt, retries=settings.retries, timeout_s=settings.timeout_s)
-
-
-def _is_done(snapshot: Snapshot, settings: ColumnSettings) -> bool:
-    wanted = application_version(settings.properties)
-    return wanted is not None and is_committed(wanted, snapshot.manifest.config)
-
-
-def _commit(
-    snapshot: Snapshot, operation: Operation, settings: ColumnSettings, left: Retries
-) -> int | None:
-    transaction = Transaction(
-        read_version=snapshot.version,
-        uuid=str(uuid.uuid4()),
-        operation=operation,
-        properties=dict(settings.properties),
-    )
-    result = commit(
-        snapshot.store,
-        transaction,
-        base=BaseVersion.of(snapshot.manifest),
-        read=known_manifests(snapshot.table),
-        retries=left,
-    )
-    clean_up_after(snapshot.table, result)
-    return None if result.already_committed else result.version
+    result = commit_on_newest(table, plan, settings or CommitSettings())
+    return ColumnResult() if result is None else ColumnResult(result.version)
 
 
 def _merge(snapshot: Snapshot, schema: LanceSchema, fragments: tuple[Fragment, ...]) -> Merge:
@@ -398,20 +341,10 @@ def _write_columns(
     table: Table,
     plan: Callable[[Snapshot], Target | None],
     run: RunColumns,
-    settings: ColumnSettings | None,
+    settings: CommitSettings | None,
 ) -> ColumnResult:
-    settings = settings or ColumnSettings()
-    work = _ColumnWork(table, plan, run, settings)
-    try:
-        result = plan_again_on_conflict(
-            work.attempt, retries=settings.retries, timeout_s=settings.timeout_s
-        )
-    except BaseException:
-        if not work.in_doubt:
-            work.remove_files(used=False)
-        raise
-    work.remove_files(used=result.version is not None)
-    return result
+    settings = settings or CommitSettings()
+    return UnitOfWork(table, settings).run(_NewValues(table, plan, run, settings).attempt)
 
 
 @dataclass(slots=True)
@@ -421,10 +354,9 @@ class _Written:
     before: tuple[DataFile, ...]
     columns: LanceSchema
     file: ColumnFile
-    used: bool = False
 
 
-class _ColumnWork:
+class _NewValues:
     """One change that writes values, through all its attempts."""
 
     def __init__(
@@ -432,30 +364,25 @@ class _ColumnWork:
         table: Table,
         plan: Callable[[Snapshot], Target | None],
         run: RunColumns,
-        settings: ColumnSettings,
+        settings: CommitSettings,
     ) -> None:
         self._table = table
         self._plan = plan
         self._run = run
         self._settings = settings
         self._written: dict[int, _Written] = {}
-        self._useless: list[ColumnFile] = []
-        # Whether a version may refer to the files without our knowing.
-        self.in_doubt = False
 
-    def attempt(self, left: Retries) -> ColumnResult:
+    def attempt(self, work: UnitOfWork) -> ColumnResult:
         """Writes what the newest version needs besides what is written, and commits."""
         snapshot = Snapshot.open(self._table)
-        target = None if _is_done(snapshot, self._settings) else self._plan(snapshot)
+        target = None if self._settings.is_done_in(snapshot) else self._plan(snapshot)
         if target is None:
             return ColumnResult()
         needed = [one for one in counted_fragments(snapshot) if _needs_file(one, target)]
-        self._write(snapshot, target, needed)
+        self._write(snapshot, target, needed, work)
         fragments, rows = [], 0
         ids = {one.id for one in needed}
         present = {one.id for one in target.schema.walk()}
-        for written in self._written.values():
-            written.used = False
         for fragment in snapshot.manifest.fragments:
             if fragment.id not in ids:
                 fragments.append(fragment)
@@ -465,27 +392,19 @@ class _ColumnWork:
             file = renumbered_file(written.file.file, mapping)
             kept = tuple(one for one in fragment.files if _is_alive(one, present))
             fragments.append(replace(fragment, files=(*kept, file)))
-            written.used = True
             rows += fragment.num_rows
         operation = _merge(snapshot, target.schema, tuple(fragments))
-        self.in_doubt = True
-        try:
-            version = _commit(snapshot, operation, self._settings, left)
-        except LanceError as error:
-            self.in_doubt = isinstance(error, StorageError)
-            raise
-        self.in_doubt = False
-        return ColumnResult() if version is None else ColumnResult(version, len(needed), rows)
+        result = work.commit(work.propose(BaseVersion.of(snapshot.manifest), operation))
+        return ColumnResult() if result is None else ColumnResult(result.version, len(needed), rows)
 
-    def _write(self, snapshot: Snapshot, target: Target, needed: Sequence[Fragment]) -> None:
+    def _write(
+        self, snapshot: Snapshot, target: Target, needed: Sequence[Fragment], work: UnitOfWork
+    ) -> None:
         missing = {}
         for fragment in needed:
             known = self._written.get(fragment.id)
-            if known is not None and known.before == fragment.files:
-                continue
-            if known is not None:
-                self._useless.append(self._written.pop(fragment.id).file)
-            missing[fragment.id] = fragment
+            if known is None or known.before != fragment.files:
+                missing[fragment.id] = fragment
         if not missing:
             return
         columns = LanceSchema(target.written)
@@ -500,9 +419,9 @@ class _ColumnWork:
             is_partial=len(missing) < len(snapshot.manifest.fragments),
         )
         for file in self._files(request):
+            work.register_files([data_path(file.file.path)])
             before = missing.pop(file.fragment_id, None)
             if before is None:
-                self._useless.append(file)
                 continue
             self._written[file.fragment_id] = _Written(before.files, columns, file)
         if missing:
@@ -517,15 +436,6 @@ class _ColumnWork:
         except VersionNotFoundError as error:
             what = f"version {request.read_version}, whose values are read, was cleaned up"
             raise RetryableCommitError(what, request.table.uri, REDO) from error
-
-    def remove_files(self, *, used: bool) -> None:
-        """Removes the files that no version refers to."""
-        files = [one.file for one in self._written.values() if not (used and one.used)]
-        try:
-            store = Snapshot.open(self._table).store
-        except LanceError:
-            return  # cleanup finds them
-        remove_column_files(store, [*self._useless, *files])
 
 
 def _needs_file(fragment: Fragment, target: Target) -> bool:

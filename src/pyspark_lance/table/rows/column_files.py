@@ -31,6 +31,7 @@ from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.written_files import remove_files
 
 # Gaps of deleted rows are filled in pieces of at most this many rows.
 _GAP_ROWS = 1 << 16
@@ -118,16 +119,9 @@ def write_column_files(
     except BaseException:
         if current is not None:
             current.abort()
-        remove_column_files(store, finished)
+        remove_files(store, (data_path(one.file.path) for one in finished))
         raise
     yield from finished
-
-
-def remove_column_files(store: ObjectStore, files: Iterable[ColumnFile]) -> None:
-    """Removes files that no manifest refers to; best effort."""
-    for one in files:
-        with contextlib.suppress(Exception):  # cleanup finds what is left
-            store.delete(data_path(one.file.path))
 
 
 def rows_by_fragment(

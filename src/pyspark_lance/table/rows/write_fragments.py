@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import InvalidInputError
@@ -16,9 +17,9 @@ from pyspark_lance.format.data_file import new_data_file_name
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
-from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.written_files import remove_files
 
 DEFAULT_MAX_ROWS_PER_FILE = 1 << 20
 DEFAULT_MAX_BYTES_PER_FILE = 90_000_000_000
@@ -116,7 +117,7 @@ class FragmentFiles:
         if self._open is not None:
             with contextlib.suppress(Exception):  # the first error is the one to report
                 self._open.abort()
-        remove_data_files(self._store, self.fragments)
+        remove_files(self._store, files_of(self.fragments))
 
     def _writer(self) -> DataFileWriter | LegacyFileWriter:
         if self._open is None:
@@ -129,12 +130,3 @@ class FragmentFiles:
                 else DataFileWriter(self._store, path, schema, version=version)
             )
         return self._open
-
-
-def remove_data_files(store: ObjectStore, fragments: Iterable[Fragment]) -> None:
-    """Removes the data files of fragments that no manifest refers to; best effort."""
-    for fragment in fragments:
-        for data_file in fragment.files:
-            # What is left behind is found by cleanup; the caller's own error matters more.
-            with contextlib.suppress(Exception):
-                store.delete(data_path(data_file.path))

@@ -12,25 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark_lance.commit.commit_loop import commit
-from pyspark_lance.commit.retries import Retries
 from pyspark_lance.commit.version_put import CommitResult
-from pyspark_lance.errors import LanceError, RetryableCommitError, StorageError
+from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Rewrite, RewriteGroup
-from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.table.change.plan_again import plan_again_on_conflict
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
-from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
-from pyspark_lance.table.rows.write_fragments import remove_data_files
 from pyspark_lance.table.upkeep.compaction_plan import (
     CompactionOptions,
     plan_bins,
     rows_per_fragment,
 )
 from pyspark_lance.table.upkeep.compaction_task import CompactionTask, rewrite_bin
-from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 logger = logging.getLogger(__name__)
 
@@ -109,21 +104,19 @@ def compact(
         return _foreseen(plan_compaction(table, given or {}, settings))
     done = CompactionResult()
 
-    def attempt(left: Retries) -> CompactionResult:
+    def attempt(work: UnitOfWork) -> CompactionResult:
         nonlocal done
         plan = plan_compaction(table, given or {}, settings)
         if plan.change.is_done or not plan.tasks:
             return replace(done, lost_bins=0)
-        landed = commit_bins(plan, list(rewrite(plan.tasks)), left)
+        landed = commit_bins(plan, list(rewrite(plan.tasks)), work)
         done = _together(done, landed)
         if landed.lost_bins:
             raise RetryableCommitError(f"others changed {landed.lost_bins} bins", table.uri)
         return done
 
     try:
-        return plan_again_on_conflict(
-            attempt, retries=settings.retries, timeout_s=settings.timeout_s
-        )
+        return UnitOfWork(table, settings).run(attempt)
     except RetryableCommitError:
         if done.version is None:
             raise
@@ -159,11 +152,11 @@ def plan_compaction(
 
 
 def commit_bins(
-    plan: CompactionPlan, groups: Sequence[RewriteGroup], retries: Retries | None = None
+    plan: CompactionPlan, groups: Sequence[RewriteGroup], work: UnitOfWork
 ) -> CompactionResult:
     """Makes the version in which the rewritten bins take the place of the old fragments.
 
-    Bins that others changed since the plan was made are given up, and their files removed.
+    Bins that others changed since the plan was made are given up.
 
     Raises:
         RetryableCommitError: Another commit concerns all bins, or others were always faster.
@@ -171,40 +164,24 @@ def commit_bins(
         StorageError: It is not certain whether the version was made.
     """
     change = plan.change
-    kept = list(groups)
-    transaction = Transaction(
-        read_version=change.read_version,
-        uuid=change.transaction_uuid,
-        operation=Rewrite(),
-        properties=dict(change.settings.properties),
-    )
+    for group in groups:
+        work.register(group.new_fragments)
+    kept = sorted(groups, key=lambda group: group.old_fragments[0].id)
     while kept:
-        kept.sort(key=lambda group: group.old_fragments[0].id)
+        operation = Rewrite(tuple(kept))
         try:
-            result = commit(
-                change.table.store(),
-                replace(transaction, operation=Rewrite(tuple(kept))),
-                base=change.base,
-                read=known_manifests(change.table),
-                retries=retries or change.settings.retrying(),
-            )
+            result = work.commit(work.propose(change.base, operation, uuid=change.transaction_uuid))
         except RetryableCommitError:
             unchanged = _unchanged(change, kept)
-            lost = [group for group in kept if group not in unchanged]
-            _remove(change, lost or kept)
-            if not lost:
+            if len(unchanged) == len(kept):
                 raise
-            logger.info("%d of %d bins were changed by others", len(lost), len(kept))
+            logger.info(
+                "%d of %d bins were changed by others", len(kept) - len(unchanged), len(kept)
+            )
             kept = unchanged
-        except LanceError as error:
-            if not isinstance(error, StorageError):
-                _remove(change, kept)
-            raise
         else:
-            if result.already_committed:
-                _remove(change, kept)
+            if result is None:
                 return CompactionResult()
-            clean_up_after(change.table, result)
             return _landed(result, kept, lost_bins=len(groups) - len(kept))
     return CompactionResult(lost_bins=len(groups))
 
@@ -218,12 +195,6 @@ def _unchanged(change: ChangePlan, groups: Sequence[RewriteGroup]) -> list[Rewri
         for group in groups
         if all(there.get(fragment.id) == fragment for fragment in group.old_fragments)
     ]
-
-
-def _remove(change: ChangePlan, groups: Iterable[RewriteGroup]) -> None:
-    store = change.table.store()
-    for group in groups:
-        remove_data_files(store, group.new_fragments)
 
 
 def _landed(

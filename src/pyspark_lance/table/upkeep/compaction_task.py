@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import RewriteGroup
@@ -22,16 +23,13 @@ from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, FragmentLineage
-from pyspark_lance.table.rows.write_fragments import (
-    WriteFragmentsRequest,
-    remove_data_files,
-    write_fragments,
-)
+from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.work.written_files import remove_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
         if task.stable_row_ids:
             new = _with_lineage(new, _lineage_of(task))
     except BaseException:
-        remove_data_files(task.request.table.store(), new)
+        remove_files(task.request.table.store(), files_of(new))
         raise
     return RewriteGroup(task.fragments, new)
 

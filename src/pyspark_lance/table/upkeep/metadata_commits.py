@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pyspark_lance.commit.application_versions import application_version, is_committed
-from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_loop import commit
-from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.operation import Operation, Restore, UpdateConfig, UpdateMap
-from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.table.change.plan_again import plan_again_on_conflict
-from pyspark_lance.table.change.row_change import ChangeSettings
-from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
-from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import commit_on_newest
 
 CONFIG_PREFIX = "lance."
 """Properties that Lance itself acts upon; they are kept where it looks for them."""
@@ -38,7 +31,7 @@ class MetadataResult:
 
 
 def restore(
-    table: Table, at: VersionSpec, settings: ChangeSettings | None = None
+    table: Table, at: VersionSpec, settings: CommitSettings | None = None
 ) -> MetadataResult:
     """Makes an old version the newest again; its files must still be there.
 
@@ -55,7 +48,7 @@ def restore(
     def plan(newest: Snapshot) -> Operation | None:
         return None if newest.version == version else Restore(version)
 
-    return commit_on_newest(table, plan, settings)
+    return change_metadata(table, plan, settings)
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
@@ -68,7 +61,7 @@ def properties_of(snapshot: Snapshot) -> dict[str, str]:
 def set_properties(
     table: Table,
     changes: Mapping[str, str | None],
-    settings: ChangeSettings | None = None,
+    settings: CommitSettings | None = None,
 ) -> MetadataResult:
     """Sets properties of a table; None removes one.
 
@@ -96,7 +89,7 @@ def set_properties(
             return None
         return UpdateConfig(config_updates=to_config, table_metadata_updates=to_metadata)
 
-    return commit_on_newest(table, plan, settings)
+    return change_metadata(table, plan, settings)
 
 
 def _changed(now: Mapping[str, str], changes: Mapping[str, str | None]) -> UpdateMap | None:
@@ -105,46 +98,11 @@ def _changed(now: Mapping[str, str], changes: Mapping[str, str | None]) -> Updat
     return UpdateMap(entries) if entries else None
 
 
-def commit_on_newest(
+def change_metadata(
     table: Table,
     plan: Callable[[Snapshot], Operation | None],
-    settings: ChangeSettings | None = None,
+    settings: CommitSettings | None = None,
 ) -> MetadataResult:
-    """Commits what ``plan`` makes of the newest version, again if others were in the way.
-
-    Args:
-        table: The table or branch.
-        plan: Given the newest version; None if there is nothing to do.
-        settings: Retries, and properties of the commit.
-
-    Raises:
-        RetryableCommitError: Other commits were in the way too often.
-        CommitConflictError: Another commit makes the change pointless.
-    """
-    settings = settings or ChangeSettings()
-    wanted = application_version(settings.properties)
-
-    def attempt(left: Retries) -> MetadataResult:
-        snapshot = Snapshot.open(table)
-        if wanted is not None and is_committed(wanted, snapshot.manifest.config):
-            return MetadataResult()
-        operation = plan(snapshot)
-        if operation is None:
-            return MetadataResult()
-        transaction = Transaction(
-            read_version=snapshot.version,
-            uuid=str(uuid.uuid4()),
-            operation=operation,
-            properties=dict(settings.properties),
-        )
-        result = commit(
-            snapshot.store,
-            transaction,
-            base=BaseVersion.of(snapshot.manifest),
-            read=known_manifests(snapshot.table),
-            retries=left,
-        )
-        clean_up_after(table, result)
-        return MetadataResult(None if result.already_committed else result.version)
-
-    return plan_again_on_conflict(attempt, retries=settings.retries, timeout_s=settings.timeout_s)
+    """Commits what ``plan`` makes of the newest version; None if there is nothing to do."""
+    result = commit_on_newest(table, plan, settings or CommitSettings())
+    return MetadataResult(None if result is None else result.version)

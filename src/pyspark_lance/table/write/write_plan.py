@@ -7,14 +7,11 @@ transaction, so that a lost answer or an abort can later be judged by looking fo
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pyspark_lance.commit.application_versions import application_version, is_committed
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import (
     InvalidInputError,
@@ -41,13 +38,14 @@ from pyspark_lance.table.rows.write_fragments import (
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.write.replace_where import (
     parse_condition,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSettings:
+class WriteSettings(CommitSettings):
     """How to write; None means the table's own setting or the default.
 
     Attributes:
@@ -59,9 +57,6 @@ class WriteSettings:
         overwrite_schema: False refuses an overwrite that changes the schema.
         merge_schema: Columns that the table lacks are added to it.
         replace_where: With ``overwrite``: only the rows that match this condition are replaced.
-        properties: Kept in the transaction.
-        retries: Attempts when other writers come first.
-        timeout_s: Seconds after which the commit gives up.
     """
 
     overwrite: bool = False
@@ -72,9 +67,6 @@ class WriteSettings:
     overwrite_schema: bool | None = None
     merge_schema: bool = False
     replace_where: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    retries: int = DEFAULT_RETRIES
-    timeout_s: float = DEFAULT_TIMEOUT_S
 
     @property
     def replaces_all(self) -> bool:
@@ -113,7 +105,6 @@ class WritePlan:
         condition: What every row must match.
         is_done: The (application, version) pair of the settings was committed before, so there
             is nothing to write.
-        is_stale: The version the plan is for cannot be followed any more; there are newer ones.
     """
 
     request: WriteFragmentsRequest
@@ -125,7 +116,6 @@ class WritePlan:
     base: BaseVersion | None = None
     condition: Predicate | None = None
     is_done: bool = False
-    is_stale: bool = False
 
     @property
     def creates(self) -> bool:
@@ -204,14 +194,8 @@ def plan_write(
         transaction_uuid=str(uuid.uuid4()),
         base=None if existing is None else BaseVersion.of(existing.manifest),
         condition=None if condition is None else parse_condition(condition, columns),
-        is_done=existing is not None and was_committed(existing, settings),
+        is_done=existing is not None and settings.is_done_in(existing),
     )
-
-
-def was_committed(snapshot: Snapshot, settings: WriteSettings) -> bool:
-    """Whether the (application, version) pair of the settings is in the table."""
-    wanted = application_version(settings.properties)
-    return wanted is not None and is_committed(wanted, snapshot.manifest.config)
 
 
 def _check_names(schema: pa.Schema) -> None:

@@ -6,56 +6,46 @@ files, which are written by then, are fitted to the newest version.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_loop import commit
-from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.commit.next_manifest import CreateOptions
-from pyspark_lance.commit.retries import Retries
+from pyspark_lance.commit.retries import Environment
 from pyspark_lance.commit.version_put import CommitResult, table_was_replaced
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import (
     CommitConflictError,
-    LanceError,
     RetryableCommitError,
-    StorageError,
     TableAlreadyExistsError,
     VersionNotFoundError,
 )
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, Merge, Operation, Overwrite
-from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import DATA
 from pyspark_lance.predicate.conditions import Predicate
-from pyspark_lance.table.change.deletions import AffectedRows
-from pyspark_lance.table.change.plan_again import plan_again_on_conflict
+from pyspark_lance.table.change.commit_changes import commit_row_changes
+from pyspark_lance.table.change.delete_where import rows_deleted
 from pyspark_lance.table.change.reads import reads_by
-from pyspark_lance.table.change.row_change import plan_change
-from pyspark_lance.table.change.unlanded_files import remove_unless_landed
-from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
+from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.columns.schema_change import (
     match_columns,
     renumbered,
     same_columns,
 )
-from pyspark_lance.table.rows.write_fragments import (
-    remove_data_files,
-    write_fragments,
-)
-from pyspark_lance.table.version.snapshot import Snapshot, known_manifests, open_existing
+from pyspark_lance.table.rows.write_fragments import write_fragments
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.written_files import remove_unless_landed
 from pyspark_lance.table.write.replace_where import (
-    delete_matching,
     matching_only,
     parse_condition,
-    remove_deletion_files,
-    replacement,
 )
 from pyspark_lance.table.write.write_plan import (
     WritePlan,
@@ -63,10 +53,7 @@ from pyspark_lance.table.write.write_plan import (
     check_overwrite,
     plan_write,
     schema_with,
-    was_committed,
 )
-
-logger = logging.getLogger(__name__)
 
 
 def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Fragment, ...]:
@@ -81,8 +68,15 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
     return write_fragments(plan.request, batches)
 
 
-def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult | None:
+def commit_write(
+    plan: WritePlan, fragments: Iterable[Fragment], environment: Environment | None = None
+) -> CommitResult | None:
     """Commits the fragments of all executors in one step.
+
+    Args:
+        plan: What the executors were given.
+        fragments: What they wrote.
+        environment: Clock, sleep and chance.
 
     Returns:
         The new version; None when there was nothing to do (an append of no rows, or work that
@@ -94,172 +88,167 @@ def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult
     files = tuple(fragments)
     if plan.is_done:
         return None
-    result = _commit_write(plan, files)
-    if result is not None and result.already_committed:
-        logger.info("not written again: %s", dict(plan.settings.properties))
-        remove_data_files(plan.request.table.store(), files)
-        return None
-    return result
+    work = UnitOfWork(plan.request.table, plan.settings, environment=environment)
+    work.register(files)
+    return work.run(_Write(plan, files).attempt)
 
 
-def _commit_write(plan: WritePlan, files: tuple[Fragment, ...]) -> CommitResult | None:
-    settings = plan.settings
-    if plan.creates:
+class _Write:
+    """Files that are written, on their way into the table.
+
+    Args:
+        plan: What they were written for.
+        files: As fragments without ids.
+    """
+
+    def __init__(self, plan: WritePlan, files: tuple[Fragment, ...]) -> None:
+        self._plan = plan
+        self._files = files
+        # What was planned can follow others' work no more: only the newest version counts.
+        self._is_overtaken = False
+
+    def attempt(self, work: UnitOfWork) -> CommitResult | None:
+        """Commits on the version of the plan, or after a conflict on the newest one."""
+        settings = self._plan.settings
+        if self._plan.creates:
+            try:
+                return _create(self._plan, self._files, work)
+            except TableAlreadyExistsError:
+                # Another writer created the table since the plan was made.
+                self._plan = _plan_onto_new_table(self._plan)
         try:
-            return _commit(plan, _overwrite(plan, files), _retries(settings))
-        except TableAlreadyExistsError:
-            # Another writer created the table since the plan was made.
-            plan = _plan_onto_new_table(plan)
-    if settings.replace_where is not None:
-        attempt = _commit_replacement
-    elif settings.overwrite:
-        attempt = _commit_overwrite
-    elif settings.merge_schema:
-        attempt = _commit_with_columns
-    elif files:
-        attempt = _commit_append
-    else:
-        return None
-    planned = plan
-
-    def again(left: Retries) -> CommitResult | None:
-        nonlocal planned
-        try:
-            return attempt(planned, files, left)
+            if settings.replace_where is not None:
+                return self._replace_rows(work)
+            if settings.overwrite:
+                return self._overwrite(work)
+            return self._append(work)
         except RetryableCommitError:
-            # What was written for the plan's version can follow others' work no more.
-            planned = replace(plan, is_stale=True)
+            self._is_overtaken = True
             raise
 
-    return plan_again_on_conflict(again, retries=settings.retries, timeout_s=settings.timeout_s)
+    def _append(self, work: UnitOfWork) -> CommitResult | None:
+        """Adds the rows, and with mergeSchema the columns of theirs that the table lacks."""
+        if self._plan.settings.merge_schema:
+            return self._append_with_columns(work)
+        if not self._files:
+            return None
+        if self._is_overtaken:
+            newest = self._newest()
+            return self._commit(work, self._added(newest.schema), newest)
+        return self._commit(work, Append(fragments=self._files))
 
+    def _added(self, schema: LanceSchema) -> Append:
+        return Append(fragments=self._with_ids_of(schema))
 
-def _retries(settings: WriteSettings) -> Retries:
-    return Retries(settings.retries, settings.timeout_s)
+    def _with_ids_of(self, schema: LanceSchema) -> tuple[Fragment, ...]:
+        """The files as they hold columns of ``schema``."""
+        written = self._plan.request.schema
+        ids = same_columns(written, match_columns(schema, written.to_arrow()))
+        return tuple(renumbered(fragment, ids) for fragment in self._files)
 
-
-def _newest(plan: WritePlan, files: Iterable[Fragment]) -> Snapshot:
-    """The newest version of the table that the files were written for.
-
-    Raises:
-        CommitConflictError: Another table has taken its place.
-    """
-    newest = Snapshot.open(plan.request.table)
-    own = newest.manifest.file_version
-    if own != plan.request.file_version and not plan.settings.replaces_all:
-        raise table_was_replaced(newest.store)
-    base = plan.base
-    if base is None:
-        return newest
-    found: Snapshot | None = newest
-    if newest.version > base.version:
-        at = VersionSpec(version=base.version)
-        try:
-            found = Snapshot.open(plan.request.table, at)
-        except VersionNotFoundError:
-            found = None  # cleaned up; but a table that is dropped takes our files with it
-    if found is None:
-        present = {info.path for info in newest.store.list(DATA)}
-        if not files_of(files) <= present:
-            raise CommitConflictError(
-                "files that were written for this commit are gone: the table was replaced by "
-                "another one, or they were cleaned up",
-                newest.store.uri,
-                "run the write again",
+    def _append_with_columns(self, work: UnitOfWork) -> CommitResult | None:
+        newest = self._newest()
+        schema = schema_with(newest, self._plan.request.schema.to_arrow())
+        if schema == newest.schema:
+            return self._commit(work, self._added(schema), newest) if self._files else None
+        first_id = newest.manifest.max_fragment_id
+        numbered = (
+            replace(fragment, id=number)
+            for number, fragment in enumerate(
+                self._with_ids_of(schema), 0 if first_id is None else first_id + 1
             )
-    elif BaseVersion.of(found.manifest) != base:
-        raise table_was_replaced(newest.store)
-    return newest
+        )
+        operation = Merge(
+            fragments=(*newest.manifest.fragments, *numbered),
+            schema=schema,
+            preserves_nullability=True,
+        )
+        return self._commit(work, operation, newest)
 
+    def _overwrite(self, work: UnitOfWork) -> CommitResult | None:
+        """Puts the rows in the place of all others."""
+        newest = None
+        if self._is_overtaken:
+            newest = self._newest()
+            check_overwrite(newest.schema, self._plan.table_schema, self._plan.settings)
+        return self._commit(work, _overwrite(self._plan, self._files), newest)
 
-def _on(plan: WritePlan, snapshot: Snapshot) -> WritePlan:
-    """The plan for another version, which was looked at."""
-    return replace(
-        plan, read_version=snapshot.version, base=BaseVersion.of(snapshot.manifest), is_stale=False
-    )
+    def _replace_rows(self, work: UnitOfWork) -> CommitResult | None:
+        """Removes the rows of the newest version that match, and adds those that were written."""
+        settings = self._plan.settings
+        text = settings.replace_where or ""
+        written = self._plan.request.schema.to_arrow()
+        self._newest()
+        change = plan_change(self._plan.request.table, ChangeSettings(settings.properties))
+        if change.is_done:
+            return None
+        change = replace(change, transaction_uuid=self._plan.transaction_uuid)
+        snapshot = change.snapshot()
 
+        def condition(newest: Snapshot) -> Predicate:
+            return parse_condition(text, match_columns(newest.schema, written))
 
-def _commit_append(
-    plan: WritePlan, files: tuple[Fragment, ...], left: Retries
-) -> CommitResult | None:
-    if plan.is_stale:
-        newest = _newest(plan, files)
-        written = plan.request.schema
-        ids = same_columns(written, match_columns(newest.schema, written.to_arrow()))
-        files = tuple(renumbered(fragment, ids) for fragment in files)
-        plan = _on(plan, newest)
-    return _commit(plan, Append(fragments=files), left)
-
-
-def _commit_overwrite(
-    plan: WritePlan, files: tuple[Fragment, ...], left: Retries
-) -> CommitResult | None:
-    if plan.is_stale:
-        newest = _newest(plan, files)
-        check_overwrite(newest.schema, plan.table_schema, plan.settings)
-        plan = _on(plan, newest)
-    return _commit(plan, _overwrite(plan, files), left)
-
-
-def _commit_with_columns(
-    plan: WritePlan, files: tuple[Fragment, ...], left: Retries
-) -> CommitResult | None:
-    """Appends rows, and adds the columns of theirs that the newest version lacks."""
-    snapshot = _newest(plan, files)
-    written = plan.request.schema
-    schema = schema_with(snapshot, written.to_arrow())
-    ids = same_columns(written, match_columns(schema, written.to_arrow()))
-    files = tuple(renumbered(fragment, ids) for fragment in files)
-    plan = _on(plan, snapshot)
-    if schema == snapshot.schema:
-        return _commit(plan, Append(fragments=files), left) if files else None
-    first_id = snapshot.manifest.max_fragment_id
-    numbered = (
-        replace(fragment, id=number)
-        for number, fragment in enumerate(files, 0 if first_id is None else first_id + 1)
-    )
-    operation = Merge(
-        fragments=(*snapshot.manifest.fragments, *numbered),
-        schema=schema,
-        preserves_nullability=True,
-    )
-    return _commit(plan, operation, left)
-
-
-def _commit_replacement(
-    plan: WritePlan, files: tuple[Fragment, ...], left: Retries
-) -> CommitResult | None:
-    """Removes the rows of the newest version that match, and adds the rows that were written."""
-    _newest(plan, files)
-    change = plan_change(plan.request.table)
-    snapshot = change.snapshot()
-    text = plan.settings.replace_where or ""
-    written = plan.request.schema.to_arrow()
-    plan = _on(plan, snapshot)
-    if was_committed(snapshot, plan.settings):
-        return _commit(plan, Append(fragments=files), left)  # only to learn which version it was
-
-    def condition(newest: Snapshot) -> Predicate:
-        return parse_condition(text, match_columns(newest.schema, written))
-
-    ids = same_columns(plan.request.schema, match_columns(snapshot.schema, written))
-    files = tuple(renumbered(fragment, ids) for fragment in files)
-    lost = delete_matching(change, condition(snapshot))
-    if not files and not lost:
-        return None
-    operation = replacement(snapshot, lost, files)
-    try:
-        return _commit(
-            plan,
-            operation,
-            left,
-            affected_rows=AffectedRows(change, lost),
+        changes = replace(
+            rows_deleted(change, condition(snapshot), text),
+            new_fragments=self._with_ids_of(snapshot.schema),
+            # As Lance's merge_insert: every column of the new rows has new values.
+            assigned=frozenset(field.name for field in snapshot.schema.fields),
+            only_deletes=False,
             reads=reads_by(snapshot, condition),
         )
-    except LanceError as error:
-        if not isinstance(error, StorageError):
-            remove_deletion_files(snapshot.store, lost)
-        raise
+        return commit_row_changes(changes, work)
+
+    def _newest(self) -> Snapshot:
+        """The newest version of the table that the files were written for.
+
+        Raises:
+            CommitConflictError: Another table has taken its place.
+        """
+        plan = self._plan
+        newest = Snapshot.open(plan.request.table)
+        own = newest.manifest.file_version
+        if own != plan.request.file_version and not plan.settings.replaces_all:
+            raise table_was_replaced(newest.store)
+        base = plan.base
+        if base is None:
+            return newest
+        planned_on: Snapshot | None = newest
+        if newest.version > base.version:
+            try:
+                planned_on = Snapshot.open(plan.request.table, VersionSpec(version=base.version))
+            except VersionNotFoundError:
+                planned_on = None  # cleaned up; but a table that is dropped takes our files with it
+        if planned_on is None:
+            present = {info.path for info in newest.store.list(DATA)}
+            if not files_of(self._files) <= present:
+                raise CommitConflictError(
+                    "files that were written for this commit are gone: the table was replaced by "
+                    "another one, or they were cleaned up",
+                    newest.store.uri,
+                    "run the write again",
+                )
+        elif BaseVersion.of(planned_on.manifest) != base:
+            raise table_was_replaced(newest.store)
+        return newest
+
+    def _commit(
+        self, work: UnitOfWork, operation: Operation, newest: Snapshot | None = None
+    ) -> CommitResult | None:
+        """Commits on the version of the plan, or on a newer one that was looked at."""
+        plan = self._plan
+        base = plan.base if newest is None else BaseVersion.of(newest.manifest)
+        proposal = work.propose(base, operation, uuid=plan.transaction_uuid)
+        version = plan.request.file_version if isinstance(operation, Overwrite) else None
+        return work.commit(replace(proposal, data_storage_version=version))
+
+
+def _create(plan: WritePlan, files: tuple[Fragment, ...], work: UnitOfWork) -> CommitResult | None:
+    """Makes the table."""
+    proposal = work.propose(None, _overwrite(plan, files), uuid=plan.transaction_uuid)
+    create = CreateOptions(
+        stable_row_ids=plan.stable_row_ids, data_storage_version=plan.request.file_version
+    )
+    return work.commit(replace(proposal, create=create))
 
 
 def create_table(table: Table, columns: pa.Schema, settings: WriteSettings) -> CommitResult:
@@ -276,7 +265,9 @@ def create_table(table: Table, columns: pa.Schema, settings: WriteSettings) -> C
     if open_existing(table) is not None:
         raise TableAlreadyExistsError("there is a table already", where=table.uri)
     plan = plan_write(table, columns, settings, existing=None)
-    return _commit(plan, _overwrite(plan, ()), _retries(settings))
+    result = UnitOfWork(table, settings).once(partial(_create, plan, ()))
+    assert result is not None  # nothing can have been committed before
+    return result
 
 
 def abort_write(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
@@ -286,48 +277,8 @@ def abort_write(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
     cannot be told, the files stay; cleanup finds them later.
     """
     remove_unless_landed(
-        plan.request.table.store(),
-        plan.transaction_uuid,
-        plan.read_version,
-        files_of(fragments),
+        plan.request.table, plan.transaction_uuid, plan.read_version, files_of(fragments)
     )
-
-
-def _commit(
-    plan: WritePlan,
-    operation: Operation,
-    left: Retries,
-    *,
-    affected_rows: AffectedRows | None = None,
-    reads: Reads | None = None,
-) -> CommitResult:
-    transaction = Transaction(
-        read_version=plan.read_version,
-        uuid=plan.transaction_uuid,
-        operation=operation,
-        properties=dict(plan.settings.properties),
-    )
-    create = (
-        CreateOptions(
-            stable_row_ids=plan.stable_row_ids, data_storage_version=plan.request.file_version
-        )
-        if plan.creates
-        else None
-    )
-    overwrites = isinstance(operation, Overwrite)
-    result = commit(
-        plan.request.table.store(),
-        transaction,
-        create=create,
-        base=plan.base,
-        affected_rows=affected_rows,
-        reads=reads,
-        data_storage_version=plan.request.file_version if overwrites else None,
-        read=known_manifests(plan.request.table),
-        retries=left,
-    )
-    clean_up_after(plan.request.table, result)
-    return result
 
 
 def _overwrite(plan: WritePlan, files: tuple[Fragment, ...]) -> Overwrite:
@@ -356,4 +307,4 @@ def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
                 where=plan.request.table.uri,
                 hint="run the write again",
             )
-    return _on(plan, snapshot)
+    return replace(plan, read_version=snapshot.version, base=BaseVersion.of(snapshot.manifest))

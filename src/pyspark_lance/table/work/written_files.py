@@ -8,36 +8,48 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from pyspark_lance.commit.whereabouts import files_of, transaction_of
 from pyspark_lance.errors import LanceError
 from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
 from pyspark_lance.metafile.paths import TRANSACTIONS
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.version.table import Table
 
 logger = logging.getLogger(__name__)
 
 
+def remove_files(store: ObjectStore, paths: Iterable[str]) -> None:
+    """Removes files that no version names; best effort.
+
+    What is left behind is found by a cleanup; the error that led here matters more.
+    """
+    files = sorted(set(paths))
+    if files:
+        with contextlib.suppress(Exception):
+            store.delete_many(files)
+
+
 def remove_unless_landed(
-    store: ObjectStore, uuid: str, read_version: int, files: Collection[str]
+    table: Table, uuid: str, read_version: int, files: Collection[str]
 ) -> None:
     """Removes files, unless a version names one, or a commit of them may still land.
 
     Args:
-        store: The store at the root of the table.
+        table: The table or branch.
         uuid: Of the transaction that was to commit them.
         read_version: No version up to this one names them.
         files: Their paths.
     """
+    store = table.store()
     try:
         landed = _may_land(store, uuid) or _has_landed(store, uuid, read_version, files)
     except (LanceError, OSError) as error:
         logger.warning("kept the files of a failed write, since its outcome is unknown: %s", error)
         return
-    if not landed and files:
-        with contextlib.suppress(LanceError, OSError):  # cleanup finds what is left
-            store.delete_many(sorted(files))
+    if not landed:
+        remove_files(store, files)
 
 
 def _may_land(store: ObjectStore, uuid: str) -> bool:

@@ -1,0 +1,30 @@
+"""What every commit can be told, whatever it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_lance.commit.application_versions import application_version, is_committed
+from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
+from pyspark_lance.table.version.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSettings:
+    """How to commit.
+
+    Attributes:
+        properties: Kept in the transaction.
+        retries: Attempts after the first, whatever was in the way of the work or of its commit.
+        timeout_s: Seconds after the first conflict from which on nothing is tried again.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    retries: int = DEFAULT_RETRIES
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    def is_done_in(self, snapshot: Snapshot) -> bool:
+        """Whether work with the (application, version) pair of the properties is in the table."""
+        wanted = application_version(self.properties)
+        return wanted is not None and is_committed(wanted, snapshot.manifest.config)

@@ -1,0 +1,208 @@
+"""UnitOfWork: plan on the newest version, register every file that is written, commit once.
+
+One count of retries serves all that can be in the way, and one rule says which files go when the
+work ends: those that it registered and that the version it made does not name; none as long as it
+is not known whether a version was made.  Work of which others removed a file, as a cleanup does
+with versions that are not the newest, is planned again, too.  A conflict is never settled by
+pretending that old work was done on a newer version.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid as uuids
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.proposal import Proposal
+from pyspark_lance.commit.retries import Environment, Retries
+from pyspark_lance.commit.version_put import CommitResult
+from pyspark_lance.commit.whereabouts import files_of
+from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitError, StorageError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import Operation
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
+from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.written_files import remove_files
+
+logger = logging.getLogger(__name__)
+
+_R = TypeVar("_R")
+
+
+class UnitOfWork:
+    """One piece of work on a table, in as many attempts as it takes.
+
+    Args:
+        table: The table or branch.
+        settings: How to commit.
+        retries: The attempts that are left, for work that began in another process.
+        environment: Clock, sleep and chance.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        settings: CommitSettings,
+        *,
+        retries: Retries | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        self._table = table
+        self._settings = settings
+        self._retries = retries or Retries(settings.retries, settings.timeout_s, environment)
+        self._written: set[str] = set()
+        self._named: frozenset[str] = frozenset()
+        self._landed: CommitResult | None = None
+        # Whether a version may name the files without our knowing.
+        self._in_doubt = False
+
+    def run(self, attempt: Callable[[UnitOfWork], _R]) -> _R:
+        """Runs ``attempt``, which plans, works and commits, until no conflict is left.
+
+        Args:
+            attempt: Opens the newest version itself, each time. The time that it takes before it
+                meets the first conflict does not count: a long job may run twice.
+
+        Raises:
+            RetryableCommitError: There was a conflict each time.
+            MissingFileError: A file is gone, and the newest version needs it as well.
+        """
+
+        def until_done(work: UnitOfWork) -> _R:
+            missing = ""
+            while True:
+                try:
+                    return attempt(work)
+                except RetryableCommitError as error:
+                    work.spend_attempt(error)
+                except MissingFileError as error:
+                    # Others may have made newer versions and cleaned up; the newest one has all
+                    # its files.
+                    if error.where == missing or not work.retries.plan_again():
+                        raise
+                    missing = error.where
+                    logger.info("planning again, as a file is gone: %s", error.where)
+
+        return self.once(until_done)
+
+    def once(self, attempt: Callable[[UnitOfWork], _R]) -> _R:
+        """Runs work that whoever called plans again.
+
+        Afterwards the files that no version names are removed, and old versions where the table is
+        configured to.
+        """
+        try:
+            done = attempt(self)
+        finally:
+            self._remove_files()
+        if self._landed is not None:
+            clean_up_after(self._table, self._landed)
+        return done
+
+    def spend_attempt(self, conflict: RetryableCommitError) -> None:
+        """Waits for the next attempt after a conflict.
+
+        Raises:
+            RetryableCommitError: There is none left.
+        """
+        left = self._retries
+        if not left.plan_again():
+            raise RetryableCommitError(
+                f"other commits were in the way {left.attempts} times in "
+                f"{left.elapsed_s:.1f} s; the last time: {conflict.what}",
+                conflict.where,
+                "run it again, or allow more with commitRetries and commitTimeout",
+            ) from conflict
+        logger.info("planning again after a conflict: %s", conflict.what)
+
+    @property
+    def retries(self) -> Retries:
+        """The attempts that are left."""
+        return self._retries
+
+    def register(self, fragments: Iterable[Fragment]) -> None:
+        """Takes note of fragments whose files this work has written."""
+        self._written |= files_of(fragments)
+
+    def register_files(self, paths: Iterable[str]) -> None:
+        """Takes note of files, by their paths below the root, that this work has written."""
+        self._written.update(paths)
+
+    def propose(
+        self, base: BaseVersion | None, operation: Operation, *, uuid: str | None = None
+    ) -> Proposal:
+        """What ``commit`` takes.
+
+        Args:
+            base: The version that the work was planned on; None makes the table.
+            operation: What changes.
+            uuid: Names the transaction, where others have to know it; None for a new name.
+        """
+        transaction = Transaction(
+            read_version=0 if base is None else base.version,
+            uuid=uuid or str(uuids.uuid4()),
+            operation=operation,
+            properties=dict(self._settings.properties),
+        )
+        return Proposal(transaction, base)
+
+    def commit(self, proposal: Proposal) -> CommitResult | None:
+        """Makes the version; None if work with the same (application, version) pair made one.
+
+        Raises:
+            RetryableCommitError: The work must be planned again on the newest version.
+            CommitConflictError: Another commit makes the work pointless.
+            StorageError: It is not certain whether the version was made.
+        """
+        self._in_doubt = True
+        try:
+            result = commit(
+                self._table.store(),
+                proposal,
+                self._retries,
+                read=known_manifests(self._table),
+            )
+        except LanceError as error:
+            self._in_doubt = isinstance(error, StorageError)
+            raise
+        self._in_doubt = False
+        self._named |= files_of(result.manifest.fragments)
+        if result.already_committed:
+            return None
+        self._landed = result
+        return result
+
+    def _remove_files(self) -> None:
+        if not self._in_doubt:
+            remove_files(self._table.store(), self._written - self._named)
+
+
+def commit_on_newest(
+    table: Table, plan: Callable[[Snapshot], Operation | None], settings: CommitSettings
+) -> CommitResult | None:
+    """Commits what ``plan`` makes of the newest version, again if others were in the way.
+
+    Args:
+        table: The table or branch.
+        plan: Given the newest version; None if there is nothing to do.
+        settings: How to commit.
+
+    Raises:
+        RetryableCommitError: Other commits were in the way too often.
+        CommitConflictError: Another commit makes the change pointless.
+    """
+
+    def attempt(work: UnitOfWork) -> CommitResult | None:
+        snapshot = Snapshot.open(table)
+        operation = None if settings.is_done_in(snapshot) else plan(snapshot)
+        if operation is None:
+            return None
+        return work.commit(work.propose(BaseVersion.of(snapshot.manifest), operation))
+
+    return UnitOfWork(table, settings).run(attempt)

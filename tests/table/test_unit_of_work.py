@@ -1,0 +1,207 @@
+"""One unit of work: planned again until no conflict is left, and one rule for its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from table_access import write_table
+
+from pyspark_lance.commit.application_versions import ApplicationVersion
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.commit_handler import (
+    CommitHandler,
+    ConditionalPutCommitHandler,
+    Undecided,
+)
+from pyspark_lance.commit.retries import Environment
+from pyspark_lance.errors import CommitConflictError, RetryableCommitError, StorageError
+from pyspark_lance.format.operation import Append, UpdateConfig, UpdateMap
+from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+ROWS = pa.table({"id": pa.array([7, 8], pa.int64())})
+
+
+@pytest.fixture
+def table(tmp_path) -> Table:
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": pa.array([1, 2], pa.int64())}))
+    return Table(path)
+
+
+def files(table: Table) -> set[str]:
+    return {f"data/{one.name}" for one in Path(table.root, "data").iterdir()}
+
+
+def written(table: Table):
+    """Fragments of two rows, in a file that no version names."""
+    manifest = Snapshot.open(table).manifest
+    request = WriteFragmentsRequest(table, manifest.schema, manifest.file_version)
+    return write_fragments(request, ROWS.to_batches())
+
+
+def append_by(work: UnitOfWork, table: Table, fragments):
+    base = BaseVersion.of(Snapshot.open(table).manifest)
+    return work.commit(work.propose(base, Append(fragments=tuple(fragments))))
+
+
+def quick(handler: CommitHandler | None = None) -> Environment:
+    return Environment(handler or ConditionalPutCommitHandler(), sleep=lambda seconds: None)
+
+
+def test_what_the_version_names_stays_and_the_rest_goes(table):
+    before = files(table)
+
+    def attempt(work):
+        used, useless = written(table), written(table)
+        work.register([*used, *useless])
+        return append_by(work, table, used)
+
+    result = UnitOfWork(table, CommitSettings()).run(attempt)
+    assert result.version == 2
+    (new,) = files(table) - before
+    assert new == f"data/{result.manifest.fragments[-1].files[0].path}"
+
+
+def test_nothing_stays_of_work_that_ends_without_a_version(table):
+    before = files(table)
+
+    def nothing(work):
+        work.register(written(table))
+
+    def fails(work):
+        work.register(written(table))
+        raise ValueError("the job failed")
+
+    UnitOfWork(table, CommitSettings()).run(nothing)
+    with pytest.raises(ValueError, match="the job failed"):
+        UnitOfWork(table, CommitSettings()).run(fails)
+    assert files(table) == before
+
+
+def test_files_of_an_earlier_attempt_go_unless_a_later_one_commits_them(table):
+    before = files(table)
+    kept = written(table)
+    attempts = []
+
+    def attempt(work):
+        attempts.append(written(table))
+        work.register([*kept, *attempts[-1]])
+        if len(attempts) < 3:
+            raise RetryableCommitError("somebody was faster")
+        return append_by(work, table, kept)
+
+    UnitOfWork(table, CommitSettings(), environment=quick()).run(attempt)
+    assert len(attempts) == 3
+    assert files(table) - before == {f"data/{kept[0].files[0].path}"}
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """Puts the manifest or loses it on the way; nobody hears which."""
+
+    arrives: bool
+
+    def put(self, store, location, data, *, uuid):
+        if self.arrives:
+            ConditionalPutCommitHandler().put(store, location, data, uuid=uuid)
+            store.delete(location.path)  # as if a cleanup had been faster than our next look
+        return Undecided(OSError("no answer"))
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_nothing_is_removed_while_the_commit_is_in_doubt(table, arrives):
+    before = files(table)
+
+    def attempt(work):
+        fragments = written(table)
+        work.register(fragments)
+        return append_by(work, table, fragments)
+
+    work = UnitOfWork(table, CommitSettings(retries=2), environment=quick(NoAnswer(arrives)))
+    with pytest.raises(StorageError):
+        work.run(attempt)
+    assert len(files(table) - before) == 1
+
+
+class Interrupted(ConditionalPutCommitHandler):
+    """Stopped after the manifest was put."""
+
+    def put(self, store, location, data, *, uuid):
+        super().put(store, location, data, uuid=uuid)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_commit_keeps_its_files(table):
+    def attempt(work):
+        fragments = written(table)
+        work.register(fragments)
+        return append_by(work, table, fragments)
+
+    with pytest.raises(KeyboardInterrupt):
+        UnitOfWork(table, CommitSettings(), environment=quick(Interrupted())).run(attempt)
+    newest = Snapshot.open(table)
+    assert newest.version == 2
+    assert f"data/{newest.manifest.fragments[-1].files[0].path}" in files(table)
+
+
+def test_retries_are_counted_over_all_attempts(table):
+    attempts = []
+
+    def attempt(work):
+        attempts.append(1)
+        raise RetryableCommitError("somebody was faster")
+
+    with pytest.raises(RetryableCommitError, match="in the way 4 times"):
+        UnitOfWork(table, CommitSettings(retries=3), environment=quick()).run(attempt)
+    assert len(attempts) == 4
+
+
+def test_work_that_is_planned_by_others_is_tried_once(table):
+    attempts = []
+
+    def attempt(work):
+        attempts.append(1)
+        raise RetryableCommitError("somebody was faster")
+
+    with pytest.raises(RetryableCommitError, match="somebody"):
+        UnitOfWork(table, CommitSettings(), environment=quick()).once(attempt)
+    assert len(attempts) == 1
+
+
+def test_a_conflict_that_nothing_settles_ends_the_work(table):
+    before = files(table)
+
+    def attempt(work):
+        fragments = written(table)
+        work.register(fragments)
+        base = BaseVersion.of(Snapshot.open(table).manifest)
+        write_table(table.root, ROWS, overwrite=True)
+        config = UpdateConfig(schema_metadata_updates=UpdateMap((("a", "b"),)))
+        work.commit(work.propose(base, config))
+
+    with pytest.raises((CommitConflictError, RetryableCommitError)):
+        UnitOfWork(table, CommitSettings(), environment=quick()).once(attempt)
+    assert len(files(table) - before) == 1  # of the overwrite
+
+
+def test_the_same_batch_of_an_application_is_committed_once(table):
+    settings = CommitSettings(ApplicationVersion("app", 1).properties())
+    results = []
+    for _ in range(2):
+
+        def attempt(work):
+            fragments = written(table)
+            work.register(fragments)
+            return append_by(work, table, fragments)
+
+        assert settings.is_done_in(Snapshot.open(table)) == bool(results)
+        results.append(UnitOfWork(table, settings).once(attempt))
+    assert results[0].version == 2 and results[1] is None
+    assert len(files(table)) == 2
