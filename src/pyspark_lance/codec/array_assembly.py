@@ -79,8 +79,10 @@ def _chosen_values(values: Values, slots: Selection) -> Values | None:
         return _select_indices(values, slots)
     if isinstance(values, EncodedStrings) and not isinstance(slots, slice):
         stored = values.stored
-        kind = pa.large_binary() if stored.offsets.dtype == np.int64 else pa.binary()
-        array = pc.take(_assemble_plain(stored, kind, None), pa.array(slots), boundscheck=False)
+        data_type = pa.large_binary() if stored.offsets.dtype == np.int64 else pa.binary()
+        array = pc.take(
+            _assemble_plain(stored, data_type, None), pa.array(slots), boundscheck=False
+        )
         _, ends, content = array.buffers()
         offsets = np.frombuffer(ends, stored.offsets.dtype)[: len(slots) + 1]
         codes = VariableWidthValues(len(slots), offsets, content or pa.py_buffer(b""))
@@ -386,17 +388,3 @@ def join_validity(
         for part, count in zip(parts, counts, strict=True)
     ]
     return filled[0] if len(filled) == 1 else np.concatenate(filled)
-
-
-def concat_arrays(arrays: Sequence[pa.Array]) -> pa.Array:
-    """One array; strings of more than 2 GiB do not fit into one.
-
-    Raises:
-        BatchTooLargeError: They do not.
-    """
-    if len(arrays) == 1:
-        return arrays[0]
-    try:
-        return pa.concat_arrays(arrays)
-    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
-        raise BatchTooLargeError from error

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.v2_0.variable_width import borders_of
+from pyspark_lance.codec.v2_0.variable_width import value_offsets
 from pyspark_lance.datafile.blob_values import EXTERNAL, INLINE
 from pyspark_lance.datafile.page_sink import PageSink
 from pyspark_lance.errors import InvalidInputError
@@ -140,12 +140,12 @@ def _write_values(
     sink: PageSink, values: pa.Array, is_null: NDArray[np.bool_]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Where each value is that has bytes, and how many."""
-    borders = borders_of(values).astype(np.int64)
-    sizes = np.diff(borders)
+    offsets = value_offsets(values).astype(np.int64)
+    sizes = np.diff(offsets)
     sizes[is_null | np.asarray(values.is_null())] = 0
     positions = np.zeros(len(values), np.uint64)
     stored = values.buffers()[2]
     content = memoryview(b"" if stored is None else stored)
     for row in np.flatnonzero(sizes).tolist():
-        positions[row] = sink.write_buffer(content[borders[row] : borders[row + 1]]).start
+        positions[row] = sink.write_buffer(content[offsets[row] : offsets[row + 1]]).start
     return positions, sizes.astype(np.uint64)

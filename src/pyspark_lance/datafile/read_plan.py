@@ -12,7 +12,7 @@ from pyspark_lance.codec.row_ranges import RowRanges
 
 
 @dataclass(frozen=True, slots=True)
-class PageBorders:
+class PageStarts:
     """Which rows of a file are in which page of a column.
 
     Attributes:
@@ -22,7 +22,7 @@ class PageBorders:
     starts: NDArray[np.int64]
 
     @classmethod
-    def of_lengths(cls, lengths: Sequence[int]) -> PageBorders:
+    def of_lengths(cls, lengths: Sequence[int]) -> PageStarts:
         """Pages of ``lengths`` rows, one after another."""
         starts = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(np.array(lengths, np.int64), out=starts[1:])
@@ -33,9 +33,9 @@ class PageBorders:
         """Rows of all pages."""
         return int(self.starts[-1])
 
-    def at(self, pages: Sequence[int]) -> PageBorders:
-        """The borders at the starts of some pages, ascending, so that those between are as one."""
-        return PageBorders(self.starts[np.asarray(pages, np.int64)])
+    def at(self, pages: Sequence[int]) -> PageStarts:
+        """Only some pages, ascending; those between count to the one before."""
+        return PageStarts(self.starts[np.asarray(pages, np.int64)])
 
     def pages_of(self, rows: RowRanges) -> Iterable[int]:
         """The pages that hold wanted rows, ascending."""
@@ -69,8 +69,8 @@ class PageBorders:
         lasts = bounds.searchsorted(rows.ends - 1, side="right")
         pages = np.arange(int(firsts[0]), int(lasts[-1]) + 1)
         begins, ends = lasts.searchsorted(pages), firsts.searchsorted(pages, side="right")
-        borders = zip(pages.tolist(), begins.tolist(), ends.tolist(), strict=True)
-        for page, begin, end in borders:
+        ranges_of_pages = zip(pages.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        for page, begin, end in ranges_of_pages:
             near = RowRanges(rows.starts[begin:end], rows.ends[begin:end])
             clipped = near.clipped(int(self.starts[page]), int(self.starts[page + 1]))
             if len(clipped.starts):

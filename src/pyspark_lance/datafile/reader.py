@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_assembly import concat_arrays
 from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.join_rows import concat_arrays
 from pyspark_lance.codec.room import BatchTooLargeError, room_for
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.row_selection import take_values
@@ -271,10 +271,10 @@ class DataFileReader:
                 f"{list(ranges)[:5]}",
                 where=self._file.path,
             )
-        borders = starts[1:] != ends[:-1]
+        apart = starts[1:] != ends[:-1]
         return RowRanges(
-            np.concatenate((starts[:1], starts[1:][borders])),
-            np.concatenate((ends[:-1][borders], ends[-1:])),
+            np.concatenate((starts[:1], starts[1:][apart])),
+            np.concatenate((ends[:-1][apart], ends[-1:])),
         )
 
     def _field_readers(

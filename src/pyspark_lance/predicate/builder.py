@@ -102,13 +102,13 @@ def _to_common(
     left: Expression, right: Expression, time_zone: str, what: str
 ) -> tuple[Expression, Expression]:
     left, right = tight_decimal(left, right), tight_decimal(right, left)
-    kind = common_type(left.type, right.type)
-    if kind is None or not is_comparable(kind):
+    data_type = common_type(left.type, right.type)
+    if data_type is None or not is_comparable(data_type):
         raise InvalidInputError(
             f"{what} does not work on {type_name(left.type)} and {type_name(right.type)}",
             hint="cast one of the two, as in: CAST(x AS string)",
         )
-    return cast(left, kind, time_zone), cast(right, kind, time_zone)
+    return cast(left, data_type, time_zone), cast(right, data_type, time_zone)
 
 
 def membership(
@@ -145,15 +145,17 @@ def membership(
     return disjunction(terms)
 
 
-def _constants(items: Sequence[Literal], kind: pa.DataType, time_zone: str) -> pa.Array:
-    """The constants as one array of type ``kind``; a cast per distinct type, not per item."""
+def _constants(items: Sequence[Literal], data_type: pa.DataType, time_zone: str) -> pa.Array:
+    """The constants as one array of type ``data_type``; a cast per distinct type, not per item."""
     by_type: dict[pa.DataType, list[pa.Scalar]] = {}
     for item in items:
         by_type.setdefault(item.type, []).append(item.scalar)
     parts = [
-        cast_array(pa.array([one.as_py() for one in scalars], own), kind, time_zone)
+        cast_array(pa.array([one.as_py() for one in scalars], own), data_type, time_zone)
         if own not in _BEYOND_PYTHON
-        else pa.concat_arrays([cast_array(pa.repeat(one, 1), kind, time_zone) for one in scalars])
+        else pa.concat_arrays(
+            [cast_array(pa.repeat(one, 1), data_type, time_zone) for one in scalars]
+        )
         for own, scalars in by_type.items()
     ]
     return pa.concat_arrays(parts)

@@ -22,20 +22,20 @@ def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
     fields = [*schema, *(pa.field(name, pa.uint64()) for name in lineage)]
     found = _find_field(path[0], fields, "column")
     if found.name in SYSTEM_COLUMNS and pa.types.is_uint64(found.type):
-        kind = pa.int64()
+        data_type = pa.int64()
     else:
-        kind = found.type
+        data_type = found.type
     names = [found.name]
     for name in path[1:]:
-        if not pa.types.is_struct(kind):
+        if not pa.types.is_struct(data_type):
             raise InvalidInputError(
                 f"{'.'.join(names)!r} is not a struct, so it has no field {name!r}",
                 hint="put a column name that has a dot in it into `backquotes`",
             )
-        found = _find_field(name, list(kind), f"field of {'.'.join(names)}")
-        kind = found.type
+        found = _find_field(name, list(data_type), f"field of {'.'.join(names)}")
+        data_type = found.type
         names.append(found.name)
-    return Column(tuple(names), spark_type_of(kind))
+    return Column(tuple(names), spark_type_of(data_type))
 
 
 def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:

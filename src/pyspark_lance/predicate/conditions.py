@@ -2,7 +2,7 @@
 
 A condition comes from ``parse`` (SQL) or ``json`` (the JVM companion).  The
 modules behind this one: ``tree`` (the nodes), ``builder`` (types and constant
-folding), ``evaluate`` (answers per row), ``prune`` (answers per fragment).
+folding), ``evaluate`` (answers per row), ``prune`` (answers per fragment or page).
 No I/O.
 """
 
@@ -11,12 +11,9 @@ from __future__ import annotations
 from pyspark_lance.predicate.evaluate import evaluate
 from pyspark_lance.predicate.prune import (
     Bounds,
-    can_match,
-    fragments_that_can_match,
-    matches_everywhere,
+    parts_that_can_match,
     row_address_candidates,
     row_id_candidates,
-    rows_that_can_match,
 )
 from pyspark_lance.predicate.tree import (
     Predicate,
@@ -30,14 +27,11 @@ __all__ = [
     "Bounds",
     "Predicate",
     "all_of",
-    "can_match",
     "column_paths_of",
     "columns_of",
     "conjuncts",
     "evaluate",
-    "fragments_that_can_match",
-    "matches_everywhere",
+    "parts_that_can_match",
     "row_address_candidates",
     "row_id_candidates",
-    "rows_that_can_match",
 ]

@@ -131,28 +131,28 @@ def _pattern(name: str, value: Expression, node: dict[str, Any]) -> Predicate:
     return (build.like if name == "LIKE" else build.ilike)(value, pattern, escape)
 
 
-def _literal(value: Any, kind: pa.DataType) -> Literal:
+def _literal(value: Any, data_type: pa.DataType) -> Literal:
     if value is None:
-        return values.literal(None, kind)
-    if pa.types.is_boolean(kind) or pa.types.is_string(kind):
-        return values.literal(value, kind)
-    if pa.types.is_floating(kind):
-        return Literal(pa.scalar(float(value), kind))
-    if pa.types.is_decimal(kind):
+        return values.literal(None, data_type)
+    if pa.types.is_boolean(data_type) or pa.types.is_string(data_type):
+        return values.literal(value, data_type)
+    if pa.types.is_floating(data_type):
+        return Literal(pa.scalar(float(value), data_type))
+    if pa.types.is_decimal(data_type):
         try:
-            return values.literal(decimal.Decimal(str(value)), kind)
+            return values.literal(decimal.Decimal(str(value)), data_type)
         except decimal.InvalidOperation as error:
             raise InvalidInputError(f"{value!r} is not a decimal") from error
-    if kind == BINARY:
+    if data_type == BINARY:
         try:
-            return values.literal(base64.b64decode(value, validate=True), kind)
+            return values.literal(base64.b64decode(value, validate=True), data_type)
         except binascii.Error as error:
             raise InvalidInputError("a binary literal is not base64") from error
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise InvalidInputError(f"{value!r} is not an integer")
     number = int(value)
-    if pa.types.is_integer(kind):
-        return values.literal(number, kind)
-    if pa.types.is_date32(kind):
-        return Literal(pa.scalar(number, pa.int32()).cast(kind))
-    return Literal(pa.scalar(number, pa.int64()).cast(kind))
+    if pa.types.is_integer(data_type):
+        return values.literal(number, data_type)
+    if pa.types.is_date32(data_type):
+        return Literal(pa.scalar(number, pa.int32()).cast(data_type))
+    return Literal(pa.scalar(number, pa.int64()).cast(data_type))

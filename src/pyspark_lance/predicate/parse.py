@@ -447,9 +447,9 @@ class _Parser:
             if name == "cast":
                 value = self._disjunction()
                 self._expect("AS")
-                kind = self._type()
+                data_type = self._type()
                 self._expect(")")
-                return values.cast(value, kind, self._time_zone)
+                return values.cast(value, data_type, self._time_zone)
             arguments = [] if self._token.text == ")" else [self._disjunction()]
             while self._take(","):
                 arguments.append(self._disjunction())

@@ -1,23 +1,24 @@
-"""Which fragments and rows a condition can match, from what is known without reading data.
+"""Which parts of a table a condition can match, from bounds of their values.
 
-The lineage columns of a fragment are known from its metadata: versions as runs, row ids and
-addresses as ranges.  A condition is evaluated on such bounds to the set of answers it may give
-(true, false, unknown); everything that is not understood may give any answer.  Pure functions.
+A part is a fragment, whose lineage the manifest tells, or a page of a file that has statistics.  A
+condition is evaluated on bounds to the set of answers that rows of a part may give (true, false,
+unknown); what is not understood may give any answer.  All parts at once, as arrays of shape
+(num_parts,); pure functions.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.errors import LanceError
-from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.evaluate import evaluate
 from pyspark_lance.predicate.tree import (
     And,
@@ -31,80 +32,61 @@ from pyspark_lance.predicate.tree import (
     Not,
     Or,
     Predicate,
-    columns_of,
+    can_raise,
 )
 
-# A set of possible answers as bits, one byte per fragment or row.
-_Outcomes = NDArray[np.uint8]
-_TRUE, _FALSE, _UNKNOWN, _ANY = 1, 2, 4, 7
-_LIMIT = 2**64
-# Doubles below it stand for exactly one integer each.
-_EXACT_DOUBLES = 2**53
+ColumnPath: TypeAlias = tuple[str, ...]
 
-Intervals = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.uint64]]]
+# A set of possible answers as bits, one uint8 for each part.
+_Answers: TypeAlias = NDArray[np.uint8]
+_TRUE, _FALSE, _UNKNOWN, _ANY = 1, 2, 4, 7
+
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+# From here on, several integers become the same number of so many bits.
+_EXACT_INTEGERS: Final = {16: 2**11, 32: 2**24, 64: 2**53}
+_INT64: Final = np.iinfo(np.int64)
+# Of more constants that are no integers, only the range is looked at.
+_MOST_CONSTANTS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known about a lineage column of one fragment.
+    """Bounds of a column's values in each part, in the column's stored type.
 
     Attributes:
-        minimum: Smallest value, or something below it.
-        maximum: Largest value, or something above it.
-        values: Every value that occurs (such as the versions of the runs), if that is known.
+        minimum: Nothing is smaller; null where that is not known.
+        maximum: Nothing is larger; null where that is not known.
+        nullable: Whether there may be nulls.
     """
 
-    minimum: int
-    maximum: int
-    values: NDArray[np.uint64] | None = None
+    minimum: pa.Array
+    maximum: pa.Array
+    nullable: bool = True
+
+    @classmethod
+    def of_lineage(cls, low: NDArray[np.uint64], high: NDArray[np.uint64]) -> Bounds:
+        """Bounds of a lineage column, which Spark sees as bigint; shapes (num_parts,)."""
+
+        def as_bigint(values: NDArray[np.uint64]) -> pa.Array:
+            too_large = values > np.uint64(_INT64.max)
+            return pa.array(values.astype(np.int64), pa.int64(), mask=too_large)
+
+        return cls(as_bigint(low), as_bigint(high), nullable=False)
 
 
-def fragments_that_can_match(
-    predicate: Predicate, intervals: Intervals, num_fragments: int
+def parts_that_can_match(
+    predicate: Predicate, bounds: Mapping[ColumnPath, Bounds], num_parts: int
 ) -> NDArray[np.bool_]:
-    """For each fragment whether any of its rows can satisfy ``predicate``.
+    """For each part whether any of its rows can satisfy ``predicate``.
 
     Args:
         predicate: Any condition.
-        intervals: Lineage column -> smallest and largest value per fragment, both of shape
-            (num_fragments,); columns that are left out may hold anything.
-        num_fragments: How many fragments there are.
+        bounds: What is known, for columns and fields of structs; others may hold anything.
+        num_parts: How many parts there are.
     """
-
-    def leaf(node: Expression) -> _Outcomes:
-        return _leaf_on_intervals(node, intervals, num_fragments)
-
-    return _may_be_true(_outcomes(predicate, num_fragments, leaf))
-
-
-def can_match(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
-    """Whether a fragment of these bounds can hold a row that satisfies ``predicate``."""
-    return bool(_outcomes_of_one(predicate, bounds) & _TRUE)
-
-
-def matches_everywhere(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
-    """Whether every row of a fragment of these bounds satisfies ``predicate``."""
-    return _outcomes_of_one(predicate, bounds) == _TRUE
-
-
-def rows_that_can_match(predicate: Predicate, known: pa.RecordBatch) -> NDArray[np.bool_]:
-    """For each row whether it can satisfy ``predicate``, when only some columns are known.
-
-    With the lineage columns of each row (or of each run of equal versions) in ``known``, this
-    tells which rows must be read at all.
-
-    Args:
-        predicate: Any condition.
-        known: Some of the columns it reads, in their stored types.
-    """
-    names = frozenset(known.schema.names)
-
-    def leaf(node: Expression) -> _Outcomes:
-        if columns_of(node) <= names:
-            return _leaf_on_rows(node, known)
-        return _constant(_ANY, known.num_rows)
-
-    return _may_be_true(_outcomes(predicate, known.num_rows, leaf))
+    answers = _Parts(bounds, num_parts).answers(predicate)
+    possible: NDArray[np.bool_] = (answers & _TRUE) != 0
+    return possible
 
 
 def row_id_candidates(predicate: Predicate) -> NDArray[np.uint64] | None:
@@ -117,44 +99,180 @@ def row_address_candidates(predicate: Predicate) -> NDArray[np.uint64] | None:
     return _candidates(predicate, ROW_ADDRESS)
 
 
+class _Parts:
+    """Evaluates conditions on the bounds of all parts."""
+
+    def __init__(self, bounds: Mapping[ColumnPath, Bounds], num_parts: int) -> None:
+        self._bounds, self._num_parts = bounds, num_parts
+
+    def answers(self, predicate: Predicate) -> _Answers:
+        """The answers that rows of each part may give."""
+        found: _Answers | None = None
+        match predicate:
+            case Not(term):
+                found = _negated(self.answers(term))
+            case And(terms):
+                found = _all_of([self.answers(term) for term in terms])
+            case Or(terms):
+                found = _negated(_all_of([_negated(self.answers(term)) for term in terms]))
+            case Literal() as constant:
+                found = self._always(_answer_of(constant))
+            case IsNull(value):
+                found = self._is_null(value)
+            case Comparison(operator, left, right):
+                found = self._compared(operator, left, right)
+            case In(value, values, has_null):
+                found = self._among(value, values, has_null)
+        return self._always(_ANY) if found is None else found
+
+    def _always(self, answers: int) -> _Answers:
+        return np.full(self._num_parts, answers, dtype=np.uint8)
+
+    def _is_null(self, value: Expression) -> _Answers | None:
+        bounds = self._bounds_of(value)
+        return None if bounds is None or bounds.nullable else self._always(_FALSE)
+
+    def _compared(self, operator: str, left: Expression, right: Expression) -> _Answers | None:
+        """Of ``left operator right``; None if nothing is known of a side."""
+        if operator in (">", ">="):
+            return self._compared(_MIRRORED[operator], right, left)
+        sides = _Sides.of(left, right, self._bounds)
+        if sides is None or (operator == "<=>" and sides.nullable):
+            return None
+        if operator in ("<", "<="):
+            # The smallest against the largest, and the other way round.
+            may_be_true = sides.test(operator, "minimum", "maximum", unknown=True)
+            is_true = sides.test(operator, "maximum", "minimum", unknown=False)
+        else:
+            may_be_true = sides.test("<=", "minimum", "maximum", unknown=True)
+            may_be_true &= sides.test(">=", "maximum", "minimum", unknown=True)
+            is_true = sides.test(">=", "minimum", "maximum", unknown=False)
+            is_true &= sides.test("<=", "maximum", "minimum", unknown=False)
+        answers = _bits(may_be_true, ~is_true, nullable=sides.nullable)
+        return _negated(answers) if operator == "<>" else answers
+
+    def _among(self, value: Expression, values: pa.Array, has_null: bool) -> _Answers | None:
+        bounds = self._bounds_of(value)
+        if bounds is None:
+            return None
+        numbers = _whole_numbers(values) if pa.types.is_int64(bounds.minimum.type) else None
+        if numbers is not None:
+            answers = _among_integers(bounds, numbers)
+        elif len(values) <= _MOST_CONSTANTS:
+            answers = self._among_few(value, values)
+        else:
+            ends = pc.min_max(values)
+            above = self._compared(">=", value, Literal(ends["min"]))
+            below = self._compared("<=", value, Literal(ends["max"]))
+            if above is None or below is None:
+                return None
+            # Inside of the range may be gaps.
+            answers = _all_of([above, below]) | np.uint8(_FALSE)
+        return _unknown_for_false(answers) if has_null else answers
+
+    def _among_few(self, value: Expression, values: pa.Array) -> _Answers:
+        unequal = [self._always(_TRUE)]
+        for one in values:
+            equal = self._compared("=", value, Literal(one))
+            unequal.append(self._always(_ANY) if equal is None else _negated(equal))
+        return _negated(_all_of(unequal))
+
+    def _bounds_of(self, value: Expression) -> Bounds | None:
+        column = _ordered_column(value)
+        return None if column is None else self._bounds.get(column.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The two sides of a comparison, each a constant or a column whose bounds are known.
+
+    Attributes:
+        left: The left side.
+        right: The right side.
+        columns: Paths of the columns of both; None for a constant.
+        bounds: Of the columns of both; None for a constant.
+    """
+
+    left: Expression
+    right: Expression
+    columns: tuple[ColumnPath | None, ColumnPath | None]
+    bounds: tuple[Bounds | None, Bounds | None]
+
+    @classmethod
+    def of(
+        cls, left: Expression, right: Expression, bounds: Mapping[ColumnPath, Bounds]
+    ) -> _Sides | None:
+        """None if nothing is known of a side, or both read one column."""
+        paths: list[ColumnPath | None] = []
+        for side in (left, right):
+            column = _ordered_column(side)
+            is_constant = isinstance(side, Literal) and not side.is_null
+            if not is_constant and (column is None or column.path not in bounds):
+                return None
+            paths.append(None if column is None else column.path)
+        one, other = paths
+        if one is not None and other is not None and one[0] == other[0]:
+            return None
+        of_both = tuple(None if path is None else bounds[path] for path in paths)
+        return cls(left, right, (one, other), (of_both[0], of_both[1]))
+
+    @property
+    def nullable(self) -> bool:
+        """Whether a side may be null."""
+        return any(bounds is not None and bounds.nullable for bounds in self.bounds)
+
+    def test(
+        self, operator: str, left_end: str, right_end: str, *, unknown: bool
+    ) -> NDArray[np.bool_]:
+        """The comparison of one end of each side; ``unknown`` where an end is not known."""
+        names, ends = [], []
+        for path, bounds, end in zip(self.columns, self.bounds, (left_end, right_end), strict=True):
+            if path is not None and bounds is not None:
+                names.append(path[0])
+                ends.append(_at_path(path, getattr(bounds, end)))
+        rows = pa.record_batch(ends, names)
+        holds = evaluate(Comparison(operator, self.left, self.right), rows)
+        return np.asarray(pc.fill_null(holds, unknown))
+
+
+def _at_path(path: ColumnPath, values: pa.Array) -> pa.Array:
+    """The top-level column in which only the values at ``path`` are there."""
+    for name in reversed(path[1:]):
+        values = pa.StructArray.from_arrays([values], [name])
+    return values
+
+
+def _ordered_column(value: Expression) -> Column | None:
+    """The column that ``value`` is, possibly cast in a way that keeps the order of values."""
+    while isinstance(value, Cast) and _keeps_order(value):
+        value = value.value
+    return value if isinstance(value, Column) else None
+
+
+def _keeps_order(cast: Cast) -> bool:
+    if can_raise(replace(cast, value=Literal(pa.scalar(None, cast.value.type)))):
+        return False
+    return all(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        for kind in (cast.value.type, cast.type)
+    )
+
+
 # Sets of answers, combined by three-valued logic.
 
 
-def _outcomes(
-    predicate: Predicate, length: int, leaf: Callable[[Expression], _Outcomes]
-) -> _Outcomes:
-    match predicate:
-        case Not(term):
-            return _negated(_outcomes(term, length, leaf))
-        case And(terms):
-            return _all_of([_outcomes(term, length, leaf) for term in terms])
-        case Or(terms):
-            negated = [_negated(_outcomes(term, length, leaf)) for term in terms]
-            return _negated(_all_of(negated))
-        case Literal() as constant:
-            value = constant.value
-            bit = _UNKNOWN if value is None else _TRUE if value else _FALSE
-            return _constant(bit, length)
-        case _:
-            return leaf(predicate)
+def _answer_of(constant: Literal) -> int:
+    value = constant.value
+    return _UNKNOWN if value is None else _TRUE if value else _FALSE
 
 
-def _may_be_true(outcomes: _Outcomes) -> NDArray[np.bool_]:
-    possible: NDArray[np.bool_] = (outcomes & _TRUE) != 0
-    return possible
-
-
-def _constant(bits: int, length: int) -> _Outcomes:
-    return np.full(length, bits, dtype=np.uint8)
-
-
-def _negated(outcomes: _Outcomes) -> _Outcomes:
-    return (((outcomes & _TRUE) << 1) | ((outcomes & _FALSE) >> 1) | (outcomes & _UNKNOWN)).astype(
+def _negated(answers: _Answers) -> _Answers:
+    return (((answers & _TRUE) << 1) | ((answers & _FALSE) >> 1) | (answers & _UNKNOWN)).astype(
         np.uint8
     )
 
 
-def _all_of(parts: Sequence[_Outcomes]) -> _Outcomes:
+def _all_of(parts: Sequence[_Answers]) -> _Answers:
     may_be_true = parts[0] & _TRUE
     may_be_false = parts[0] & _FALSE
     some_unknown = parts[0] & _UNKNOWN
@@ -169,178 +287,51 @@ def _all_of(parts: Sequence[_Outcomes]) -> _Outcomes:
 
 
 def _bits(
-    may_be_true: NDArray[np.bool_], may_be_other: NDArray[np.bool_], other: int = _FALSE
-) -> _Outcomes:
-    return (np.where(may_be_true, _TRUE, 0) | np.where(may_be_other, other, 0)).astype(np.uint8)
+    may_be_true: NDArray[np.bool_], may_be_false: NDArray[np.bool_], *, nullable: bool
+) -> _Answers:
+    bits = np.where(may_be_true, _TRUE, 0) | np.where(may_be_false, _FALSE, 0)
+    return (bits | (_UNKNOWN if nullable else 0)).astype(np.uint8)
 
 
-# Leaves: on intervals, on known values, on rows.
+def _unknown_for_false(answers: _Answers) -> _Answers:
+    """What is not found in a list that has a NULL may be that NULL."""
+    unknown = np.where(answers & _FALSE, _UNKNOWN, 0).astype(np.uint8)
+    return (answers & np.uint8(_TRUE | _UNKNOWN)) | unknown
 
 
-def _outcomes_of_one(predicate: Predicate, bounds: Mapping[str, Bounds]) -> int:
-    def leaf(node: Expression) -> _Outcomes:
-        names = columns_of(node)
-        if len(names) == 1:
-            (name,) = names
-            found = bounds.get(name)
-            if found is not None and found.values is not None:
-                return _leaf_on_values(node, name, found.values)
-        return _leaf_on_intervals(node, intervals, 1)
-
-    intervals = {
-        name: (np.array([one.minimum], np.uint64), np.array([one.maximum], np.uint64))
-        for name, one in bounds.items()
-    }
-    return int(_outcomes(predicate, 1, leaf)[0])
+# Lists of integers.
 
 
-def _leaf_on_values(node: Expression, name: str, values: NDArray[np.uint64]) -> _Outcomes:
-    rows = pa.record_batch([pa.array(values, pa.uint64())], [name])
-    return np.bitwise_or.reduce(_leaf_on_rows(node, rows), keepdims=True)
+def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Answers:
+    """Whether values are among ``numbers``, which ascend."""
+    low = np.asarray(bounds.minimum.fill_null(_INT64.min))
+    high = np.asarray(bounds.maximum.fill_null(_INT64.max))
+    inside = np.searchsorted(numbers, high, "right") - np.searchsorted(numbers, low, "left")
+    # Modulo 2**64 the difference of the ends is right even where int64 would overflow.
+    width = high.view(np.uint64) - low.view(np.uint64)
+    every_value = (inside > 0) & ((inside - 1).astype(np.uint64) == width)
+    return _bits(inside > 0, ~every_value, nullable=bounds.nullable)
 
 
-def _leaf_on_rows(node: Expression, rows: pa.RecordBatch) -> _Outcomes:
-    try:
-        answers = evaluate(node, rows)
-    except LanceError:
-        # The error belongs to the read, and only if it meets such a row.
-        return _constant(_ANY, rows.num_rows)
-    true = np.asarray(answers.fill_null(False))
-    unknown = np.asarray(answers.is_null())
-    return np.where(unknown, _UNKNOWN, np.where(true, _TRUE, _FALSE)).astype(np.uint8)
-
-
-def _leaf_on_intervals(node: Expression, intervals: Intervals, length: int) -> _Outcomes:
-    found: _Outcomes | None = None
-    match node:
-        case IsNull(value) if (name := _lineage_column(value)) and name in intervals:
-            return _constant(_FALSE, length)
-        case Comparison(operator, left, Literal() as bound):
-            found = _against_constant(operator, left, bound, intervals)
-        case Comparison(operator, Literal() as bound, right):
-            found = _against_constant(_MIRRORED.get(operator, operator), right, bound, intervals)
-        case Comparison(operator, left, right):
-            found = _against_column(operator, left, right, intervals)
-        case In(value, values, has_null):
-            found = _against_set(value, values, intervals, _UNKNOWN if has_null else _FALSE)
-    return _constant(_ANY, length) if found is None else found
-
-
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-def _lineage_column(value: Expression) -> str | None:
-    """The lineage column that ``value`` is, possibly cast to a wider number."""
-    while isinstance(value, Cast) and _is_wider(value.value.type, value.type):
-        value = value.value
-    if isinstance(value, Column) and len(value.path) == 1 and value.path[0] in SYSTEM_COLUMNS:
-        return value.path[0]
-    return None
-
-
-def _is_wider(source: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether the cast of a bigint keeps the order of all values."""
-    kinds = pa.types
-    if not kinds.is_int64(source) and not kinds.is_decimal(source):
-        return False
-    if kinds.is_decimal(wanted):
-        return bool(wanted.precision - wanted.scale >= 19)
-    return bool(kinds.is_float64(wanted))
-
-
-def _exact(bound: Literal) -> Fraction | None:
-    """The constant as an exact number that integers can be compared with; None if it is none."""
-    value = bound.value
-    if isinstance(value, float):
-        # From here on, several integers become the same double.
-        return Fraction(value) if abs(value) < _EXACT_DOUBLES else None
-    return None if value is None else Fraction(value)
-
-
-def _at_most(values: NDArray[np.uint64], limit: int) -> NDArray[np.bool_]:
-    if limit < 0 or limit >= _LIMIT:
-        return np.full(len(values), limit >= 0)
-    return values <= np.uint64(limit)
-
-
-def _against_constant(
-    operator: str, value: Expression, bound: Literal, intervals: Intervals
-) -> _Outcomes | None:
-    name = _lineage_column(value)
-    exact = _exact(bound) if name in intervals else None
-    if name is None or exact is None:
-        return None
-    low, high = intervals[name]
-    match operator:
-        case "<=" | ">":
-            limit = math.floor(exact)
-        case "<" | ">=":
-            limit = math.ceil(exact) - 1
-        case _:
-            return _equal_to(operator, exact, low, high)
-    # Now the question is whether the values are at most ``limit``.
-    outcomes = _bits(_at_most(low, limit), ~_at_most(high, limit))
-    return _negated(outcomes) if operator in (">", ">=") else outcomes
-
-
-def _equal_to(
-    operator: str, exact: Fraction, low: NDArray[np.uint64], high: NDArray[np.uint64]
-) -> _Outcomes:
-    whole = math.floor(exact)
-    if exact != whole:
-        outcomes = _constant(_FALSE, len(low))
-    else:
-        inside = _at_most(low, whole) & ~_at_most(high, whole - 1)
-        outcomes = _bits(inside, ~inside | (low != high))
-    return _negated(outcomes) if operator == "<>" else outcomes
-
-
-def _against_column(
-    operator: str, left: Expression, right: Expression, intervals: Intervals
-) -> _Outcomes | None:
-    first, second = _lineage_column(left), _lineage_column(right)
-    if first not in intervals or second not in intervals or first is None or second is None:
-        return None
-    if operator in (">", ">="):
-        return _against_column(_MIRRORED[operator], right, left, intervals)
-    if pa.types.is_floating(left.type):
-        return None
-    (low, high), (other_low, other_high) = intervals[first], intervals[second]
-    match operator:
-        case "<":
-            return _bits(low < other_high, high >= other_low)
-        case "<=":
-            return _bits(low <= other_high, high > other_low)
-    meet = (low <= other_high) & (other_low <= high)
-    same = (low == high) & (other_low == other_high) & (low == other_low)
-    outcomes = _bits(meet, ~same)
-    return _negated(outcomes) if operator == "<>" else outcomes
-
-
-def _whole_numbers(values: pa.Array) -> NDArray[np.uint64] | None:
-    """The values that a lineage column can have, ascending, each once; None if not exact."""
+def _whole_numbers(values: pa.Array) -> NDArray[np.int64] | None:
+    """The constants that a bigint can equal, ascending, each once; None if not exact."""
     if pa.types.is_int64(values.type):
-        numbers = np.asarray(values)
-        return np.unique(numbers[numbers >= 0].astype(np.uint64))
+        return np.unique(np.asarray(values))
     exact = [_exact(Literal(value)) for value in values]
     if any(one is None for one in exact):
         return None
     whole = {int(one) for one in exact if one is not None and one.denominator == 1}
-    return np.array(sorted(one for one in whole if 0 <= one < _LIMIT), dtype=np.uint64)
+    fitting = sorted(one for one in whole if _INT64.min <= one <= _INT64.max)
+    return np.array(fitting, dtype=np.int64)
 
 
-def _against_set(
-    value: Expression, values: pa.Array, intervals: Intervals, otherwise: int
-) -> _Outcomes | None:
-    name = _lineage_column(value)
-    numbers = _whole_numbers(values) if name in intervals else None
-    if name is None or numbers is None:
-        return None
-    low, high = intervals[name]
-    inside = np.searchsorted(numbers, high, "right") - np.searchsorted(numbers, low, "left")
-    # Subtracting first: high - low + 1 could overflow.
-    all_of_them = (inside > 0) & ((inside - 1).astype(np.uint64) == high - low)
-    return _bits(inside > 0, ~all_of_them, otherwise)
+def _exact(constant: Literal) -> Fraction | None:
+    """The constant as an exact number that integers can be compared with; None if it is none."""
+    value = constant.value
+    if isinstance(value, float):
+        limit = _EXACT_INTEGERS[constant.type.bit_width]
+        return Fraction(value) if abs(value) < limit else None
+    return None if value is None else Fraction(value)
 
 
 # Values that a conjunct restricts a column to.
@@ -348,27 +339,39 @@ def _against_set(
 
 def _candidates(predicate: Predicate, column: str) -> NDArray[np.uint64] | None:
     match predicate:
-        case Comparison("=" | "<=>", left, Literal() as bound) if _lineage_column(left) == column:
-            return _whole_numbers(pa.array([bound.scalar.as_py()], bound.type))
-        case Comparison("=" | "<=>", Literal() as bound, right) if _lineage_column(right) == column:
-            return _whole_numbers(pa.array([bound.scalar.as_py()], bound.type))
-        case In(value, values) if _lineage_column(value) == column:
-            return _whole_numbers(values)
+        case Comparison("=" | "<=>", left, Literal() as bound) if _is_column(left, column):
+            return _row_numbers(pa.array([bound.scalar.as_py()], bound.type))
+        case Comparison("=" | "<=>", Literal() as bound, right) if _is_column(right, column):
+            return _row_numbers(pa.array([bound.scalar.as_py()], bound.type))
+        case In(value, values) if _is_column(value, column):
+            return _row_numbers(values)
         case Literal() as constant:
             return None if constant.value else np.empty(0, np.uint64)
         case And(terms):
-            found = [
-                one for one in (_candidates(term, column) for term in terms) if one is not None
-            ]
-            if not found:
-                return None
-            result = found[0]
-            for other in found[1:]:
-                result = np.intersect1d(result, other, assume_unique=True)
-            return result
+            parts = [_candidates(term, column) for term in terms]
+            known = [part for part in parts if part is not None]
+            return _in_all(known) if known else None
         case Or(terms):
             parts = [_candidates(term, column) for term in terms]
             known = [part for part in parts if part is not None]
             return np.unique(np.concatenate(known)) if len(known) == len(parts) else None
         case _:
             return None
+
+
+def _is_column(value: Expression, name: str) -> bool:
+    column = _ordered_column(value)
+    return column is not None and column.path == (name,)
+
+
+def _row_numbers(values: pa.Array) -> NDArray[np.uint64] | None:
+    """The row ids or addresses that are among ``values``, ascending; None if not exact."""
+    numbers = _whole_numbers(values)
+    return None if numbers is None else numbers[numbers >= 0].astype(np.uint64)
+
+
+def _in_all(sets: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    common = sets[0]
+    for other in sets[1:]:
+        common = np.intersect1d(common, other, assume_unique=True)
+    return common

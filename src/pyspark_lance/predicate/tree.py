@@ -317,5 +317,5 @@ def _always_fits(source: pa.DataType, wanted: pa.DataType) -> bool:
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
-def _decimal(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_decimal(kind))
+def _decimal(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(data_type))

@@ -39,24 +39,24 @@ def spark_type_of(stored: pa.DataType) -> pa.DataType:
         return stored
 
 
-def is_comparable(kind: pa.DataType) -> bool:
-    """Whether values of the Spark type ``kind`` can be compared here (not lists, structs, …)."""
-    return kind in _NAMES or pa.types.is_decimal(kind)
+def is_comparable(data_type: pa.DataType) -> bool:
+    """Whether values of the Spark type can be compared here (not lists, structs, …)."""
+    return data_type in _NAMES or pa.types.is_decimal(data_type)
 
 
-def is_integral(kind: pa.DataType) -> bool:
+def is_integral(data_type: pa.DataType) -> bool:
     """tinyint, smallint, int or bigint."""
-    return kind in _INTEGER_PRECISION
+    return data_type in _INTEGER_PRECISION
 
 
-def is_numeric(kind: pa.DataType) -> bool:
+def is_numeric(data_type: pa.DataType) -> bool:
     """An integral, floating or decimal type."""
-    return bool(kind in _NUMERIC_ORDER or pa.types.is_decimal(kind))
+    return bool(data_type in _NUMERIC_ORDER or pa.types.is_decimal(data_type))
 
 
-def decimal_of_integer(kind: pa.DataType) -> pa.DataType:
+def decimal_of_integer(data_type: pa.DataType) -> pa.DataType:
     """The decimal type that holds every value of an integral type, as Spark chooses it."""
-    return pa.decimal128(_INTEGER_PRECISION[kind], 0)
+    return pa.decimal128(_INTEGER_PRECISION[data_type], 0)
 
 
 def wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -138,11 +138,11 @@ _BY_NAME = {name: kind for kind, name in _NAMES.items()} | {
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 
 
-def type_name(kind: pa.DataType) -> str:
-    """How Spark spells ``kind``."""
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    return _NAMES.get(kind) or str(kind)
+def type_name(data_type: pa.DataType) -> str:
+    """How Spark spells ``data_type``."""
+    if pa.types.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    return _NAMES.get(data_type) or str(data_type)
 
 
 def parse_type(text: str) -> pa.DataType:

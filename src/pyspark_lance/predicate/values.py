@@ -41,10 +41,10 @@ from pyspark_lance.predicate.types import (
 _NO_ROWS_NEEDED = pa.record_batch([pa.nulls(1)], ["row"])
 
 
-def literal(value: object, kind: pa.DataType) -> Literal:
-    """The constant ``value`` of the Spark type ``kind``."""
+def literal(value: object, data_type: pa.DataType) -> Literal:
+    """The constant ``value`` of the Spark type ``data_type``."""
     try:
-        return Literal(pa.scalar(value, kind))
+        return Literal(pa.scalar(value, data_type))
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"the text {value!r} is not valid Unicode") from error
 
@@ -77,19 +77,21 @@ def integer_array(numbers: Sequence[int]) -> pa.Array:
     return pa.array([decimal.Decimal(number) for number in numbers], pa.decimal128(38, 0))
 
 
-def cast(value: Expression, kind: pa.DataType, time_zone: str = "UTC") -> Expression:
+def cast(value: Expression, data_type: pa.DataType, time_zone: str = "UTC") -> Expression:
     """``CAST(value AS kind)``, done at once for a constant.
 
     Raises:
         InvalidInputError: The types cannot be cast, or the constant does not fit.
     """
-    if value.type == kind:
+    if value.type == data_type:
         return value
-    if not can_cast(value.type, kind):
-        raise InvalidInputError(f"{type_name(value.type)} cannot be cast to {type_name(kind)} here")
+    if not can_cast(value.type, data_type):
+        raise InvalidInputError(
+            f"{type_name(value.type)} cannot be cast to {type_name(data_type)} here"
+        )
     if isinstance(value, Literal):
-        return Literal(cast_array(pa.repeat(value.scalar, 1), kind, time_zone)[0])
-    return Cast(value, kind, time_zone)
+        return Literal(cast_array(pa.repeat(value.scalar, 1), data_type, time_zone)[0])
+    return Cast(value, data_type, time_zone)
 
 
 def fold(node: Expression) -> Expression:
@@ -137,21 +139,21 @@ def arithmetic(operator: str, left: Expression, right: Expression) -> Expression
     if pa.types.is_null(left.type) and pa.types.is_null(right.type):
         return literal(None, pa.float64())
     left, right = tight_decimal(left, right), tight_decimal(right, left)
-    kind = common_type(left.type, right.type)
-    if kind is None or not (is_numeric(kind) or pa.types.is_decimal(kind)):
+    data_type = common_type(left.type, right.type)
+    if data_type is None or not (is_numeric(data_type) or pa.types.is_decimal(data_type)):
         raise InvalidInputError(
             f"{what} does not work on {type_name(left.type)} and {type_name(right.type)}",
             hint="arithmetic is supported on numbers only",
         )
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(data_type):
         return _decimal_arithmetic(operator, left, right)
     if operator == "/":
-        kind = pa.float64()
+        data_type = pa.float64()
     if operator == "div":
-        if not is_integral(kind):
+        if not is_integral(data_type):
             raise InvalidInputError("'div' is supported on integers only", hint="use / instead")
-        kind = pa.int64()
-    return fold(Arithmetic(operator, cast(left, kind), cast(right, kind), kind))
+        data_type = pa.int64()
+    return fold(Arithmetic(operator, cast(left, data_type), cast(right, data_type), data_type))
 
 
 def _decimal_arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
@@ -228,21 +230,21 @@ def call(name: str, arguments: Sequence[Expression], time_zone: str = "UTC") -> 
 
 
 def _typed_argument(name: str, wanted: str, value: Expression, time_zone: str) -> Expression:
-    kind = value.type
+    data_type = value.type
     if wanted == "number":
-        if is_numeric(kind):
+        if is_numeric(data_type):
             return value
-        if pa.types.is_string(kind) or pa.types.is_null(kind):
+        if pa.types.is_string(data_type) or pa.types.is_null(data_type):
             return cast(value, pa.float64())
     elif wanted in ("text", "text or bytes"):
-        return value if wanted == "text or bytes" and kind == BINARY else text(value)
+        return value if wanted == "text or bytes" and data_type == BINARY else text(value)
     elif wanted == "date":
         return cast(value, pa.date32(), time_zone)
-    elif pa.types.is_timestamp(kind):
+    elif pa.types.is_timestamp(data_type):
         return value
     else:
         return cast(value, pa.timestamp("us", "UTC"), time_zone)
-    raise InvalidInputError(f"{name} needs a {wanted}, not a value of type {type_name(kind)}")
+    raise InvalidInputError(f"{name} needs a {wanted}, not a value of type {type_name(data_type)}")
 
 
 def _coalesce(arguments: Sequence[Expression], time_zone: str) -> Expression:

@@ -15,8 +15,8 @@ from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, BufferSlice, 
 from pyspark_lance.codec.v2_0.variable_width import (
     EndPositions,
     Ends,
-    borders_of,
     encode_positions,
+    value_offsets,
 )
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 
@@ -40,24 +40,24 @@ class ListOffsetsDecoder:
         """The offsets, and the one before."""
         return self._ends.slices(start, end)
 
-    def border_slices(self, start: int, end: int) -> list[BufferSlice]:
+    def end_slices(self, start: int, end: int) -> list[BufferSlice]:
         """What ``span(start, end)`` reads."""
-        return self._ends.border_slices(start, end)
+        return self._ends.end_slices(start, end)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """The items of the lists ``start`` to ``end``, counted from the first one of the page."""
         return self._ends.span(start, end, self.num_items)
 
     def decode(self, start: int, end: int) -> Ends:
-        """Borders of the lists ``start`` to ``end``, counted from the first item of the page."""
+        """Offsets of the lists ``start`` to ``end``, counted from the first item of the page."""
         return self._ends.decode(start, end, self.num_items)
 
 
 def encode_list_offsets(array: pa.Array, collector: BufferCollector) -> pb.ArrayEncoding:
     """List of an array whose null lists have no items; it may be a slice."""
-    borders = borders_of(array).astype(np.int64)
-    num_items = int(borders[-1] - borders[0])
-    positions: NDArray[np.uint64] = (borders[1:] - borders[0]).astype("<u8")
+    offsets = value_offsets(array).astype(np.int64)
+    num_items = int(offsets[-1] - offsets[0])
+    positions: NDArray[np.uint64] = (offsets[1:] - offsets[0]).astype("<u8")
     validity = validity_of(array)
     if validity is not None:
         positions[~validity] += np.uint64(num_items + 1)

@@ -36,14 +36,15 @@ _INT32_MAX = (1 << 31) - 1
 
 
 class Ends(NamedTuple):
-    """Borders of consecutive values and which of them are null.
+    """Offsets of consecutive values and which of them are null.
 
     Attributes:
-        borders: int64, one more than values; ascending.
+        offsets: Where each value begins and the last one ends; int64, shape (num_values + 1,),
+            ascending.
         validity: True where a value is valid; None when all are.
     """
 
-    borders: NDArray[np.int64]
+    offsets: NDArray[np.int64]
     validity: NDArray[np.bool_] | None
 
 
@@ -62,7 +63,7 @@ class EndPositions:
         """The positions, and the one before, which is where the first value starts."""
         return self._positions.slices(max(start - 1, 0), end)
 
-    def border_slices(self, start: int, end: int) -> list[BufferSlice]:
+    def end_slices(self, start: int, end: int) -> list[BufferSlice]:
         """The two positions that tell where the values ``start`` to ``end`` lie."""
         wanted = [start - 1, end - 1] if start < end else []
         return [
@@ -78,47 +79,47 @@ class EndPositions:
         Raises:
             CorruptFileError: They lie behind the limit or end before they start.
         """
-        first = self._border(start - 1) if start else 0
-        last = self._border(end - 1)
+        first = self._end(start - 1) if start else 0
+        last = self._end(end - 1)
         require(first <= last <= limit, f"values lie in {first}..{last} of {limit}")
         return first, last
 
-    def _border(self, index: int) -> int:
+    def _end(self, index: int) -> int:
         stored = np.frombuffer(self._positions.decode_buffer(index, index + 1), "<u8")
         position = int(stored[0])
         is_null = self._adjustment and position >= self._adjustment
         return position - self._adjustment if is_null else position
 
     def decode(self, start: int, end: int, limit: int | None) -> Ends:
-        """Borders of the values ``start`` to ``end``.
+        """Offsets of the values ``start`` to ``end``.
 
         Args:
             start: First value.
             end: End of the values.
-            limit: What no border may exceed; None if it is checked later.
+            limit: What no offset may exceed; None if it is checked later.
 
         Raises:
-            CorruptFileError: The borders do not ascend or exceed the limit.
+            CorruptFileError: The offsets do not ascend or exceed the limit.
         """
         if start == end:
             return Ends(np.zeros(1, np.int64), None)
         first = max(start - 1, 0)
         stored = np.frombuffer(self._positions.decode_buffer(first, end), "<u8")
-        borders, validity = stored, None
+        offsets, validity = stored, None
         if self._adjustment and int(stored.max()) >= self._adjustment:
             is_null = stored >= self._adjustment
-            borders = stored - is_null * np.uint64(self._adjustment)
+            offsets = stored - is_null * np.uint64(self._adjustment)
             validity = ~is_null[start - first :]
         if start == 0:
-            borders = np.concatenate([np.zeros(1, np.uint64), borders])
-        ascending = not (borders[1:] < borders[:-1]).any()
+            offsets = np.concatenate([np.zeros(1, np.uint64), offsets])
+        ascending = not (offsets[1:] < offsets[:-1]).any()
         require(ascending, "the end positions of consecutive values do not ascend")
-        last = int(borders[-1])
+        last = int(offsets[-1])
         require(
             last <= (np.iinfo(np.int64).max if limit is None else limit),
             f"a value ends at {last}, behind the {limit} that are stored",
         )
-        return Ends(borders.view("<i8"), validity)
+        return Ends(offsets.view("<i8"), validity)
 
 
 class VariableSlices(NamedTuple):
@@ -142,9 +143,9 @@ class BinaryDecoder:
         """The end positions; which bytes are needed is known after reading them."""
         return self._ends.slices(start, end)
 
-    def border_slices(self, start: int, end: int) -> list[BufferSlice]:
+    def end_slices(self, start: int, end: int) -> list[BufferSlice]:
         """What ``all_slices(start, end)`` reads."""
-        return self._ends.border_slices(start, end)
+        return self._ends.end_slices(start, end)
 
     def all_slices(self, start: int, end: int) -> list[BufferSlice]:
         """All that decoding reads; finding it out reads two end positions."""
@@ -160,9 +161,9 @@ class BinaryDecoder:
         return variable_array(self.data_type, ends, data)
 
     def decode_slices(self, start: int, end: int) -> VariableSlices:
-        """Borders from 0 on, and the bytes they point into."""
+        """Offsets from 0 on, and the bytes they point into."""
         ends = self._ends.decode(start, end, self._data.known_size)
-        first, last = int(ends.borders[0]), int(ends.borders[-1])
+        first, last = int(ends.offsets[0]), int(ends.offsets[-1])
         require_room(last - first)
         return VariableSlices(ends, self._data.read(first, last))
 
@@ -179,9 +180,9 @@ class FsstDecoder:
         """Those of the codes."""
         return self._codes.slices(start, end)
 
-    def border_slices(self, start: int, end: int) -> list[BufferSlice]:
+    def end_slices(self, start: int, end: int) -> list[BufferSlice]:
         """Those of the codes."""
-        return self._codes.border_slices(start, end)
+        return self._codes.end_slices(start, end)
 
     def all_slices(self, start: int, end: int) -> list[BufferSlice]:
         """Those of the codes."""
@@ -192,10 +193,10 @@ class FsstDecoder:
         ends, data = self._codes.decode_slices(start, end)
         if self._table is None:
             self._table = SymbolTable.from_bytes(self._table_bytes)
-        codes = VariableWidthValues(end - start, ends.borders - ends.borders[0], data)
+        codes = VariableWidthValues(end - start, ends.offsets - ends.offsets[0], data)
         text = decode_fsst(codes, self._table)
-        borders = text.offsets.astype(np.int64, copy=False)
-        return variable_array(self.data_type, Ends(borders, ends.validity), text.data)
+        offsets = text.offsets.astype(np.int64, copy=False)
+        return variable_array(self.data_type, Ends(offsets, ends.validity), text.data)
 
 
 class FixedSizeBinaryDecoder:
@@ -215,25 +216,25 @@ class FixedSizeBinaryDecoder:
     def decode(self, start: int, end: int) -> pa.Array:
         """Offsets by counting, over the stored bytes."""
         data = self._data.read(start * self._width, end * self._width)
-        borders = np.arange(end - start + 1, dtype=np.int64) * self._width
-        return variable_array(self.data_type, Ends(borders, None), data)
+        offsets = np.arange(end - start + 1, dtype=np.int64) * self._width
+        return variable_array(self.data_type, Ends(offsets, None), data)
 
 
 def variable_array(data_type: pa.DataType, ends: Ends, data: pa.Buffer) -> pa.Array:
-    """A string or binary array; ``data`` starts at the first border.
+    """A string or binary array; ``data`` starts at the first offset.
 
     Raises:
         BatchTooLargeError: The offsets of the type do not suffice.
     """
-    borders = ends.borders
-    count = len(borders) - 1
+    decoded = ends.offsets
+    count = len(decoded) - 1
     if is_large(data_type):
-        offsets = borders - borders[0] if borders[0] else borders
+        offsets = decoded - decoded[0] if decoded[0] else decoded
     else:
-        if int(borders[-1] - borders[0]) > _INT32_MAX:
+        if int(decoded[-1] - decoded[0]) > _INT32_MAX:
             raise BatchTooLargeError
         offsets = np.empty(count + 1, np.int32)
-        np.subtract(borders, borders[0], out=offsets, casting="unsafe")
+        np.subtract(decoded, decoded[0], out=offsets, casting="unsafe")
     bitmap = None
     if ends.validity is not None:
         bitmap = pa.py_buffer(np.packbits(ends.validity, bitorder="little"))
@@ -255,15 +256,15 @@ def encode_binary(
         request: What the column's metadata ask for.
     """
     validity = validity_of(array)
-    if blank is not None and bool((np.diff(borders_of(array))[blank] > 0).any()):
+    if blank is not None and bool((np.diff(value_offsets(array))[blank] > 0).any()):
         array = pc.if_else(pa.array(blank), pa.scalar(b"").cast(array.type), array)
-    borders = borders_of(array)
-    first, last = int(borders[0]), int(borders[-1])
+    offsets = value_offsets(array)
+    first, last = int(offsets[0]), int(offsets[-1])
     stored = array.buffers()[2]
     data = np.zeros(0, np.uint8) if stored is None else np.frombuffer(stored, np.uint8)[first:last]
     if request.compression != "fsst" or not len(data):
-        return _encode_binary(borders[1:] - borders[0], validity, data, collector, request)
-    moved = borders - borders[0]
+        return _encode_binary(offsets[1:] - offsets[0], validity, data, collector, request)
+    moved = offsets - offsets[0]
     symbols = train_symbols(*sample_of(moved, data))
     codes = encode_strings(moved, data, Matcher(symbols))
     binary = _encode_binary(codes.offsets[1:], validity, codes.content, collector, request)
@@ -297,7 +298,7 @@ def encode_positions(positions: NDArray[np.uint64], collector: BufferCollector) 
     return pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=pb.Nullable.NoNulls(values=flat)))
 
 
-def borders_of(array: pa.Array) -> NDArray[np.signedinteger]:
+def value_offsets(array: pa.Array) -> NDArray[np.signedinteger]:
     """The offsets of a string, binary or list array; views of its buffer."""
     dtype = np.dtype(np.int64 if is_large(array.type) else np.int32)
     stored = array.buffers()[1]

@@ -56,19 +56,19 @@ def indices_of(array: pa.DictionaryArray, items: pa.Array, path: str) -> pa.Arra
 def _items(field: Field, content: bytes) -> pa.Array:
     assert field.dictionary is not None
     position, count = field.dictionary
-    kind = field.to_arrow().type.value_type
+    data_type = field.to_arrow().type.value_type
     try:
-        if not is_variable_type(kind):
-            size = -(-count * (bit_width_of(kind) or 0) // 8)
+        if not is_variable_type(data_type):
+            size = -(-count * (bit_width_of(data_type) or 0) // 8)
             plain = pa.py_buffer(_slice(content, position, size))
-            return pa.Array.from_buffers(kind, count, [None, plain])
-        borders = np.frombuffer(_slice(content, position, 8 * (count + 1)), "<i8")
-        first, end = int(borders[0]), int(borders[-1])
-        if bool((np.diff(borders) < 0).any()):
+            return pa.Array.from_buffers(data_type, count, [None, plain])
+        positions = np.frombuffer(_slice(content, position, 8 * (count + 1)), "<i8")
+        first, end = int(positions[0]), int(positions[-1])
+        if bool((np.diff(positions) < 0).any()):
             raise IndexError
-        offsets = (borders - first).astype(np.int64 if is_large(kind) else np.int32)
+        offsets = (positions - first).astype(np.int64 if is_large(data_type) else np.int32)
         data = pa.py_buffer(_slice(content, first, end - first))
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), data])
+        return pa.Array.from_buffers(data_type, count, [None, pa.py_buffer(offsets), data])
     except IndexError as error:
         raise CorruptFileError(
             f"the manifest does not hold the dictionary of column {field.name!r}"

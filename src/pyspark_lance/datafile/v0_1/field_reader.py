@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from pyspark_lance.codec.row_ranges import RowRanges
-from pyspark_lance.datafile.read_plan import PageBorders
+from pyspark_lance.datafile.read_plan import PageStarts
 from pyspark_lance.datafile.v0_1.metadata import LegacyFile
 from pyspark_lance.datafile.v0_1.nodes import LegacyNode, Part, make_legacy_node
 from pyspark_lance.format.field import Field
@@ -33,7 +33,7 @@ class LegacyFieldReader:
         self._file = file
         self._type = field.to_arrow().type
         self._root: LegacyNode = make_legacy_node(file, file.metadata.pages, field)
-        self._borders = PageBorders(file.metadata.batch_starts)
+        self._batches = PageStarts(file.metadata.batch_starts)
 
     def byte_ranges(self, start: int, end: int) -> list[ByteRange]:
         """What ``read(start, end)`` will fetch, as far as the page table tells."""
@@ -72,6 +72,6 @@ class LegacyFieldReader:
         return 1
 
     def _parts(self, rows: RowRanges) -> Iterator[Part]:
-        for batch, within in self._borders.split(rows):
+        for batch, within in self._batches.split(rows):
             for start, end in zip(within.starts.tolist(), within.ends.tolist(), strict=True):
                 yield Part(batch, start, end)

@@ -222,7 +222,7 @@ class LegacyFile(FileBytes):
 
 
 def _batch_starts(offsets: Sequence[int], path: str) -> NDArray[np.int64]:
-    """The borders of the batches; a file without rows may have none."""
+    """The first row of each batch, and the end of the last; a file without rows may have none."""
     starts = np.array(offsets or (0,), dtype=np.int64)
     if starts[0] != 0 or bool((np.diff(starts) < 0).any()):
         raise CorruptFileError("the batches of the file do not ascend from row 0", where=path)

@@ -104,18 +104,18 @@ class _Leaf:
         return position
 
     def _offsets(self, parts: Sequence[Part], width: int, more: int = 0) -> list[NDArray[np.int64]]:
-        """The borders of each part's values: one more than values."""
+        """Where each part's values begin and end: shapes (num_values + 1,)."""
         ranges = self._offset_ranges(parts, width, more)
-        found = []
+        of_parts = []
         for place, buffer in zip(ranges, self._file.fetch_checked(ranges), strict=True):
-            borders = np.frombuffer(buffer, f"<i{width}").astype(np.int64)
-            if borders[0] < 0 or bool((np.diff(borders) < 0).any()):
+            offsets = np.frombuffer(buffer, f"<i{width}").astype(np.int64)
+            if offsets[0] < 0 or bool((np.diff(offsets) < 0).any()):
                 raise CorruptFileError(
                     f"the offsets of field {self._field_id} do not ascend",
                     where=f"{self._file.path} bytes {place.start}..{place.end}",
                 )
-            found.append(borders)
-        return found
+            of_parts.append(offsets)
+        return of_parts
 
     def _offset_ranges(self, parts: Sequence[Part], width: int, more: int = 0) -> list[ByteRange]:
         pages = [self._page(part, more) for part in parts]
@@ -190,8 +190,8 @@ class _VariableNode(_Leaf):
 
     def num_bytes(self, part: Part) -> int:
         """The bytes between the first and the last offset, and the offsets."""
-        (borders,) = self._offsets([part], _OFFSET_BYTES)
-        return int(borders[-1] - borders[0]) + _OFFSET_BYTES * (part.end - part.start)
+        (offsets,) = self._offsets([part], _OFFSET_BYTES)
+        return int(offsets[-1] - offsets[0]) + _OFFSET_BYTES * (part.end - part.start)
 
 
 class _ListNode(_Leaf):
@@ -208,23 +208,23 @@ class _ListNode(_Leaf):
 
     def read(self, parts: Sequence[Part]) -> pa.Array:
         """Lists over exactly their items."""
-        offsets = self._offsets(parts, self._width, 1)
+        of_parts = self._offsets(parts, self._width, 1)
         wanted = [
-            Part(part.batch, int(borders[0]), int(borders[-1]))
-            for part, borders in zip(parts, offsets, strict=True)
-            if borders[0] < borders[-1]
+            Part(part.batch, int(offsets[0]), int(offsets[-1]))
+            for part, offsets in zip(parts, of_parts, strict=True)
+            if offsets[0] < offsets[-1]
         ]
-        joined = _joined_borders(offsets)
+        joined = _joined_offsets(of_parts)
         if self._width == 4 and int(joined[-1]) > _INT32_MAX:
             raise BatchTooLargeError
-        borders = pa.py_buffer(joined.astype(f"<i{self._width}", copy=False))
+        stored = pa.py_buffer(joined.astype(f"<i{self._width}", copy=False))
         items = self._items.read(wanted)
-        return pa.Array.from_buffers(self._type, len(joined) - 1, [None, borders], children=[items])
+        return pa.Array.from_buffers(self._type, len(joined) - 1, [None, stored], children=[items])
 
     def num_bytes(self, part: Part) -> int:
         """Offsets and items."""
-        (borders,) = self._offsets([part], self._width, 1)
-        items = Part(part.batch, int(borders[0]), int(borders[-1]))
+        (offsets,) = self._offsets([part], self._width, 1)
+        items = Part(part.batch, int(offsets[0]), int(offsets[-1]))
         inner = self._items.num_bytes(items) if items.start < items.end else 0
         return inner + self._width * (part.end - part.start)
 
@@ -314,21 +314,21 @@ class _DictionaryNode:
             return _plain_array(value_type, count, pa.py_buffer(_joined([content])))
         end = position + (count + 1) * _OFFSET_BYTES
         (content,) = self._file.fetch_checked([ByteRange(position, end)])
-        borders = np.frombuffer(content, "<i8")
-        if borders[0] < 0 or bool((np.diff(borders) < 0).any()):
+        positions = np.frombuffer(content, "<i8")
+        if positions[0] < 0 or bool((np.diff(positions) < 0).any()):
             raise CorruptFileError(
                 f"the offsets of the dictionary of column {self._name!r} do not ascend",
                 where=f"{self._file.path} bytes {position}..{end}",
             )
         # Nulls are no items, so an empty one is empty, although pylance takes it for null when it
         # opens the table anew.
-        return read_strings(self._file, value_type, [borders], nullable=False)
+        return read_strings(self._file, value_type, [positions], nullable=False)
 
 
 def read_strings(
     file: LegacyFile,
     data_type: pa.DataType,
-    offsets: Sequence[NDArray[np.int64]],
+    positions: Sequence[NDArray[np.int64]],
     *,
     nullable: bool,
 ) -> pa.Array:
@@ -337,25 +337,25 @@ def read_strings(
     Args:
         file: The file that holds the bytes.
         data_type: A string or binary type.
-        offsets: For each run of values their ascending borders as positions in the file.
+        positions: For each run of values where they begin and end in the file, ascending.
         nullable: Whether an empty value means null.
 
     Raises:
         CorruptFileError: The values lie outside of the file.
         BatchTooLargeError: More bytes than 32-bit offsets can address.
     """
-    places = [ByteRange(int(one[0]), int(one[-1])) for one in offsets if one[0] < one[-1]]
+    places = [ByteRange(int(one[0]), int(one[-1])) for one in positions if one[0] < one[-1]]
     file.check(places)
-    borders = _joined_borders(offsets)
-    if int(borders[-1]) > _INT32_MAX and not _is_large(data_type):
+    offsets = _joined_offsets(positions)
+    if int(offsets[-1]) > _INT32_MAX and not _is_large(data_type):
         raise BatchTooLargeError
-    require_room(int(borders[-1]))
+    require_room(int(offsets[-1]))
     data = pa.py_buffer(_joined(file.fetch(places)))
     validity = None
     if nullable:
-        filled = borders[1:] != borders[:-1]
+        filled = offsets[1:] != offsets[:-1]
         validity = None if filled.all() else filled
-    return take_room(variable_array(data_type, Ends(borders, validity), data))
+    return take_room(variable_array(data_type, Ends(offsets, validity), data))
 
 
 _NO_BYTES: Final = np.zeros(0, np.uint8)
@@ -365,13 +365,13 @@ def _is_large(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type))
 
 
-def _joined_borders(offsets: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The borders of all runs put end to end, from 0 on."""
-    lengths = [np.diff(one) for one in offsets]
-    borders = np.zeros(sum(map(len, lengths)) + 1, np.int64)
+def _joined_offsets(runs: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The offsets of the values of all runs put end to end, from 0 on."""
+    lengths = [np.diff(positions) for positions in runs]
+    offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)
     if lengths:
-        np.cumsum(np.concatenate(lengths), out=borders[1:])
-    return borders
+        np.cumsum(np.concatenate(lengths), out=offsets[1:])
+    return offsets
 
 
 def _joined(pieces: Sequence[Buffer]) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.v2_0.variable_width import borders_of, is_variable_type
+from pyspark_lance.codec.v2_0.variable_width import is_variable_type, value_offsets
 from pyspark_lance.datafile.v0_1.dictionaries import indices_of
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.format.field import Field
@@ -84,8 +84,8 @@ class LegacyPageWriter:
             return
         if field.is_list:
             position = self._output.tell()
-            borders = borders_of(array)
-            self._put(borders - borders[0])
+            offsets = value_offsets(array)
+            self._put(offsets - offsets[0])
             entries[field.id] = PageEntry(position, len(array) + 1)
             (item,) = field.children
             self._write(item, f"{path}.item", array.flatten(), entries, is_strict=is_strict)
@@ -106,16 +106,16 @@ class LegacyPageWriter:
         return PageEntry(position, len(items))
 
     def _write_strings(self, array: pa.Array) -> PageEntry:
-        """The bytes, then their borders as positions in the file."""
+        """The bytes, then where each value begins in the file and the last one ends."""
         if array.null_count:
             # What lies below a null may be anything.
             array = pc.fill_null(array, pa.scalar(b"").cast(array.type))
-        borders = borders_of(array).astype(np.int64)
+        offsets = value_offsets(array).astype(np.int64)
         start, content = self._output.tell(), array.buffers()[2]
         if content is not None:
-            self._output.write(memoryview(content)[int(borders[0]) : int(borders[-1])])
+            self._output.write(memoryview(content)[int(offsets[0]) : int(offsets[-1])])
         position = self._output.tell()
-        self._put((borders - borders[0] + start).astype("<i8"))
+        self._put((offsets - offsets[0] + start).astype("<i8"))
         return PageEntry(position, len(array))
 
     def _put(self, values: NDArray[np.generic]) -> None:

@@ -104,28 +104,28 @@ def _outside_of_lists(top: Field) -> Iterator[Field]:
         yield top
 
 
-def _has_statistics(kind: pa.DataType) -> bool:
+def _has_statistics(data_type: pa.DataType) -> bool:
     types = pa.types
-    if types.is_floating(kind):
-        return not types.is_float16(kind)
+    if types.is_floating(data_type):
+        return not types.is_float16(data_type)
     return bool(
-        types.is_integer(kind)
-        or types.is_boolean(kind)
-        or types.is_decimal(kind)
-        or types.is_date(kind)
-        or is_variable_type(kind)
+        types.is_integer(data_type)
+        or types.is_boolean(data_type)
+        or types.is_decimal(data_type)
+        or types.is_date(data_type)
+        or is_variable_type(data_type)
     )
 
 
 def _extremes(array: pa.Array) -> tuple[Any, Any]:
     """Bounds of the values; wide ones if there is no value to bound."""
-    kind = array.type
-    if pa.types.is_floating(kind):
+    data_type = array.type
+    if pa.types.is_floating(data_type):
         return _float_extremes(array)
     ends = pc.min_max(array)
     minimum, maximum = ends["min"], ends["max"]
-    if is_variable_type(kind):
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_variable_type(data_type):
+        is_text = pa.types.is_string(data_type) or pa.types.is_large_string(data_type)
         low, high = minimum.as_py(), maximum.as_py()
         if low is None:
             return None, None

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
+from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.datafile.v0_1.metadata import LEGACY_FOOTER, LENGTH
 from pyspark_lance.datafile.v0_1.page_writer import LegacyPageWriter, PageEntry
 from pyspark_lance.datafile.v0_1.statistics_writer import StatisticsCollector
@@ -137,15 +138,13 @@ class LegacyFileWriter:
         """One page per field."""
         if not self._held_rows:
             return
-        group = pa.Table.from_batches(self._held).combine_chunks()
-        entries: dict[int, PageEntry] = {}
-        for field, column in zip(self._schema.fields, group.columns, strict=True):
-            # Columns of no chunk have rows only if their type has no values.
-            array = column.chunk(0) if column.num_chunks else pa.nulls(len(column), column.type)
-            self._pages.write(field, array, entries)
-            self._statistics.add(field, array)
-        self._entries.append(entries)
-        self._group_starts.append(self._group_starts[-1] + self._held_rows)
+        for group in fewest_batches(self._held):
+            entries: dict[int, PageEntry] = {}
+            for field, array in zip(self._schema.fields, group.columns, strict=True):
+                self._pages.write(field, array, entries)
+                self._statistics.add(field, array)
+            self._entries.append(entries)
+            self._group_starts.append(self._group_starts[-1] + group.num_rows)
         self._held, self._held_rows, self._held_bytes = [], 0, 0
 
     def _write_metadata(self) -> int:

@@ -19,7 +19,7 @@ from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
 from pyspark_lance.codec.v2_0.array_encoding import encode_array
 from pyspark_lance.codec.v2_0.list_offsets import encode_list_offsets
 from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, validity_of
-from pyspark_lance.codec.v2_0.variable_width import borders_of, is_large, is_variable_type
+from pyspark_lance.codec.v2_0.variable_width import is_large, is_variable_type, value_offsets
 from pyspark_lance.datafile.field_writer import FieldWriter
 from pyspark_lance.datafile.file_metadata import ARRAY_ENCODING_URL
 from pyspark_lance.datafile.held_arrays import HeldArrays
@@ -80,12 +80,12 @@ class _LeafWriter:
     def __init__(self, field: Field, sink: PageSink, column: int, path: str) -> None:
         self._sink, self._column, self._path = sink, column, path
         self._pending = _PendingRows()
-        kind = storage_type(field.to_arrow().type)
-        self._request = encoding_request(metadata_texts(field.to_arrow()), path, kind, "2.0")
-        if self._request.compression == "fsst" and is_large(kind):
+        data_type = storage_type(field.to_arrow().type)
+        self._request = encoding_request(metadata_texts(field.to_arrow()), path, data_type, "2.0")
+        if self._request.compression == "fsst" and is_large(data_type):
             # pylance reads 32-bit offsets only, and cannot write such a column itself.
-            raise _refusal(path, f"a {kind} as fsst")
-        self._empty = pa.nulls(0, kind)
+            raise _refusal(path, f"a {data_type} as fsst")
+        self._empty = pa.nulls(0, data_type)
         self._has_pages = False
         self.num_columns = 1
         self.column_of = {field.id: column}
@@ -186,14 +186,14 @@ class _ListWriter:
 
     def write(self, array: pa.Array) -> None:
         """Appends lists; what lies below null lists is dropped."""
-        borders = borders_of(array).astype(np.int64)
+        offsets = value_offsets(array).astype(np.int64)
         validity = validity_of(array)
-        lengths = np.diff(borders)
+        lengths = np.diff(offsets)
         if validity is not None and bool(lengths[~validity].any()):
             items = array.flatten()
             lengths = np.where(validity, lengths, 0)
         else:
-            items = array.values[int(borders[0]) : int(borders[-1])]
+            items = array.values[int(offsets[0]) : int(offsets[-1])]
         self._items.write(items)
         self._pending.add(_bare_lists(lengths, validity))
         if self._pending.num_bytes >= MIN_PAGE_BYTES:
@@ -272,13 +272,13 @@ def _cut(array: pa.Array) -> Iterator[pa.Array]:
 
 def _bare_lists(lengths: NDArray[np.int64], validity: NDArray[np.bool_] | None) -> pa.Array:
     """Lists of the given lengths whose items are nulls, which take no memory."""
-    borders = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     bitmap = None
     if validity is not None:
         bitmap = pa.py_buffer(np.packbits(validity, bitorder="little"))
-    items = pa.nulls(int(borders[-1]))
+    items = pa.nulls(int(offsets[-1]))
     return pa.Array.from_buffers(
-        pa.large_list(pa.null()), len(lengths), [bitmap, pa.py_buffer(borders)], children=[items]
+        pa.large_list(pa.null()), len(lengths), [bitmap, pa.py_buffer(offsets)], children=[items]
     )
 
 

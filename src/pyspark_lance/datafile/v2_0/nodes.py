@@ -1,7 +1,7 @@
 """Readers of the nodes of a 2.0 field: leaves, packed structs, structs, lists, blobs.
 
 Lists name ranges of their items, which are values of the next column; so a range of rows becomes
-ranges further down, and columns may have unrelated page borders.
+ranges further down, and columns may have unrelated page boundaries.
 
 Source: docs/format/file-format.md, sections 2.3, 5.1 and 5.2.
 """
@@ -16,8 +16,8 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.array_assembly import concat_arrays
 from pyspark_lance.codec.arrow_values import is_variable_width
+from pyspark_lance.codec.join_rows import concat_arrays
 from pyspark_lance.codec.room import BatchTooLargeError, require_room, take_room
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder, bit_width_of
@@ -32,7 +32,7 @@ from pyspark_lance.codec.v2_0.variable_width import (
     variable_array,
 )
 from pyspark_lance.datafile.open_file import OpenFile
-from pyspark_lance.datafile.read_plan import PageBorders
+from pyspark_lance.datafile.read_plan import PageStarts
 from pyspark_lance.datafile.v2_0.pages import ColumnPages, FileBuffers, PageRange
 from pyspark_lance.datafile.v2_0.scattered_rows import read_near_rows, take_rows
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
@@ -117,7 +117,7 @@ class LeafReader:
         self.num_values = self._pages.num_values
         self._row_bytes: int | None = None
         self._is_local = isinstance(file.store, LocalStore)
-        self._borders = PageBorders.of_lengths([page.num_rows for page in self._pages.pages])
+        self._page_starts = PageStarts.of_lengths([page.num_rows for page in self._pages.pages])
 
     def state_ranges(self, start: int, end: int) -> list[ByteRange]:
         """Where the first and the last string of every page are."""
@@ -126,7 +126,7 @@ class LeafReader:
             with self._pages.errors_of(part.page):
                 decoder = self._pages.decoder(part.page)
                 if isinstance(decoder, BinaryDecoder | FsstDecoder):
-                    pieces = decoder.border_slices(part.start, part.end)
+                    pieces = decoder.end_slices(part.start, part.end)
                     ranges += self._pages.places(part.page, pieces)
         return ranges
 
@@ -161,7 +161,7 @@ class LeafReader:
             return read_near_rows(self.read, rows, self.average_row_bytes())
         self._pages.locate(rows.start, rows.end)
         return concat_arrays(
-            [self._read_in_page(page, within) for page, within in self._borders.split(rows)]
+            [self._read_in_page(page, within) for page, within in self._page_starts.split(rows)]
         )
 
     def _read_in_page(self, page: int, rows: RowRanges) -> pa.Array:
@@ -172,7 +172,7 @@ class LeafReader:
                 return decoder.decode_rows(start, rows.end, rows.to_positions() - start)
             if bit_width_of(self._data_type) and not pa.types.is_struct(self._data_type):
                 return take_rows(decoder.decode(start, rows.end), rows, start)
-        first = int(self._borders.starts[page])
+        first = int(self._page_starts.starts[page])
 
         def read(start: int, end: int) -> pa.Array:
             return self.read(first + start, first + end)
@@ -292,7 +292,7 @@ class _ListReader:
         ranges: list[ByteRange] = []
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
-                pieces = self._pages.decoder(part.page).border_slices(part.start, part.end)
+                pieces = self._pages.decoder(part.page).end_slices(part.start, part.end)
                 ranges += self._pages.places(part.page, pieces)
         return ranges
 
@@ -315,7 +315,7 @@ class _ListReader:
             with self._pages.errors_of(part.page):
                 ends = self._pages.ahead(part).decode(part.start, part.end)
             base, _ = self._item_range(part.page)
-            first, last = int(ends.borders[0]), int(ends.borders[-1])
+            first, last = int(ends.offsets[0]), int(ends.offsets[-1])
             items = self._items.read(base + first, base + last)
             arrays.append(self._lists(ends, items))
         return _concat(arrays, self._type)
@@ -330,16 +330,16 @@ class _ListReader:
         return int(8 + per_list * self._items.average_row_bytes())
 
     def _lists(self, ends: Ends, items: pa.Array) -> pa.Array:
-        borders = ends.borders - ends.borders[0]
+        offsets = ends.offsets - ends.offsets[0]
         if not self._is_large:
-            if int(borders[-1]) > _INT32_MAX:
+            if int(offsets[-1]) > _INT32_MAX:
                 raise BatchTooLargeError
-            borders = borders.astype(np.int32)
+            offsets = offsets.astype(np.int32)
         bitmap = None
         if ends.validity is not None:
             bitmap = pa.py_buffer(np.packbits(ends.validity, bitorder="little"))
         return pa.Array.from_buffers(
-            self._type, len(borders) - 1, [bitmap, pa.py_buffer(borders)], children=[items]
+            self._type, len(offsets) - 1, [bitmap, pa.py_buffer(offsets)], children=[items]
         )
 
     def _item_range(self, page: int) -> tuple[int, int]:
@@ -392,12 +392,12 @@ class _BlobReader:
             )
         self._check(positions, sizes)
         require_room(int(sizes.sum()))
-        borders = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         stored = np.flatnonzero(sizes)
         ends = positions[stored] + sizes[stored]
         wanted = map(ByteRange, positions[stored].tolist(), ends.tolist())
         data = pa.py_buffer(b"".join(self._file.fetch(list(wanted))))
-        ends_and_nulls = Ends(borders, ~is_null if is_null.any() else None)
+        ends_and_nulls = Ends(offsets, ~is_null if is_null.any() else None)
         return take_room(variable_array(self._type, ends_and_nulls, data))
 
     def read_rows(self, rows: RowRanges) -> pa.Array:

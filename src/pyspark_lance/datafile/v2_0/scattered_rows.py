@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_lance.codec.array_assembly import concat_arrays
+from pyspark_lance.codec.join_rows import concat_arrays
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.row_selection import take_values
 

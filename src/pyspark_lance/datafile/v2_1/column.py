@@ -29,7 +29,7 @@ from pyspark_lance.codec.structural.size_estimate import estimate_row_bytes
 from pyspark_lance.codec.values import FixedWidthValues, PlacedValues, StructValues
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
 from pyspark_lance.datafile.open_file import OpenFile
-from pyspark_lance.datafile.read_plan import PageBorders
+from pyspark_lance.datafile.read_plan import PageStarts
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.object_store import Buffer
@@ -89,13 +89,13 @@ class LeafColumnReader:
         self._slots_per_row = slots_per_row
         self._pages = file.metadata.column(column).pages
         file.metadata.require_rows(column, name, slots_per_row)
-        self._borders = PageBorders.of_lengths([page.num_rows for page in self._pages])
+        self._page_starts = PageStarts.of_lengths([page.num_rows for page in self._pages])
         self._decoders: OrderedDict[int, PageDecoder] = OrderedDict()
         self._loaded: set[int] = set()
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
         """What ``load`` will fetch for the rows; empty if it is known already."""
-        pages = self._borders.pages_of(rows.scaled(self._slots_per_row))
+        pages = self._page_starts.pages_of(rows.scaled(self._slots_per_row))
         return [
             self._pages[page].buffers[buffer]
             for page in pages
@@ -107,7 +107,7 @@ class LeafColumnReader:
         """Takes the bytes of ``state_ranges(rows)``."""
         page = 0
         try:
-            for page in self._borders.pages_of(rows.scaled(self._slots_per_row)):
+            for page in self._page_starts.pages_of(rows.scaled(self._slots_per_row)):
                 if page not in self._loaded:
                     decoder = self._decoder(page)
                     decoder.load([next(buffers) for _ in decoder.state_buffers])
@@ -122,7 +122,7 @@ class LeafColumnReader:
         bounds = sorted({page for run in runs for page in run})
         return [
             self._plan(bounds[number], bounds[number + 1], wanted)
-            for number, wanted in self._borders.at(bounds).split(rows)
+            for number, wanted in self._page_starts.at(bounds).split(rows)
         ]
 
     def decode(
@@ -162,7 +162,7 @@ class LeafColumnReader:
 
         These are small and of one kind: decoding costs per page.
         """
-        pages = list(self._borders.pages_of(rows))
+        pages = list(self._page_starts.pages_of(rows))
         wanted_bytes = _CHUNK_BYTES * (1 + rows.num_rows // max(1, len(pages)))
         runs: list[tuple[int, int]] = []
         first = end = num_bytes = 0
@@ -207,8 +207,8 @@ class LeafColumnReader:
 
     def _decode_each(self, read: PageRead) -> None:
         """Decodes the pages of a read one by one, so that an error names its page."""
-        starts = self._borders.starts[read.page : read.end + 1]
-        within = PageBorders(starts - starts[0])
+        starts = self._page_starts.starts[read.page : read.end + 1]
+        within = PageStarts(starts - starts[0])
         for number, rows in within.split(read.plan.rows):
             page = read.page + number
             alone = self._plan(page, page + 1, rows)

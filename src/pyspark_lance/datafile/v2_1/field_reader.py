@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark_lance.codec.array_assembly import (
     assemble_items,
     assemble_list,
-    concat_arrays,
     select_fields,
 )
 from pyspark_lance.codec.encoding_tree import encoding_kind
+from pyspark_lance.codec.join_rows import concat_arrays
 from pyspark_lance.codec.levels import Unraveler
 from pyspark_lance.codec.room import take_room
 from pyspark_lance.codec.row_ranges import RowRanges

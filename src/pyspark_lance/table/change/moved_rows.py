@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
@@ -38,6 +39,9 @@ from pyspark_lance.table.version.snapshot import Snapshot
 CLAUSE = "__lance_clause"
 CHANGED_ROW_ID = "__lance_rowid"
 CHANGED_ADDRESS = "__lance_rowaddr"
+
+_Complete = Callable[[pa.RecordBatch, Collection[str]], pa.RecordBatch]
+"""Makes whole rows of changes whose clause gives some columns a value."""
 
 # Open fragments of which rows are taken; batches come sorted by address, so few are enough.
 _OPEN_FRAGMENTS = 8
@@ -129,7 +133,7 @@ class _Task:
         self._created: list[NDArray[np.uint64]] = []
         self._num_inserted = 0
         self._num_updated = 0
-        self._most_moved = 1 << 16
+        self._most_rows = 1 << 16
 
     def note(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
         """Remembers which rows of a batch are gone; returns the action of each row."""
@@ -155,11 +159,17 @@ class _Task:
                 if self._num_inserted:
                     raise AssertionError("rows that move come before rows that are inserted")
                 self._num_updated += len(moved)
-                yield from self._moved_parts(_rows_at(batch, moved))
+                for part, rows in self._in_parts(_rows_at(batch, moved), self._updated):
+                    if self._rows.stable:
+                        self._row_ids.append(_integers(part, CHANGED_ROW_ID))
+                        addresses = _integers(part, CHANGED_ADDRESS)
+                        self._created.append(self._rows.created_at(addresses))
+                    yield rows
             inserted = np.flatnonzero(actions == RowAction.INSERT)
             if len(inserted):
                 self._num_inserted += len(inserted)
-                yield self._by_clause(_rows_at(batch, inserted), self._inserted)
+                for _, rows in self._in_parts(_rows_at(batch, inserted), self._inserted):
+                    yield rows
 
     def result(self, fragments: tuple[Fragment, ...]) -> WrittenChanges:
         """What was done; ``fragments`` hold the rows of ``new_rows``."""
@@ -171,27 +181,24 @@ class _Task:
             fragments, tuple(self._touched.values()), self._num_inserted, self._num_updated
         )
 
-    def _moved_parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows as they will be, as many at a time as memory allows."""
+    def _in_parts(
+        self, batch: pa.RecordBatch, complete: _Complete
+    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        """Changes and the rows that they make, as many at a time as memory allows."""
         start = 0
         while start < batch.num_rows:
-            part = batch.slice(start, self._most_moved)
+            part = batch.slice(start, self._most_rows)
             try:
-                moved = self._by_clause(part, self._updated)
+                rows = self._by_clause(part, complete)
             except BatchTooLargeError:
-                self._most_moved = part.num_rows // 2
+                if part.num_rows == 1:
+                    raise
+                self._most_rows = part.num_rows // 2
                 continue
-            if self._rows.stable:
-                self._row_ids.append(_integers(part, CHANGED_ROW_ID))
-                self._created.append(self._rows.created_at(_integers(part, CHANGED_ADDRESS)))
-            yield moved
+            yield part, rows
             start += part.num_rows
 
-    def _by_clause(
-        self,
-        batch: pa.RecordBatch,
-        complete: Callable[[pa.RecordBatch, Collection[str]], pa.RecordBatch],
-    ) -> pa.RecordBatch:
+    def _by_clause(self, batch: pa.RecordBatch, complete: _Complete) -> pa.RecordBatch:
         """``complete`` for the rows of each clause; the order of the rows is kept."""
         clause = _integers(batch, CLAUSE).astype(np.int64)
         groups = [np.flatnonzero(clause == number) for number in np.unique(clause)]
@@ -201,9 +208,8 @@ class _Task:
         ]
         if len(pieces) == 1:
             return pieces[0]
-        together = pa.Table.from_batches(pieces).unify_dictionaries().combine_chunks()
         order = np.argsort(np.concatenate(groups), kind="stable")
-        return take_rows(together.to_batches()[0], order)
+        return take_rows(join_batches(pieces), order)
 
     def _updated(self, batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
         values = _given(self._fields, batch, columns)
@@ -295,14 +301,10 @@ class _RowSource:
                 if max_bytes < 0:
                     raise BatchTooLargeError
             pieces.append(piece)
-        if len(pieces) == 1:
-            found = pieces[0]
-        else:
-            table = pa.Table.from_batches(pieces).unify_dictionaries().combine_chunks()
-            found = table.to_batches()[0]
+        rows = join_batches(pieces)
         if len(place) == len(wanted) and bool((place[1:] > place[:-1]).all()):
-            return found
-        return _rows_at(found, place)
+            return rows
+        return _rows_at(rows, place)
 
     def _reader(self, fragment_id: int) -> FragmentReader:
         reader = self._open.get(fragment_id)

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.change.key_match import KeyTable
 from pyspark_lance.table.change.moved_rows import Clause, as_changes
 from pyspark_lance.table.change.row_change import RowAction
-from pyspark_lance.table.rows.packed_rows import RowBuffer, join_batches
+from pyspark_lance.table.rows.packed_rows import RowBuffer
 
 # Rows of the source that are matched at a time.
 _BATCH_ROWS = 1 << 18
@@ -97,9 +98,11 @@ class _Matcher:
             rows = join_batches(target)
             self._target = rows, KeyTable(target_keys_of(rows, merge))
 
-    def changes(self, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
-        if batch is None:
-            return
+    def changes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from self._changes(batch)
+
+    def _changes(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         is_new = np.ones(batch.num_rows, dtype=np.bool_)
         if self._target is not None:
             target, table = self._target

@@ -13,6 +13,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
@@ -28,13 +29,7 @@ from pyspark_lance.table.change.plain_merge import (
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.change.sort_changes import Parts
 from pyspark_lance.table.rows.empty_parts import with_offsets
-from pyspark_lance.table.rows.packed_rows import (
-    RowBuffer,
-    join_batches,
-    pack_rows,
-    split_rows,
-    unpack_rows,
-)
+from pyspark_lance.table.rows.packed_rows import RowBuffer, pack_rows, split_rows, unpack_rows
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 
@@ -133,8 +128,8 @@ def few_of_target(
         if count > few or size > few * _FEW_ROW_BYTES:
             yield _staged(0, TOO_MANY, b"")
             return
-    if count:
-        yield _staged(0, TARGET, pack_rows(join_batches(found)))
+    for rows in fewest_batches(found):
+        yield _staged(0, TARGET, pack_rows(rows))
 
 
 def found_by_few(found: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | None:
@@ -193,10 +188,9 @@ def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     """The same rows, as many at a time as a piece holds."""
     buffer = RowBuffer(_BATCH_ROWS, _BATCH_BYTES)
     for batch in batches:
-        if buffer.add(batch) and (rows := buffer.take()) is not None:
-            yield rows
-    if (rows := buffer.take()) is not None:
-        yield rows
+        if buffer.add(batch):
+            yield from buffer.take()
+    yield from buffer.take()
 
 
 def _payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:

@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CLAUSE, Clause, inserted_rows
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
-from pyspark_lance.table.rows.packed_rows import RowBuffer, join_batches, split_rows
+from pyspark_lance.table.rows.packed_rows import RowBuffer, split_rows
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 
 # New rows of a task that make a file of their own; fewer are written together with others'.
@@ -114,16 +115,18 @@ def sort_changes(
                 yield from _pieces(parts, others.take())
         yield from _pieces(parts, others.take())
         written, held = new.finish()
-        if held is not None:
-            yield parts.count + task, held
+        for rows in held:
+            yield parts.count + task, rows
         yield written
     except BaseException:
         new.remove()
         raise
 
 
-def _pieces(parts: Parts, rows: pa.RecordBatch | None) -> Iterator[tuple[int, pa.RecordBatch]]:
-    if rows is not None:
+def _pieces(
+    parts: Parts, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for rows in batches:
         yield from split_rows(rows, parts.of_rows(_addresses(rows)))
 
 
@@ -147,15 +150,14 @@ def in_order(pieces: Iterable[tuple[int, Iterable[pa.RecordBatch]]]) -> Iterator
     yield from _by_address(buffer.take())
 
 
-def _by_address(rows: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
-    if rows is None:
-        return
-    if not rows.column(CHANGED_ADDRESS).null_count:
-        addresses = _addresses(rows)
-        if (addresses[1:] < addresses[:-1]).any():
-            rows = take_rows(rows, np.argsort(addresses, kind="stable"))
-    for start in range(0, rows.num_rows, _OUTPUT_ROWS):
-        yield rows.slice(start, _OUTPUT_ROWS)
+def _by_address(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in batches:
+        if not rows.column(CHANGED_ADDRESS).null_count:
+            addresses = _addresses(rows)
+            if (addresses[1:] < addresses[:-1]).any():
+                rows = take_rows(rows, np.argsort(addresses, kind="stable"))
+        for start in range(0, rows.num_rows, _OUTPUT_ROWS):
+            yield rows.slice(start, _OUTPUT_ROWS)
 
 
 def _addresses(rows: pa.RecordBatch) -> NDArray[np.uint64]:
@@ -187,12 +189,12 @@ class _NewRows:
             for one in held:
                 self._write(one)
 
-    def finish(self) -> tuple[SortedChanges, pa.RecordBatch | None]:
+    def finish(self) -> tuple[SortedChanges, list[pa.RecordBatch]]:
         """What was written, and the rows that were not."""
         if self._files is None:
-            return SortedChanges((), 0), join_batches(self._held) if self._held else None
+            return SortedChanges((), 0), fewest_batches(self._held)
         self._files.close_file()
-        return SortedChanges(tuple(self._files.fragments), self._count), None
+        return SortedChanges(tuple(self._files.fragments), self._count), []
 
     def remove(self) -> None:
         if self._files is not None:

@@ -50,14 +50,16 @@ from pyspark_lance.table.feed.column_history import ColumnHistory
 from pyspark_lance.table.feed.kept_rows import KeptRows
 from pyspark_lance.table.feed.net_changes import net_changes
 from pyspark_lance.table.feed.version_changes import version_changes
+from pyspark_lance.table.scan.pack_tasks import (
+    OPEN_COST_BYTES,
+    pack_by_cost,
+    slice_cost,
+    split_slice,
+)
 from pyspark_lance.table.scan.plan_scan import (
     DEFAULT_BATCH_BYTES,
     DEFAULT_BATCH_ROWS,
-    OPEN_COST_BYTES,
     predicate_schema,
-    slice_cost,
-    split_slice,
-    task_bytes,
 )
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -358,19 +360,8 @@ class _Planner:
     def tasks(self) -> tuple[ChangeTask, ...]:
         """All changes, cut and packed."""
         in_order = np.argsort(np.array(self._step_of, dtype=np.int64), kind="stable").tolist()
-        units = [self._units[index] for index in in_order]
-        target = task_bytes(sum(cost for cost, _ in units), self._request.parallelism)
-        groups: list[list[WholeChanges | UpdateChanges]] = []
-        filled = 0.0
-        for cost, change in units:
-            pieces = _cut(change, max(1, round(cost / target)))
-            for piece in pieces:
-                part = cost / len(pieces)
-                if not groups or filled + part > target * 1.1:
-                    groups.append([])
-                    filled = 0.0
-                groups[-1].append(piece)
-                filled += part
+        units = (self._units[index] for index in in_order)
+        groups = pack_by_cost(units, _cut, self._request.parallelism)
         named = {side for _, change in self._units for side in _sides_of(change)}
         sides = {side: self._version_files(side) for side in named}
         request = self._request
@@ -423,9 +414,7 @@ def _update_cost(update: UpdateChanges) -> float:
 def _cut(
     change: WholeChanges | UpdateChanges, count: int
 ) -> Sequence[WholeChanges | UpdateChanges]:
-    """``change`` in at most ``count`` pieces."""
-    if count == 1:
-        return [change]
+    """``change`` in ``count`` pieces, or fewer."""
     if isinstance(change, WholeChanges):
         (one,) = change.slices
         return [replace(change, slices=(piece,)) for piece in split_slice(one, count)]

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.join_rows import join_batches
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
@@ -136,8 +137,8 @@ def rows_by_fragment(
         values = batch.drop_columns([ROW_ADDRESS])
         ids = fragment_ids(addresses)
         places = offsets(addresses).astype(np.int64)
-        borders = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)]
-        for start, end in itertools.pairwise(borders):
+        breaks = (np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist()
+        for start, end in itertools.pairwise([0, *breaks, len(ids)]):
             yield int(ids[start]), places[start:end], values.slice(start, end - start)
 
 
@@ -239,7 +240,7 @@ class _FragmentColumns:
         # Row 0 of the source stands for the gaps.
         indices = np.zeros(last - first, dtype=np.int64)
         indices[places - first] = np.arange(1, len(places) + 1)
-        self._writer.write(take_rows(_joined([self._filler, values]), indices))
+        self._writer.write(take_rows(join_batches([self._filler, values]), indices))
         self._next = last
 
     def _fill(self, end: int) -> None:
@@ -249,11 +250,3 @@ class _FragmentColumns:
             count = min(_GAP_ROWS, end - self._next)
             self._writer.write(take_rows(self._filler, np.zeros(count, dtype=np.int64)))
             self._next += count
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    schema = batches[0].schema
-    columns = [
-        pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

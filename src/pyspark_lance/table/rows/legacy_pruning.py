@@ -1,4 +1,4 @@
-"""Bounds for ``page_pruning`` out of the statistics of 0.1 files, as far as they can be trusted.
+"""Bounds of pages out of the statistics of 0.1 files, as far as they can be trusted.
 
 The statistics describe the values as they were written. What a null became, and NaN, are not
 within the bounds.
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.datafile.v0_1.statistics import PageStatistics
 from pyspark_lance.format.field import Field
-from pyspark_lance.predicate.conditions import Predicate
-from pyspark_lance.predicate.page_pruning import ColumnPath, PageBounds, pages_that_can_match
+from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can_match
+from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.predicate.tree import column_paths_of
 
 
@@ -48,7 +48,7 @@ def matching_rows(
     if not bounds:
         return None
     row_starts = next(iter(statistics.values())).row_starts
-    pages = pages_that_can_match(predicate, bounds, len(row_starts) - 1)
+    pages = parts_that_can_match(predicate, bounds, len(row_starts) - 1)
     if pages.all():
         return None
     return np.repeat(pages, np.diff(row_starts))[start:end]
@@ -63,7 +63,7 @@ def _leaves(fields: Sequence[Field], path: ColumnPath = ()) -> Iterator[tuple[Co
             yield (*path, field.name), field
 
 
-def _trusted(field: Field, known: PageStatistics) -> PageBounds:
+def _trusted(field: Field, known: PageStatistics) -> Bounds:
     kind = field.to_arrow().type
     minimum, maximum = known.minimum, known.maximum
     is_text = field.logical_type in ("string", "large_string", "binary", "large_binary")
@@ -74,4 +74,4 @@ def _trusted(field: Field, known: PageStatistics) -> PageBounds:
     if pa.types.is_floating(kind):
         # NaN is greater than everything, and there may be some.
         maximum = pa.nulls(len(maximum), maximum.type)
-    return PageBounds(minimum, maximum)
+    return Bounds(minimum, maximum)

@@ -183,13 +183,13 @@ class JoinedLineage:
 
     def take(self, name: str, offsets: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Values of the lineage column ``name`` at ascending ``offsets``."""
-        borders = offsets.searchsorted(self._starts).tolist()
-        found = [
+        cuts = offsets.searchsorted(self._starts).tolist()
+        values = [
             self._parts[i].take(name, offsets[first:last] - np.uint32(self._starts[i]))
-            for i, (first, last) in enumerate(pairwise(borders))
+            for i, (first, last) in enumerate(pairwise(cuts))
             if first < last
         ]
-        return np.concatenate(found) if found else np.zeros(0, np.uint64)
+        return np.concatenate(values) if values else np.zeros(0, np.uint64)
 
 
 Lineage: TypeAlias = FragmentLineage | JoinedLineage

@@ -5,14 +5,14 @@ A shuffle of packed rows costs what copying bytes costs; the JVM never looks int
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import take_rows
 
 
@@ -29,21 +29,6 @@ def unpack_rows(packed: bytes) -> Iterator[pa.RecordBatch]:
     """What ``pack_rows`` packed."""
     with pa.ipc.open_stream(packed) as stream:
         yield from stream
-
-
-def join_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all batches, which have one schema, in one; there is at least one.
-
-    Raises:
-        BatchTooLargeError: A column would have more than 2 GiB of strings.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    joined = table.to_batches()
-    if len(joined) > 1:
-        raise BatchTooLargeError(f"{table.num_rows} rows of {table.nbytes} bytes are to be joined")
-    return joined[0] if joined else batches[0]
 
 
 def split_rows(
@@ -87,7 +72,7 @@ class RowBuffer:
             self._bytes += batch.nbytes
         return self._rows >= self._limits[0] or self._bytes >= self._limits[1]
 
-    def take(self) -> pa.RecordBatch | None:
-        """All rows, and forgets them; None if there are none."""
+    def take(self) -> list[pa.RecordBatch]:
+        """All rows, in one batch if they fit, and forgets them; no batch is empty."""
         batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
-        return join_batches(batches) if batches else None
+        return fewest_batches(batches)

@@ -20,21 +20,24 @@ from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.predicate.conditions import (
+    Bounds,
     Predicate,
     columns_of,
-    fragments_that_can_match,
+    parts_that_can_match,
     row_address_candidates,
     row_id_candidates,
 )
+from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, source_of
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
 
-_MOST = 2**64 - 1
-UNKNOWN_BOUNDS = 0, _MOST
+UNKNOWN_BOUNDS = 0, 2**64 - 1
 """Of values in a file or a hidden column: the manifest does not tell."""
+# A range that holds nothing.
+_NO_VALUES = 2**63 - 1, 0
 
-_Bounds = tuple[NDArray[np.uint64], NDArray[np.uint64]]
+_LowAndHigh = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 
 def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanSlice]:
@@ -43,12 +46,14 @@ def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanS
     if predicate is None:
         return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
     named = columns_of(predicate)
-    intervals: dict[str, _Bounds] = {
-        name: fragment_bounds(snapshot, fragments, name) for name in SYSTEM_COLUMNS if name in named
+    bounds: dict[ColumnPath, Bounds] = {
+        (name,): Bounds.of_lineage(*fragment_bounds(snapshot, fragments, name))
+        for name in SYSTEM_COLUMNS
+        if name in named
     }
-    if not intervals:
+    if not bounds:
         return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
-    keep = fragments_that_can_match(predicate, intervals, len(fragments))
+    keep = parts_that_can_match(predicate, bounds, len(fragments))
     possible = [fragments[index] for index in np.flatnonzero(keep)]
     addresses = _candidate_addresses(snapshot, predicate, possible)
     if addresses is None:
@@ -101,7 +106,7 @@ def row_id_index(snapshot: Snapshot, fragments: Sequence[Fragment]) -> RowIdInde
     return RowIdIndex.build(parts)
 
 
-def fragment_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str) -> _Bounds:
+def fragment_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str) -> _LowAndHigh:
     """Smallest and largest value of a lineage column for each fragment, shapes (len(fragments),).
 
     Computed once for a snapshot, since one session asks many questions of it.
@@ -113,7 +118,7 @@ def fragment_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str
     return memo[key]  # type: ignore[return-value]
 
 
-def _compute_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str) -> _Bounds:
+def _compute_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str) -> _LowAndHigh:
     if name == ROW_ADDRESS or (name == ROW_ID and not snapshot.uses_stable_row_ids):
         ids = np.array([f.id for f in fragments], dtype=np.uint64)
         rows = np.array([f.physical_rows for f in fragments], dtype=np.uint64)
@@ -142,10 +147,10 @@ def _bounds_of(
 
 def row_id_bounds(data: bytes) -> tuple[int, int]:
     """Smallest and largest of inline row ids; without any, a range that holds nothing."""
-    return RowIdSequence.from_bytes(data).bounds() or (_MOST, 0)
+    return RowIdSequence.from_bytes(data).bounds() or _NO_VALUES
 
 
 def _version_bounds(data: bytes) -> tuple[int, int]:
     sequence = RowDatasetVersionSequence.from_bytes(data)
     low, high = sequence.min_version, sequence.max_version
-    return (_MOST, 0) if low is None or high is None else (low, high)
+    return _NO_VALUES if low is None or high is None else (low, high)

@@ -1,8 +1,7 @@
 """Plans a scan: a snapshot and a request become tasks.
 
 Fragments that cannot match are left out by what the manifest says of them (lineage runs, row
-ids, addresses); small fragments are packed together, because a Spark task costs about 50 ms before
-it reads anything, and very large ones are split by rows.
+ids, addresses); small fragments share a task, and very large ones are split by rows.
 """
 
 from __future__ import annotations
@@ -27,18 +26,13 @@ from pyspark_lance.format.system_columns import (
 )
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
+from pyspark_lance.table.scan.pack_tasks import pack_by_cost, slice_cost, split_slice
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
 DEFAULT_BATCH_ROWS = 65_536
 DEFAULT_BATCH_BYTES = 16 << 20
-# As Spark's file sources: a partition holds at most this, and opening a file counts as this much.
-_MOST_TASK_BYTES = 128 << 20
-_LEAST_TASK_BYTES = 4 << 20
-OPEN_COST_BYTES = 256 << 10
-# Split points fall on multiples of this, the largest mini-block chunk.
-_SPLIT_ROWS = 4096
 # Assumed bytes of a value of variable width, when nothing better is known.
 _VARIABLE_WIDTH = 24
 
@@ -125,7 +119,9 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
     groups = (
         _pack_by_count(slices, request.fragments_per_task)
         if request.fragments_per_task is not None
-        else _pack_by_bytes(slices, weight, request.parallelism)
+        else pack_by_cost(
+            ((slice_cost(one, weight), one) for one in slices), split_slice, request.parallelism
+        )
     )
     return tuple(
         ScanTask(
@@ -191,59 +187,3 @@ def _read_share(table: Sequence[Field], read: Sequence[Field]) -> float:
 
 def _pack_by_count(slices: list[ScanSlice], count: int) -> list[list[ScanSlice]]:
     return [slices[first : first + count] for first in range(0, len(slices), count)]
-
-
-def _pack_by_bytes(
-    slices: list[ScanSlice], share: float, parallelism: int
-) -> list[list[ScanSlice]]:
-    """Groups of neighbouring slices of about equal cost."""
-    costs = [slice_cost(one, share) for one in slices]
-    if not costs:
-        return []
-    target = task_bytes(sum(costs), parallelism)
-    groups: list[list[ScanSlice]] = []
-    group: list[ScanSlice] = []
-    filled = 0.0
-    for one, cost in zip(slices, costs, strict=True):
-        pieces = split_slice(one, max(1, round(cost / target)))
-        for piece in pieces:
-            part = cost / len(pieces)
-            if group and filled + part > target * 1.1:
-                groups.append(group)
-                group, filled = [], 0.0
-            group.append(piece)
-            filled += part
-    groups.append(group)
-    return groups
-
-
-def slice_cost(one: ScanSlice, share: float) -> float:
-    """Bytes to read for a slice; opening the fragment counts as some.
-
-    Args:
-        one: The slice.
-        share: The share of a row's bytes that is read.
-    """
-    stored = float(sum(file.size_bytes for file in one.fragment.files))
-    return stored * share * one.read_share + OPEN_COST_BYTES
-
-
-def task_bytes(total: float, parallelism: int) -> float:
-    """The cost that each task aims at."""
-    return min(_MOST_TASK_BYTES, max(_LEAST_TASK_BYTES, total / parallelism))
-
-
-def split_slice(one: ScanSlice, count: int) -> list[ScanSlice]:
-    """``one`` in ``count`` pieces, or fewer when it has few rows."""
-    if count == 1:
-        return [one]
-    if one.offsets is not None:
-        step = max(1, -(-len(one.offsets) // count))
-        pieces = (one.offsets.part(at, at + step) for at in range(0, len(one.offsets), step))
-        return [ScanSlice(one.fragment, one.start, one.end, piece) for piece in pieces]
-    rows = -(-(one.end - one.start) // count)
-    step = -(-rows // _SPLIT_ROWS) * _SPLIT_ROWS
-    return [
-        ScanSlice(one.fragment, start, min(start + step, one.end))
-        for start in range(one.start, one.end, step)
-    ]

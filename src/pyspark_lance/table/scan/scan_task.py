@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
@@ -92,27 +93,20 @@ def run(task: ScanTask) -> Iterator[pa.RecordBatch]:
         is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= task.batch_bytes // 2
         if is_large:
             if held:
-                yield _joined(held)
+                yield from fewest_batches(held)
                 held, held_rows = [], 0
             yield batch
             continue
         if held and held_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, task.batch_rows):
-            yield _joined(held)
+            yield from fewest_batches(held)
             held, held_rows = [], 0
         held.append(batch)
         held_rows += batch.num_rows
         if held_rows >= _SMALL_BATCH_ROWS:
-            yield _joined(held)
+            yield from fewest_batches(held)
             held, held_rows = [], 0
     if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(batches).combine_chunks()
-    return table.to_batches()[0]
+        yield from fewest_batches(held)
 
 
 def _slices_of(task: ScanTask) -> Iterator[pa.RecordBatch]:
@@ -332,10 +326,10 @@ def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[
     padded = np.zeros(blocks * _SKIP_ROWS, dtype=np.bool_)
     padded[: len(keep)] = keep
     wanted = np.concatenate([[False], padded.reshape(blocks, _SKIP_ROWS).any(axis=1), [False]])
-    borders = np.flatnonzero(wanted[1:] != wanted[:-1]) * _SKIP_ROWS
+    bounds = np.flatnonzero(wanted[1:] != wanted[:-1]) * _SKIP_ROWS
     return [
         (start + first, min(start + last, end))
-        for first, last in zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True)
+        for first, last in zip(bounds[::2].tolist(), bounds[1::2].tolist(), strict=True)
     ]
 
 

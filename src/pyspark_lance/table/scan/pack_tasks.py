@@ -1,0 +1,82 @@
+"""Packs work into tasks of about equal cost, for scans and for change feeds.
+
+A Spark task costs about 50 ms before it reads anything, so small pieces of work share a task; a
+piece that would keep one task busy for too long is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from pyspark_lance.table.scan.scan_slice import ScanSlice
+
+# As Spark's file sources: a partition holds at most this, and opening a file counts as this much.
+_MOST_TASK_BYTES: Final = 128 << 20
+_LEAST_TASK_BYTES: Final = 4 << 20
+OPEN_COST_BYTES: Final = 256 << 10
+# A task may cost this much more than it should before the next one is begun.
+_TOLERANCE: Final = 1.1
+# Split points fall on multiples of this, the largest mini-block chunk.
+_SPLIT_ROWS: Final = 4096
+
+_W = TypeVar("_W")
+
+
+def pack_by_cost(
+    work: Iterable[tuple[float, _W]],
+    split: Callable[[_W, int], Sequence[_W]],
+    parallelism: int,
+) -> list[list[_W]]:
+    """Groups of neighbouring pieces of work, one for each task; the order is kept.
+
+    Args:
+        work: Costs in bytes to read, and what costs them.
+        split: Cuts a piece of work into so many of about equal cost, or fewer.
+        parallelism: Tasks that can run at once.
+    """
+    costs_and_work = list(work)
+    target = _task_bytes(sum(cost for cost, _ in costs_and_work), parallelism)
+    groups: list[list[_W]] = []
+    filled = 0.0
+    for cost, whole in costs_and_work:
+        count = max(1, round(cost / target))
+        pieces = split(whole, count) if count > 1 else [whole]
+        for piece in pieces:
+            part = cost / len(pieces)
+            if not groups or filled + part > target * _TOLERANCE:
+                groups.append([])
+                filled = 0.0
+            groups[-1].append(piece)
+            filled += part
+    return groups
+
+
+def slice_cost(one: ScanSlice, share: float) -> float:
+    """Bytes to read for a slice; opening the fragment counts as some.
+
+    Args:
+        one: The slice.
+        share: The share of a row's bytes that is read.
+    """
+    stored = float(sum(file.size_bytes for file in one.fragment.files))
+    return stored * share * one.read_share + OPEN_COST_BYTES
+
+
+def split_slice(one: ScanSlice, count: int) -> list[ScanSlice]:
+    """``one`` in ``count`` pieces, or fewer when it has few rows."""
+    if one.offsets is not None:
+        step = max(1, -(-len(one.offsets) // count))
+        pieces = (one.offsets.part(at, at + step) for at in range(0, len(one.offsets), step))
+        return [ScanSlice(one.fragment, one.start, one.end, piece) for piece in pieces]
+    rows = -(-(one.end - one.start) // count)
+    step = -(-rows // _SPLIT_ROWS) * _SPLIT_ROWS
+    return [
+        ScanSlice(one.fragment, start, min(start + step, one.end))
+        for start in range(one.start, one.end, step)
+    ]
+
+
+def _task_bytes(total: float, parallelism: int) -> float:
+    """The cost that each task aims at."""
+    return min(_MOST_TASK_BYTES, max(_LEAST_TASK_BYTES, total / parallelism))

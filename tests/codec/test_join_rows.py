@@ -1,0 +1,87 @@
+"""Rows that came in pieces are joined, and none is lost where they do not fit into one array."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pyspark_lance.codec.join_rows import concat_arrays, fewest_batches, join_batches
+from pyspark_lance.codec.room import BatchTooLargeError
+
+
+def indexed(values, index_type=None):
+    indices = pa.array(range(len(values)), index_type or pa.int8())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string()))
+
+
+def long_text(num_bytes):
+    """One string; its pages are never touched, so they take no memory."""
+    ends = np.array([0, num_bytes], np.int32)
+    data = pa.py_buffer(np.zeros(num_bytes, np.uint8))
+    return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), data])
+
+
+def batch_of(array):
+    return pa.record_batch([array, pa.array(range(len(array)))], ["value", "number"])
+
+
+def values_of(batches):
+    return [value for batch in batches for value in batch.column(0).to_pylist()]
+
+
+@pytest.mark.parametrize("nest", ["flat", "list", "struct"])
+def test_dictionaries_become_one(nest):
+    arrays = [indexed(["a", "b"]), indexed(["c", "a"])]
+    if nest == "list":
+        arrays = [pa.ListArray.from_arrays([0, 2], array) for array in arrays]
+    elif nest == "struct":
+        arrays = [pa.StructArray.from_arrays([array], ["member"]) for array in arrays]
+    joined = join_batches([batch_of(array) for array in arrays])
+    assert joined.column(0).to_pylist() == [
+        value for array in arrays for value in array.to_pylist()
+    ]
+    assert joined.column(0).type == arrays[0].type
+
+
+def test_dictionaries_that_no_index_type_can_name_stay_apart():
+    arrays = [indexed([f"{name}{i}" for i in range(100)]) for name in "ab"]
+    batches = [batch_of(array) for array in arrays]
+    assert values_of(fewest_batches(batches)) == arrays[0].to_pylist() + arrays[1].to_pylist()
+    for join in (lambda: join_batches(batches), lambda: concat_arrays(arrays)):
+        with pytest.raises(BatchTooLargeError):
+            join()
+
+
+def test_one_dictionary_may_hold_a_null():
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", None]))
+    assert values_of([join_batches([batch_of(array), batch_of(array)])]) == ["a", None] * 2
+
+
+def lists_of(array):
+    return pa.ListArray.from_arrays([0, 1], array)
+
+
+def test_lists_of_more_than_two_gib_of_text_stay_apart():
+    arrays = [lists_of(long_text(1100 << 20)) for _ in range(2)]
+    batches = [batch_of(array) for array in arrays]
+    assert fewest_batches(batches) == batches
+    for join in (lambda: join_batches(batches), lambda: concat_arrays(arrays)):
+        with pytest.raises(BatchTooLargeError):
+            join()
+
+
+@pytest.mark.slow  # pyarrow copies the two gigabytes
+def test_no_row_is_lost_beyond_two_gib():
+    joined = fewest_batches([batch_of(long_text(size)) for size in (1100 << 20, 1100 << 20, 10)])
+    assert len(joined) > 1
+    assert sum(batch.num_rows for batch in joined) == 3
+    assert all(len(column) == batch.num_rows for batch in joined for column in batch.columns)
+
+
+def test_batches_without_rows_or_columns():
+    empty = batch_of(pa.array([], pa.string()))
+    assert fewest_batches([empty, empty]) == []
+    assert join_batches([empty, empty]).equals(empty)
+    bare = batch_of(pa.array(["x"])).select([])
+    assert join_batches([bare, bare]).num_rows == 2
+    nothing = pa.record_batch([pa.nulls(2)], ["value"])
+    assert join_batches([nothing, nothing]).num_rows == 4
