@@ -81,7 +81,7 @@ def test_codes_are_those_of_the_longest_symbols(strings, lanes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode_fsst, "_LANES", lanes)
         # A cut would end the symbol before it.
-        patch.setattr(encode_fsst, "cut", lambda borders: (borders, None))
+        patch.setattr(encode_fsst, "cut_into_pieces", lambda offsets: (offsets, None))
         codes = round_trip(offsets, content, symbols_of(*symbols))
     assert codes == b"".join(greedily(string, symbols) for string in strings)
 
@@ -130,15 +130,15 @@ def test_strings_that_start_inside_of_a_buffer():
     assert len(codes) < 4.1 * 1000
 
 
-def test_a_sample_has_the_borders_of_the_strings():
+def test_a_sample_has_the_offsets_of_the_strings():
     strings = [bytes([65 + number % 50]) * (number % 7) for number in range(60_000)]
-    borders, sample = sample_of(*parts(strings))
+    offsets, sample = sample_of(*parts(strings))
     assert 14_000 < len(sample) < 18_000
-    assert borders[0] == 0
-    assert borders[-1] == len(sample)
-    # A string is one letter; where the letter changes there is a border.
+    assert offsets[0] == 0
+    assert offsets[-1] == len(sample)
+    # A string is one letter; where the letter changes one begins.
     changes = np.flatnonzero(sample[1:] != sample[:-1]) + 1
-    assert np.isin(changes, borders).all()
+    assert np.isin(changes, offsets).all()
 
 
 def test_bytes_that_begin_symbols_have_one_of_their_own():

@@ -1,8 +1,17 @@
 """EncodingRequest: what a column's metadata ask of its encoding.
 
-Keys start with ``lance-encoding:``. A key that asks for an encoding is honoured, or refused by
-name; so are its values. Keys that tune a choice (``rle-threshold``, ``dict-divisor``, …) bind where
-there is that choice, and mean nothing elsewhere.
+Keys start with ``lance-encoding:``::
+
+    compression                    none, lz4, zstd, fsst      compression-level        1 to 22, zstd
+    structural-encoding            miniblock, fullzip         minichunk-size           bytes
+    bss                            off, auto, on              rle-threshold            0 to 1
+    dict-values-compression        none, lz4, zstd            dict-values-compression-level  1 to 22
+    dict-divisor, dict-size-ratio, dict-max-size              limits of dictionaries
+    packed, blob                   true: of structs and of blobs, about their place
+
+A key that asks for an encoding is honoured, or refused by name; so are its values. Keys that tune a
+choice (``rle-threshold``, ``dict-divisor``, …) bind where there is that choice, and mean nothing
+elsewhere.
 """
 
 from __future__ import annotations
@@ -106,14 +115,14 @@ def asks_for_encoding(key: str) -> bool:
     return key.startswith(_PREFIX) and key not in (BLOB_KEY, *PACKED_KEYS, *_BLOB_PLACES)
 
 
-def fits_type(key: str, value: str, kind: pa.DataType) -> bool:
+def fits_type(key: str, value: str, data_type: pa.DataType) -> bool:
     """Whether a key, known or not, may stand on a column of the type."""
     value = value.lower()
     if (key, value) == (_PREFIX + "compression", "fsst"):
-        return is_variable_width(kind)
+        return is_variable_width(data_type)
     if (key, value) == (_PREFIX + "structural-encoding", "fullzip"):
-        return not _is_in_mini_blocks_only(kind)
-    return (key, value) != (_PREFIX + "bss", "on") or _can_be_split(kind)
+        return not _is_in_mini_blocks_only(data_type)
+    return (key, value) != (_PREFIX + "bss", "on") or _can_be_split(data_type)
 
 
 def metadata_texts(field: pa.Field) -> dict[str, str]:
@@ -125,14 +134,14 @@ def metadata_texts(field: pa.Field) -> dict[str, str]:
 
 
 def encoding_request(
-    metadata: Mapping[str, str], column: str, kind: pa.DataType, version: str = "2.2"
+    metadata: Mapping[str, str], column: str, data_type: pa.DataType, version: str = "2.2"
 ) -> EncodingRequest:
     """Reads the keys.
 
     Args:
         metadata: Metadata of the field.
         column: Its name, for messages.
-        kind: Its type.
+        data_type: Its type.
         version: Of the file.
 
     Raises:
@@ -141,26 +150,10 @@ def encoding_request(
     """
     keys = _Keys(metadata, column)
     keys.check_known()
-    is_struct = pa.types.is_struct(kind)
-    for key in (*PACKED_KEYS, BLOB_KEY):
-        if metadata.get(key, "").lower() == "true" and not (is_struct and key in PACKED_KEYS):
-            raise keys.refused(key)
-    compression = keys.word("compression", (*_GENERAL, "fsst"))
-    unfit = compression == "fsst" and not is_variable_width(kind)
-    if unfit or (is_struct and compression not in (None, "none")):
-        raise keys.refused(_PREFIX + "compression", f"for values of type {kind}")
-    structure = keys.word("structural-encoding", ("miniblock", "fullzip"))
-    split = keys.word("bss", ("off", "auto", "on")) or "auto"
-    if version == "2.0" and (structure or split == "on"):
-        key = "structural-encoding" if structure else "bss"
-        raise keys.refused(_PREFIX + key, "in files of version 2.0")
-    if structure and (is_struct or (structure == "fullzip" and _is_in_mini_blocks_only(kind))):
-        raise keys.refused(_PREFIX + "structural-encoding", f"for values of type {kind}")
-    if split == "on" and not _can_be_split(kind):
-        raise keys.refused(_PREFIX + "bss", f"for values of type {kind}")
-    if compression in ("lz4", "zstd") and structure == "fullzip" and not is_variable_width(kind):
-        # pylance leaves the values as they are; no encoding compresses them one by one.
-        raise keys.refused(_PREFIX + "compression", f"in full-zip pages of type {kind}")
+    _refuse_other_places(keys, data_type)
+    structure = _structure(keys, data_type, version)
+    compression = _compression(keys, data_type, structure)
+    split = _byte_stream_split(keys, data_type, version)
     level = keys.whole_number("compression-level", 1, _MAX_LEVEL)
     chunk_limit = _MAX_CHUNK_BYTES if version == "2.2" else _SMALL_CHUNK_BYTES - 1
     return EncodingRequest(
@@ -174,15 +167,62 @@ def encoding_request(
     )
 
 
+def _refuse_other_places(keys: _Keys, data_type: pa.DataType) -> None:
+    """Only structs are packed, and what is a blob is not asked here."""
+    is_struct = pa.types.is_struct(data_type)
+    for key in (*PACKED_KEYS, BLOB_KEY):
+        asked = keys.metadata.get(key, "").lower() == "true"
+        if asked and not (is_struct and key in PACKED_KEYS):
+            raise keys.refused(key)
+
+
+def _structure(keys: _Keys, data_type: pa.DataType, version: str) -> str | None:
+    structure = keys.word("structural-encoding", ("miniblock", "fullzip"))
+    if structure is None:
+        return None
+    if version == "2.0":
+        raise keys.refused(_PREFIX + "structural-encoding", "in files of version 2.0")
+    if pa.types.is_struct(data_type) or (
+        structure == "fullzip" and _is_in_mini_blocks_only(data_type)
+    ):
+        raise keys.refused(_PREFIX + "structural-encoding", f"for values of type {data_type}")
+    return structure
+
+
+def _compression(keys: _Keys, data_type: pa.DataType, structure: str | None) -> str | None:
+    compression = keys.word("compression", (*_GENERAL, "fsst"))
+    if compression in (None, "none"):
+        return compression
+    if pa.types.is_struct(data_type) or (
+        compression == "fsst" and not is_variable_width(data_type)
+    ):
+        raise keys.refused(_PREFIX + "compression", f"for values of type {data_type}")
+    if structure == "fullzip" and not is_variable_width(data_type):
+        # pylance leaves the values as they are; no encoding compresses them one by one.
+        raise keys.refused(_PREFIX + "compression", f"in full-zip pages of type {data_type}")
+    return compression
+
+
+def _byte_stream_split(keys: _Keys, data_type: pa.DataType, version: str) -> str:
+    split = keys.word("bss", ("off", "auto", "on")) or "auto"
+    if split != "on":
+        return split
+    if version == "2.0":
+        raise keys.refused(_PREFIX + "bss", "in files of version 2.0")
+    if not _can_be_split(data_type):
+        raise keys.refused(_PREFIX + "bss", f"for values of type {data_type}")
+    return split
+
+
 def check_blob_request(
-    metadata: Mapping[str, str], column: str, kind: pa.DataType, version: str
+    metadata: Mapping[str, str], column: str, data_type: pa.DataType, version: str
 ) -> None:
     """Refuses keys that ask for an encoding of blobs, which are stored as they are.
 
     Raises:
         UnsupportedFeatureError: There is such a key.
     """
-    del kind, version
+    del data_type, version
     for key in metadata:
         if key.startswith(_PREFIX) and key not in (BLOB_KEY, *PACKED_KEYS, *_BLOB_PLACES):
             raise _Keys(metadata, column).refused(key, "for blobs")
@@ -264,15 +304,21 @@ class _Keys:
         )
 
 
-def _is_in_mini_blocks_only(kind: pa.DataType) -> bool:
+def _is_in_mini_blocks_only(data_type: pa.DataType) -> bool:
     """Whether no full-zip page holds the type."""
-    if pa.types.is_fixed_size_list(kind):
-        return _is_in_mini_blocks_only(kind.value_type) or pa.types.is_boolean(kind.value_type)
-    return bool(pa.types.is_dictionary(kind))
+    if pa.types.is_fixed_size_list(data_type):
+        return _is_in_mini_blocks_only(data_type.value_type) or pa.types.is_boolean(
+            data_type.value_type
+        )
+    return bool(pa.types.is_dictionary(data_type))
 
 
-def _can_be_split(kind: pa.DataType) -> bool:
+def _can_be_split(data_type: pa.DataType) -> bool:
     """Whether values are numbers of 32 or 64 bits."""
-    if is_variable_width(kind) or pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+    if (
+        is_variable_width(data_type)
+        or pa.types.is_nested(data_type)
+        or pa.types.is_dictionary(data_type)
+    ):
         return False
-    return not pa.types.is_null(kind) and bits_per_value(kind) in (32, 64)
+    return not pa.types.is_null(data_type) and bits_per_value(data_type) in (32, 64)

@@ -1,11 +1,23 @@
 """Which file version can hold which schema.
 
+A version is judged field by field.  From the oldest to the newest::
+
+    0.1  numbers, texts, binaries, structs, lists, fixed-size lists of numbers, dictionaries that
+         the manifest knows; no encoding on request
+    2.0  also blobs of the first kind, packed structs of fields of fixed width, new dictionaries
+    2.1  as 2.0, but no structs without fields, no vectors in packed structs, and no blobs of the
+         first kind in lists
+    2.2  also maps, fixed-size lists of structs, packed structs of any fields, blobs of the second
+         kind
+
+What no version holds is refused by ``_REFUSALS``, rule by rule.
+
 Source: docs/format/file-format.md, section 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -144,85 +156,134 @@ def _needs_2_2(part: Field) -> str:
     return ""
 
 
-def _refused_blob(part: Field) -> tuple[str, str]:
-    """What is wrong with a blob column, and what to do; '' if nothing is."""
-    if not part.is_blob_v2 and part.logical_type not in ("binary", "large_binary"):
-        return f"blobs of type {part.logical_type}", "make the column large_binary"
-    return "", ""
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a column is not written, and what to do."""
 
-
-def _holds_blobs(part: Field, *, only_first_kind: bool = False) -> bool:
-    return any(one.is_blob and not (only_first_kind and one.is_blob_v2) for one in part.walk())
-
-
-def _refused_packed(part: Field, version: str) -> str:
-    """What is wrong with a packed struct; '' if nothing is."""
-    types = pa.types
-    for child in part.children:
-        kind = child.to_arrow().type
-        kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-        is_vector = types.is_fixed_size_list(kind) and not types.is_nested(kind.value_type)
-        value = kind.value_type if is_vector else kind
-        is_fixed = types.is_primitive(value) or types.is_decimal(value)
-        is_fixed = is_fixed or types.is_fixed_size_binary(value)
-        if types.is_boolean(value) or not (is_fixed or is_variable_width(kind)):
-            return f"fields of type {kind} inside of a packed struct cannot be stored"
-        able = ("2.0", "2.2") if is_vector else ("2.2",)
-        if (is_vector or is_variable_width(kind)) and version not in able:
-            return (
-                f"fields of type {kind} inside of a packed struct cannot be stored in files of"
-                f" version {version}, only of {' and '.join(able)}"
-            )
-    return ""
+    reason: str
+    hint: str = "change the column's type"
 
 
 def _check_part(path: str, part: Field, version: str) -> None:
-    what, hint = "", "change the column's type"
-    if part.is_blob:
-        what, hint = _refused_blob(part)
-    elif (part.is_map or part.is_fixed_size_list) and _holds_blobs(part):
-        what = "blobs inside of maps and fixed-size lists cannot be stored"
-    elif part.is_list and version != "2.0" and _holds_blobs(part, only_first_kind=True):
+    """Refuses a field by the first rule that it breaks."""
+    # Blobs are stored as blobs are, whatever they look like.
+    for rule in (_refuse_blob,) if part.is_blob else _REFUSALS:
+        refusal = rule(part, version)
+        if refusal is not None:
+            raise UnsupportedFeatureError(f"column {path}: {refusal.reason}", hint=refusal.hint)
+
+
+def _refuse_blob(part: Field, version: str) -> _Refusal | None:
+    del version
+    if part.is_blob_v2 or part.logical_type in ("binary", "large_binary"):
+        return None
+    return _Refusal(f"blobs of type {part.logical_type}", "make the column large_binary")
+
+
+def _refuse_blobs_below(part: Field, version: str) -> _Refusal | None:
+    if not any(below.is_blob for below in part.walk()):
+        return None
+    if part.is_map or part.is_fixed_size_list:
+        return _Refusal("blobs inside of maps and fixed-size lists cannot be stored")
+    of_first_kind = any(below.is_blob and not below.is_blob_v2 for below in part.walk())
+    if part.is_list and version != "2.0" and of_first_kind:
         # pylance writes them, and cannot read what it wrote.
-        what = (
+        return _Refusal(
             "blobs of the first kind inside of lists cannot be stored in files of version"
-            f" {version}"
+            f" {version}",
+            "create the table with file version 2.2, or 2.0",
         )
-        hint = "create the table with file version 2.2, or 2.0"
-    elif part.is_packed:
-        what, hint = _refused_packed(part, version), "remove the packed key from its metadata"
-    elif part.logical_type.startswith("dict:") and part.logical_type.count(":") > 3:
+    return None
+
+
+def _refuse_packed(part: Field, version: str) -> _Refusal | None:
+    if not part.is_packed:
+        return None
+    reasons = (_refused_in_packed(child, version) for child in part.children)
+    reason = next(filter(None, reasons), None)
+    if reason is None:
+        return None
+    return _Refusal(reason, "remove the packed key from its metadata")
+
+
+def _refused_in_packed(child: Field, version: str) -> str:
+    """What is wrong with a field of a packed struct; '' if nothing is."""
+    types = pa.types
+    data_type = _storage_type(child.to_arrow().type)
+    is_vector = types.is_fixed_size_list(data_type) and not types.is_nested(data_type.value_type)
+    value = data_type.value_type if is_vector else data_type
+    is_fixed = types.is_primitive(value) or types.is_decimal(value)
+    is_fixed = is_fixed or types.is_fixed_size_binary(value)
+    if types.is_boolean(value) or not (is_fixed or is_variable_width(data_type)):
+        return f"fields of type {data_type} inside of a packed struct cannot be stored"
+    able = ("2.0", "2.2") if is_vector else ("2.2",)
+    if (is_vector or is_variable_width(data_type)) and version not in able:
+        return (
+            f"fields of type {data_type} inside of a packed struct cannot be stored in files of"
+            f" version {version}, only of {' and '.join(able)}"
+        )
+    return ""
+
+
+def _refuse_dictionary(part: Field, version: str) -> _Refusal | None:
+    del version
+    if part.logical_type.startswith("dict:") and part.logical_type.count(":") > 3:
         # Lance cannot parse the type of such a dictionary and refuses the whole table.
-        what = f"dictionaries of type {part.logical_type} cannot be stored"
-    elif part.is_struct and not part.children and version != "2.0":
-        what, hint = "a struct without fields cannot be stored", "drop the column"
-    elif part.is_fixed_size_list and not (part.children or _has_fixed_items(part)):
-        what = f"a column of type {part.logical_type} cannot be stored"
-        hint = "make it a list of any size"
-    elif (
-        part.is_fixed_size_list
-        and part.children
-        and any(below.is_list or below.is_map for below in part.walk())
-    ):
-        what = "lists inside a fixed-size list of structs cannot be stored"
-    elif part.is_fixed_size_list and any(below.is_packed for below in part.walk()):
-        what = "a packed struct inside a fixed-size list cannot be stored"
-    elif (part.is_list or part.is_map) and any(
-        below.is_fixed_size_list and below.children for below in part.walk()
-    ):
-        what = "a fixed-size list of structs inside a list cannot be stored"
-    if what:
-        raise UnsupportedFeatureError(f"column {path}: {what}", hint=hint)
+        return _Refusal(f"dictionaries of type {part.logical_type} cannot be stored")
+    return None
+
+
+def _refuse_empty_struct(part: Field, version: str) -> _Refusal | None:
+    if part.is_struct and not (part.children or part.is_packed) and version != "2.0":
+        return _Refusal("a struct without fields cannot be stored", "drop the column")
+    return None
+
+
+def _refuse_fixed_size_list(part: Field, version: str) -> _Refusal | None:
+    del version
+    if not part.is_fixed_size_list:
+        return None
+    if not part.children and not _has_fixed_items(part):
+        reason = f"a column of type {part.logical_type} cannot be stored"
+        return _Refusal(reason, "make it a list of any size")
+    if part.children and any(below.is_list or below.is_map for below in part.walk()):
+        return _Refusal("lists inside a fixed-size list of structs cannot be stored")
+    if any(below.is_packed for below in part.walk()):
+        return _Refusal("a packed struct inside a fixed-size list cannot be stored")
+    return None
+
+
+def _refuse_structs_below_lists(part: Field, version: str) -> _Refusal | None:
+    del version
+    below = part.walk() if part.is_list or part.is_map else ()
+    if any(field.is_fixed_size_list and field.children for field in below):
+        return _Refusal("a fixed-size list of structs inside a list cannot be stored")
+    return None
+
+
+_REFUSALS: Final[tuple[Callable[[Field, str], _Refusal | None], ...]] = (
+    _refuse_blobs_below,
+    _refuse_packed,
+    _refuse_dictionary,
+    _refuse_empty_struct,
+    _refuse_fixed_size_list,
+    _refuse_structs_below_lists,
+)
 
 
 def _has_fixed_items(part: Field) -> bool:
     """Whether the items of a fixed-size list are no strings, binaries, dictionaries or nulls."""
-    kind = part.to_arrow().type
-    while pa.types.is_fixed_size_list(kind):
-        kind = kind.value_type
-        kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    data_type = part.to_arrow().type
+    while pa.types.is_fixed_size_list(data_type):
+        data_type = _storage_type(data_type.value_type)
     types = pa.types
-    return not (is_variable_width(kind) or types.is_dictionary(kind) or types.is_null(kind))
+    return not (
+        is_variable_width(data_type) or types.is_dictionary(data_type) or types.is_null(data_type)
+    )
+
+
+def _storage_type(data_type: pa.DataType) -> pa.DataType:
+    return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
 
 
 def _paths(field: Field, path: str) -> Iterator[tuple[str, Field]]:

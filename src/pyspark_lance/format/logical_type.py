@@ -7,7 +7,7 @@ Source: docs/format/table-format.md, section 3.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -177,29 +177,38 @@ def _parse(logical_type: str, children: Sequence[pa.Field], *, depth: int) -> pa
         return nested
     if children:
         raise _wrong_children(logical_type, 0, len(children))
-    if kind == "timestamp":
-        unit, _, zone = parameters.partition(":")
-        if unit not in _TIME_UNITS or not zone:
-            raise ValueError("unit and time zone expected")
-        return pa.timestamp(unit, tz=None if zone == "-" else zone)
-    if kind == "decimal":
-        bits, precision, scale = parameters.split(":")
-        if bits not in ("128", "256"):
-            raise UnsupportedFeatureError(f"decimals of {bits} bits are not implemented")
-        make = pa.decimal128 if bits == "128" else pa.decimal256
-        return make(int(precision), int(scale))
-    if kind == "fixed_size_binary":
-        return pa.binary(_size(parameters))
     if kind == "dict":
-        # From the right: the value type may itself hold colons.
-        value, index, _ = parameters.rsplit(":", 2)
-        index_type = _ARROW_OF.get(index)
-        if index_type is None or not pa.types.is_integer(index_type):
-            raise ValueError(f"dictionary index type {index!r}")
-        if depth > 0 and value.startswith("dict:"):
-            raise ValueError("a dictionary of dictionaries of dictionaries")
-        return pa.dictionary(index_type, _parse(value, (), depth=depth + 1))
-    raise UnsupportedFeatureError(f"the logical type {logical_type!r} is not implemented")
+        return _parse_dictionary(parameters, depth)
+    parse = _PARAMETRIC.get(kind)
+    if parse is None:
+        raise UnsupportedFeatureError(f"the logical type {logical_type!r} is not implemented")
+    return parse(parameters)
+
+
+def _parse_timestamp(parameters: str) -> pa.DataType:
+    unit, _, zone = parameters.partition(":")
+    if unit not in _TIME_UNITS or not zone:
+        raise ValueError("unit and time zone expected")
+    return pa.timestamp(unit, tz=None if zone == "-" else zone)
+
+
+def _parse_decimal(parameters: str) -> pa.DataType:
+    bits, precision, scale = parameters.split(":")
+    if bits not in ("128", "256"):
+        raise UnsupportedFeatureError(f"decimals of {bits} bits are not implemented")
+    make = pa.decimal128 if bits == "128" else pa.decimal256
+    return make(int(precision), int(scale))
+
+
+def _parse_dictionary(parameters: str, depth: int) -> pa.DataType:
+    # From the right: the value type may itself hold colons.
+    value, index, _ = parameters.rsplit(":", 2)
+    index_type = _ARROW_OF.get(index)
+    if index_type is None or not pa.types.is_integer(index_type):
+        raise ValueError(f"dictionary index type {index!r}")
+    if depth > 0 and value.startswith("dict:"):
+        raise ValueError("a dictionary of dictionaries of dictionaries")
+    return pa.dictionary(index_type, _parse(value, (), depth=depth + 1))
 
 
 def _parse_nested(logical_type: str, children: Sequence[pa.Field]) -> pa.DataType | None:
@@ -243,28 +252,28 @@ def _parse_fixed_size_list(
 
 def _checked_list(item: pa.Field, size: int) -> pa.DataType:
     """A list, each of which fits into an array: a row of nulls takes as much as one of values."""
-    kind = pa.list_(item, size)
-    num_bytes = least_bytes(kind)
+    data_type = pa.list_(item, size)
+    num_bytes = least_bytes(data_type)
     if num_bytes > MAX_VALUE_BYTES:
         raise ValueError(f"a value takes {num_bytes} bytes")
-    return kind
+    return data_type
 
 
-def least_bytes(kind: pa.DataType) -> int:
+def least_bytes(data_type: pa.DataType) -> int:
     """Bytes that any value of a type takes, null or not; 0 for less than one."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return least_bytes(kind.storage_type)
-    if pa.types.is_fixed_size_list(kind):
-        bits = kind.value_type.bit_width if pa.types.is_boolean(kind.value_type) else 0
-        return int(kind.list_size) * (8 * least_bytes(kind.value_type) + bits) // 8
-    if pa.types.is_struct(kind):
-        return sum(least_bytes(member.type) for member in kind)
-    if pa.types.is_dictionary(kind):
-        return least_bytes(kind.index_type)
-    has_width = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
-    if has_width or pa.types.is_fixed_size_binary(kind):
-        return int(kind.bit_width) // 8
-    return 4 if kind.num_fields or not pa.types.is_null(kind) else 0
+    if isinstance(data_type, pa.BaseExtensionType):
+        return least_bytes(data_type.storage_type)
+    if pa.types.is_fixed_size_list(data_type):
+        bits = data_type.value_type.bit_width if pa.types.is_boolean(data_type.value_type) else 0
+        return int(data_type.list_size) * (8 * least_bytes(data_type.value_type) + bits) // 8
+    if pa.types.is_struct(data_type):
+        return sum(least_bytes(member.type) for member in data_type)
+    if pa.types.is_dictionary(data_type):
+        return least_bytes(data_type.index_type)
+    has_width = pa.types.is_primitive(data_type) or pa.types.is_decimal(data_type)
+    if has_width or pa.types.is_fixed_size_binary(data_type):
+        return int(data_type.bit_width) // 8
+    return 4 if data_type.num_fields or not pa.types.is_null(data_type) else 0
 
 
 def _size(text: str) -> int:
@@ -276,3 +285,14 @@ def _size(text: str) -> int:
 
 def _wrong_children(logical_type: str, expected: int, found: int) -> CorruptFileError:
     return CorruptFileError(f"a {logical_type!r} field has {found} children, not {expected}")
+
+
+def _parse_fixed_size_binary(parameters: str) -> pa.DataType:
+    return pa.binary(_size(parameters))
+
+
+_PARAMETRIC: Final[dict[str, Callable[[str], pa.DataType]]] = {
+    "timestamp": _parse_timestamp,
+    "decimal": _parse_decimal,
+    "fixed_size_binary": _parse_fixed_size_binary,
+}

@@ -2,8 +2,19 @@
 
 Every string is taken apart greedily: the longest symbol that matches comes next.  A string can only
 be walked from its start, so numpy walks thousands of strings at a time, one symbol per step; long
-strings are cut into pieces that are walked side by side, which costs half a symbol at each cut. The
-pieces are copied into rows of one width, with zeros behind each.
+strings are cut into pieces that are walked side by side, which costs half a symbol at each cut::
+
+    strings       offsets       int64  (num_strings + 1,)  into content, uint8
+    pieces        piece_offsets int64  (num_pieces + 1,)   into the same content
+                  first_pieces  int64  (num_strings + 1,)  the piece with which a string begins
+    rows          padded        uint8  (num_pieces, width) a piece and zeros, one width for all
+                  words         uint64 (num_pieces * width,) the 8 bytes from each position on
+    a step        positions     int64  (num_walking,)      where each piece has come to, in words
+                  tokens        uint16 (num_walking,)      what it met: a code, or 256 + a byte
+    codes         content       uint8  (num_codes,)        a token from 256 on becomes 255, byte
+
+Zeros stand behind each piece, and no symbol of two bytes and more has a zero, so none that is met
+reaches behind the piece.
 
 Source: docs/format/file-format.md, section 6.4 (7).
 """
@@ -57,58 +68,59 @@ def encode_strings(
         content: The bytes they count into.
         matcher: Finds the symbols.
     """
-    borders, string_borders = cut(offsets.astype(np.int64))
-    ends = np.zeros(len(borders), np.int64)
-    parts: list[NDArray[np.uint8]] = []
-    position = 0
-    for first in range(0, len(borders) - 1, _LANES):
-        last = min(first + _LANES, len(borders) - 1)
-        codes = _encode_block(borders[first : last + 1], content, matcher)
-        ends[first + 1 : last + 1] = codes.offsets[1:] + position
-        position += len(codes.content)
-        parts.append(codes.content)
-    joined = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
-    return Codes(ends if string_borders is None else ends[string_borders], joined)
+    piece_offsets, first_pieces = cut_into_pieces(offsets.astype(np.int64))
+    num_pieces = len(piece_offsets) - 1
+    code_offsets = np.zeros(num_pieces + 1, np.int64)
+    blocks: list[NDArray[np.uint8]] = []
+    num_codes = 0
+    for first in range(0, num_pieces, _LANES):
+        last = min(first + _LANES, num_pieces)
+        codes = _encode_block(piece_offsets[first : last + 1], content, matcher)
+        code_offsets[first + 1 : last + 1] = codes.offsets[1:] + num_codes
+        num_codes += len(codes.content)
+        blocks.append(codes.content)
+    joined = np.concatenate(blocks) if blocks else np.zeros(0, np.uint8)
+    return Codes(code_offsets if first_pieces is None else code_offsets[first_pieces], joined)
 
 
-def cut(
-    borders: NDArray[np.int64], longest: int = _MAX_PIECE_BYTES
+def cut_into_pieces(
+    offsets: NDArray[np.int64], longest: int = _MAX_PIECE_BYTES
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Borders of pieces, and which are borders of strings; None for all.
+    """Offsets of pieces, and the piece with which each string begins; None if none was cut.
 
     Args:
-        borders: Of the strings.
+        offsets: Of the strings, shape (num_strings + 1,).
         longest: Bytes of a piece at most; few bytes if most strings have only few.
     """
-    lengths = borders[1:] - borders[:-1]
+    lengths = offsets[1:] - offsets[:-1]
     if not len(lengths):
-        return borders, None
-    mean = -((borders[0] - borders[-1]) // len(lengths))
+        return offsets, None
+    mean = -((offsets[0] - offsets[-1]) // len(lengths))
     size = min(longest, max(8, 2 * int(mean)))
     if int(lengths.max()) <= size:
-        return borders, None
-    pieces = np.maximum(-(-lengths // size), 1)
-    string_borders = np.append(0, np.cumsum(pieces))
-    count = int(string_borders[-1])
-    starts = np.arange(0, (count + 1) * size, size)
-    starts[:-1] += np.repeat(borders[:-1] - string_borders[:-1] * size, pieces)
-    starts[-1] = borders[-1]
-    return starts, string_borders
+        return offsets, None
+    pieces_of_string = np.maximum(-(-lengths // size), 1)
+    first_pieces = np.append(0, np.cumsum(pieces_of_string))
+    num_pieces = int(first_pieces[-1])
+    piece_offsets = np.arange(0, (num_pieces + 1) * size, size)
+    piece_offsets[:-1] += np.repeat(offsets[:-1] - first_pieces[:-1] * size, pieces_of_string)
+    piece_offsets[-1] = offsets[-1]
+    return piece_offsets, first_pieces
 
 
 def _encode_block(
-    borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher
+    piece_offsets: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher
 ) -> Codes:
     """Some short pieces that lie side by side."""
-    tokens = tokens_of(borders, content, matcher)
-    found = tokens.content.astype(np.uint8)
+    tokens = tokens_of(piece_offsets, content, matcher)
+    low_bytes = tokens.content.astype(np.uint8)
     escapes = (tokens.content >= LITERALS).nonzero()[0]
     if not len(escapes):
-        return Codes(tokens.offsets, found)
-    codes = np.full(len(found) + len(escapes), ESCAPE, np.uint8)
+        return Codes(tokens.offsets, low_bytes)
+    codes = np.full(len(low_bytes) + len(escapes), ESCAPE, np.uint8)
     is_token = np.ones(len(codes), np.bool_)
     is_token[escapes + np.arange(len(escapes))] = False
-    codes[is_token] = found
+    codes[is_token] = low_bytes
     piece = np.searchsorted(tokens.offsets, escapes, side="right")
     escapes_before = np.bincount(piece, minlength=len(tokens.offsets)).cumsum()
     return Codes(tokens.offsets + escapes_before, codes)
@@ -140,14 +152,16 @@ class _Walk:
     steps: list[NDArray[np.uint16]]
 
 
-def tokens_of(borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher) -> Tokens:
+def tokens_of(
+    piece_offsets: NDArray[np.int64], content: NDArray[np.uint8], matcher: Matcher
+) -> Tokens:
     """Takes short pieces apart.
 
     All pieces are walked side by side. Those at their end walk on until it pays to leave them
     out; what they find there does not count.
     """
-    lengths = borders[1:] - borders[:-1]
-    words, starts = _words_of(borders, lengths, content)
+    lengths = piece_offsets[1:] - piece_offsets[:-1]
+    words, starts = _words_of(piece_offsets, lengths, content)
     walking = lengths.nonzero()[0]
     positions = starts[walking]
     ends = positions + lengths[walking]
@@ -157,11 +171,12 @@ def tokens_of(borders: NDArray[np.int64], content: NDArray[np.uint8], matcher: M
     while left:
         for _ in range(_STEPS_AT_A_TIME):
             before = positions
-            found = matcher.longest(words.take(positions))
-            walks[-1].steps.append(found.astype(np.uint16))
-            found >>= LENGTH_SHIFT
-            found += before
-            positions = found
+            # The length of each match is above its token; both become the next positions in place.
+            matches = matcher.longest(words.take(positions))
+            walks[-1].steps.append(matches.astype(np.uint16))
+            matches >>= LENGTH_SHIFT
+            matches += before
+            positions = matches
         num_steps += _STEPS_AT_A_TIME
         arrived = (positions >= ends).nonzero()[0]
         if not len(arrived):
@@ -188,14 +203,14 @@ def _in_order(walks: list[_Walk], counts: NDArray[np.int64], num_steps: int) -> 
     number = num_steps
     for walk in reversed(walks):
         places = offsets.take(walk.pieces)
-        for found in reversed(walk.steps):
+        for step in reversed(walk.steps):
             number -= 1
-            tokens[number:][places] = found
+            tokens[number:][places] = step
     return Tokens(offsets, tokens[:total])
 
 
 def _words_of(
-    borders: NDArray[np.int64], lengths: NDArray[np.int64], content: NDArray[np.uint8]
+    piece_offsets: NDArray[np.int64], lengths: NDArray[np.int64], content: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """The eight bytes from every position of the pieces on, and where each piece starts.
 
@@ -203,15 +218,15 @@ def _words_of(
     """
     count, longest = len(lengths), int(lengths.max(initial=1))
     width = longest + _GAP
-    first, end = int(borders[0]), int(borders[-1])
+    first, end = int(piece_offsets[0]), int(piece_offsets[-1])
     if end + width > len(content):
         content = np.append(content[first:end], np.zeros(width, np.uint8))
-        borders = borders - first
+        piece_offsets = piece_offsets - first
     rows = _overlapping(content, np.dtype(f"V{width}"))
     masks = np.ascontiguousarray(_INSIDE[: longest + 1, :width]).view(rows.dtype)[:, 0]
     padded = np.zeros(count * width + MAX_SYMBOL_BYTES * (longest + 2), np.uint8)
     np.bitwise_and(
-        rows[borders[:-1]].view(np.uint8),
+        rows[piece_offsets[:-1]].view(np.uint8),
         masks.take(lengths).view(np.uint8),
         out=padded[: count * width],
     )

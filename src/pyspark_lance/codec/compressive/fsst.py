@@ -1,9 +1,25 @@
 """FSST: strings in which frequent substrings of up to 8 bytes are replaced by one-byte codes.
 
-Decoding is a gather: every code selects its symbol, and the gathered bytes are the text. Symbols
-differ in length; to copy them without asking how long each one is, every symbol is written as a
-slot of fixed size to the place where it begins, and the next one covers what is too much. Taking
-two codes at a time from a table of all pairs halves the number of steps.
+The table of a page, 2312 bytes, little-endian::
+
+    0        8                 8 + 8 n          8 + 9 n         2312
+    | header | n symbols of 8  | n lengths of 1 | zeros           |
+
+    header, 64 bits:   63 … 32 magic 'FSST' | 24 whether there are codes | 7 … 0 number n of symbols
+    a stream of codes: 0 … n-1 a symbol | 255 b: the byte b, which has none (an escape, a literal)
+
+Decoding is a gather: every code selects a *slot*, its symbol filled up with zeros to 8 bytes, or to
+16 for a pair of codes. Symbols differ in length; to copy them without asking how long each one is,
+every slot is written whole to the place where its content begins, and the next one covers the zeros
+behind it. Taking two codes at a time from a table of all pairs halves the number of steps::
+
+    stream        uint8   (num_codes,)      the codes of all strings of the page
+    chosen        uint16  (num_codes,)      code, + 256 for a literal                  512 slots
+               or uint16  (num_codes // 2,) first + 256 * second                    65,536 slots
+               or uint32  (num_codes // 2,) the same, + 65,536 if first is a literal   131,072
+    code_offsets  int32/64 (num_strings + 1,)   where strings begin, counted in codes
+    offsets       int32/64 (num_strings + 1,)   the same, counted in decoded bytes
+    text          uint8   (num_bytes,)      the decoded strings
 
 Source: docs/format/file-format.md, section 6.4 (7).
 """
@@ -70,8 +86,8 @@ class _Slots:
         """The bytes of each, in so many."""
         words = self.words[:, :1] if width == MAX_SYMBOL_BYTES else self.words
         content = pa.py_buffer(np.ascontiguousarray(words))
-        kind = pa.binary(words.shape[1] * words.itemsize)
-        return pa.Array.from_buffers(kind, len(words), [None, content])
+        data_type = pa.binary(words.shape[1] * words.itemsize)
+        return pa.Array.from_buffers(data_type, len(words), [None, content])
 
 
 @dataclass(slots=True)
@@ -165,11 +181,11 @@ def decode_fsst(codes: VariableWidthValues, table: SymbolTable) -> VariableWidth
         return codes
     first, end = int(codes.offsets[0]), int(codes.offsets[-1])
     stream = np.frombuffer(codes.data, np.uint8)[first:end] if end > first else _NO_CODES
-    borders = codes.offsets if first == 0 else codes.offsets - codes.offsets.dtype.type(first)
+    code_offsets = codes.offsets if first == 0 else codes.offsets - codes.offsets.dtype.type(first)
     if len(stream) < max(_FEW_CODES, 2):
-        offsets, text = _decode_singly(stream, borders, table)
+        offsets, text = _decode_singly(stream, code_offsets, table)
     else:
-        offsets, text = _decode_in_pairs(stream, borders, table)
+        offsets, text = _decode_in_pairs(stream, code_offsets, table)
     return VariableWidthValues(codes.num_values, offsets, text)
 
 
@@ -177,17 +193,17 @@ _NO_CODES = np.zeros(0, np.uint8)
 
 
 def _decode_singly(
-    stream: NDArray[np.uint8], borders: NDArray[np.signedinteger], table: SymbolTable
+    stream: NDArray[np.uint8], code_offsets: NDArray[np.signedinteger], table: SymbolTable
 ) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
     """One code at a time."""
     chosen = stream.astype(np.uint16)
     literals = _escapes(stream) + 1
     chosen[literals[literals < len(chosen)]] += _LITERALS
-    return _expand(chosen, table.singles(), borders)
+    return _expand(chosen, table.singles(), code_offsets)
 
 
 def _decode_in_pairs(
-    stream: NDArray[np.uint8], borders: NDArray[np.signedinteger], table: SymbolTable
+    stream: NDArray[np.uint8], code_offsets: NDArray[np.signedinteger], table: SymbolTable
 ) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
     """Two codes at a time, and a last one that has no other."""
     if stream.ctypes.data % 2:
@@ -205,13 +221,13 @@ def _decode_in_pairs(
     if literals:
         pairs = pairs.astype(np.uint32)
         pairs[after_escape] += _PAIRS
-    return _expand(pairs, table.pairs(literals=literals), borders, last)
+    return _expand(pairs, table.pairs(literals=literals), code_offsets, last)
 
 
 def _expand(
     chosen: NDArray[np.unsignedinteger],
     slots: _Slots,
-    borders: NDArray[np.signedinteger],
+    code_offsets: NDArray[np.signedinteger],
     last: bytes = b"",
 ) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
     """The chosen contents one behind another.
@@ -219,11 +235,11 @@ def _expand(
     Args:
         chosen: Slots.
         slots: What they stand for.
-        borders: Ascending; counted in codes.
+        code_offsets: Where strings begin and end, counted in codes; ascending.
         last: What a last code stands for that has no slot.
 
     Returns:
-        Where the content of the code at each border starts; and the bytes.
+        Where each string begins and the last one ends, counted in bytes; and the bytes.
     """
     lengths = _take(slots.lengths, chosen)
     codes_per_slot = 1 if slots.first_lengths is None else 2
@@ -234,11 +250,22 @@ def _expand(
     total = int(bases[-1])
     width = slots.width(int(lengths.max(initial=0)))
     text = allocate(total + width)
-    first_codes = (firsts * codes_per_slot).astype(borders.dtype)
-    cuts = np.append(np.searchsorted(borders, first_codes), len(borders))
-    offsets = np.empty(len(borders), borders.dtype if total + width <= _MAX_INT32 else np.int64)
+    first_codes = (firsts * codes_per_slot).astype(code_offsets.dtype)
+    cuts = np.append(np.searchsorted(code_offsets, first_codes), len(code_offsets))
+    offsets = np.empty(
+        len(code_offsets), code_offsets.dtype if total + width <= _MAX_INT32 else np.int64
+    )
     job = _Expansion(
-        chosen, slots, slots.contents(width), lengths, borders, text, width, offsets, bases, cuts
+        chosen,
+        slots,
+        slots.contents(width),
+        lengths,
+        code_offsets,
+        text,
+        width,
+        offsets,
+        bases,
+        cuts,
     )
     if pa.cpu_count() > 1 and len(firsts) >= _MANY_STEPS:
         job.run_in_two_threads()
@@ -248,7 +275,7 @@ def _expand(
         text[total : total + len(last)] = np.frombuffer(last, np.uint8)
     if codes_per_slot == 2:
         # Behind a last code without a slot.
-        end = np.searchsorted(borders, borders.dtype.type(2 * len(chosen) + 1))
+        end = np.searchsorted(code_offsets, code_offsets.dtype.type(2 * len(chosen) + 1))
         offsets[end:] = total + len(last)
     return offsets, pa.py_buffer(text[: total + len(last)])
 
@@ -262,19 +289,19 @@ class _Expansion:
         slots: What they stand for.
         contents: The bytes of each slot.
         lengths: Bytes of each that is chosen.
-        borders: Ascending; counted in codes.
+        code_offsets: Where strings begin and end, counted in codes; ascending.
         text: Takes the bytes.
         width: Bytes of a slot.
-        offsets: Takes where the content at each border starts.
+        offsets: Takes where strings begin and end, counted in bytes.
         bases: Where the content of each step starts, and the last one ends.
-        cuts: The first border of each step, and one behind the last.
+        cuts: Which of ``code_offsets`` is the first of each step, and one behind the last.
     """
 
     chosen: NDArray[np.unsignedinteger]
     slots: _Slots
     contents: pa.FixedSizeBinaryArray
     lengths: NDArray[np.uint8]
-    borders: NDArray[np.signedinteger]
+    code_offsets: NDArray[np.signedinteger]
     text: NDArray[np.uint8]
     width: int
     offsets: NDArray[np.signedinteger]
@@ -313,6 +340,16 @@ class _Expansion:
         count = len(part)
         starts = np.zeros(count + 1, np.int64)
         np.cumsum(self.lengths[first : first + count], out=starts[1:])
+        self._write_slots(text, starts[:count], part)
+        self._write_offsets(number, starts, part)
+
+    def _write_slots(
+        self,
+        text: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        chosen: NDArray[np.unsignedinteger],
+    ) -> None:
+        """Puts the slots of ``chosen`` to ``starts``, same shape."""
         # A slot at every byte. numpy assigns in the order of the indices, so that a later slot
         # covers the zeros behind an earlier one.
         places = np.lib.stride_tricks.as_strided(
@@ -320,12 +357,17 @@ class _Expansion:
             shape=(len(text) - self.width + 1,),
             strides=(1,),
         )
-        found = pc.take(self.contents, pa.array(part), boundscheck=False).buffers()[1]
-        places[starts[:count]] = np.frombuffer(found, places.dtype, count)
+        slots = pc.take(self.contents, pa.array(chosen), boundscheck=False).buffers()[1]
+        places[starts] = np.frombuffer(slots, places.dtype, len(chosen))
+
+    def _write_offsets(
+        self, number: int, starts: NDArray[np.int64], chosen: NDArray[np.unsignedinteger]
+    ) -> None:
+        """The offsets of the strings that begin in a step."""
         mine = slice(int(self.cuts[number]), int(self.cuts[number + 1]))
-        inside = self.borders[mine].astype(np.int64)
-        inside -= first * (1 if self.slots.first_lengths is None else 2)
-        self.offsets[mine] = _starts_of_codes(starts, part, inside, self.slots)
+        inside = self.code_offsets[mine].astype(np.int64)
+        inside -= number * _STEP_CODES * (1 if self.slots.first_lengths is None else 2)
+        self.offsets[mine] = _starts_of_codes(starts, chosen, inside, self.slots)
         self.offsets[mine] += self.bases[number].astype(self.offsets.dtype)
 
 
@@ -347,11 +389,11 @@ def _starts_of_codes(
         return starts.take(codes)
     is_second = (codes & 1).astype(np.uint8)
     codes >>= 1
-    found = starts.take(codes)
-    # No slot follows the last one, but no border is inside of it either.
+    of_codes = starts.take(codes)
+    # No slot follows the last one, but no string begins inside of it either.
     np.minimum(codes, len(chosen) - 1, out=codes)
-    found += slots.first_lengths.take(chosen.take(codes)) * is_second
-    return found
+    of_codes += slots.first_lengths.take(chosen.take(codes)) * is_second
+    return of_codes
 
 
 def _take(values: NDArray[_Number], indices: NDArray[np.integer]) -> NDArray[_Number]:
@@ -363,10 +405,10 @@ def _escapes(stream: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Positions of the escapes. In a run of 255s every second one is a literal 255."""
     if int(stream.max(initial=0)) < ESCAPE:  # asked first: it is much faster
         return np.zeros(0, np.int64)
-    found = np.flatnonzero(stream == ESCAPE)
-    if len(found) < 2:
-        return found
-    begins = np.ones(len(found), bool)
-    np.not_equal(found[1:], found[:-1] + 1, out=begins[1:])
-    run_starts = np.maximum.accumulate(np.where(begins, found, 0))
-    return found[(found - run_starts) % 2 == 0]
+    places = np.flatnonzero(stream == ESCAPE)
+    if len(places) < 2:
+        return places
+    begins_run = np.ones(len(places), bool)
+    np.not_equal(places[1:], places[:-1] + 1, out=begins_run[1:])
+    run_starts = np.maximum.accumulate(np.where(begins_run, places, 0))
+    return places[(places - run_starts) % 2 == 0]

@@ -2,7 +2,14 @@
 
 As in the paper (Boncz, Neumann, Leis: FSST, 2020): encode the sample with the symbols so far, count
 how often each symbol and each pair of neighbours occurs, keep those that save most, and repeat;
-symbols grow by joining neighbours.
+symbols grow by joining neighbours::
+
+    sample      uint8  (num_bytes,)          about 16 KiB in pieces of 64 bytes
+    offsets     int64  (num_strings + 1,)    where strings begin in the sample
+    tokens      int64  (num_tokens,)         of the sample: 0 … 254 a symbol, 256 + a byte without
+    words       uint64 (512,)                the bytes of each token, the first one lowest
+    lengths     int64  (512,)                how many those are
+    candidates  uint64 (num_candidates,)     words that may become symbols; with gains, float64
 """
 
 from __future__ import annotations
@@ -12,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.compressive.encode_fsst import cut, tokens_of
+from pyspark_lance.codec.compressive.encode_fsst import cut_into_pieces, tokens_of
 from pyspark_lance.codec.compressive.fsst import MAX_SYMBOL_BYTES
 from pyspark_lance.codec.compressive.fsst_symbols import (
     LITERALS,
@@ -37,71 +44,94 @@ _MIN_PAIRS: Final = 3
 _MAX_PAIRS: Final = 2048
 
 
-def train_symbols(borders: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
+def train_symbols(offsets: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
     """Symbols for strings like these.
 
     Args:
-        borders: Of the strings, from 0 on; as from ``sample_of``.
+        offsets: Of the strings, from 0 on; as from ``sample_of``.
         sample: Their bytes.
     """
     words = np.zeros(0, np.uint64)
     symbols = Symbols(words, byte_lengths(words))
     # The first symbols are pairs of bytes, which half of the sample shows as well.
-    some = borders[: int(np.searchsorted(borders, len(sample) // 2)) + 1]
+    some = offsets[: int(np.searchsorted(offsets, len(sample) // 2)) + 1]
     for round_ in range(_ROUNDS):
-        symbols = _improve(symbols, some if round_ < _ROUGH_ROUNDS else borders, sample)
+        symbols = _improve(symbols, some if round_ < _ROUGH_ROUNDS else offsets, sample)
     return symbols
 
 
-def _improve(symbols: Symbols, borders: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
+def _improve(symbols: Symbols, offsets: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
     """One round."""
-    if len(symbols.words):
-        # Tokens on both sides of a cut are neighbours all the same.
-        pieces, string_borders = cut(borders, STEP_BYTES)
-        tokens = tokens_of(pieces, sample, Matcher(symbols))
-        offsets, found = tokens.offsets, tokens.content.astype(np.int64)
-        offsets = offsets if string_borders is None else offsets[string_borders]
-    else:
-        offsets, found = borders, LITERALS + sample[: int(borders[-1])].astype(np.int64)
-    elements = np.zeros(_TOKENS, np.uint64)
-    elements[: len(symbols.words)] = symbols.words
-    elements[LITERALS:] = np.arange(256)
+    tokens, token_offsets = _tokens_of_sample(symbols, offsets, sample)
+    words = np.zeros(_TOKENS, np.uint64)
+    words[: len(symbols.words)] = symbols.words
+    words[LITERALS:] = np.arange(256)
     lengths = np.ones(_TOKENS, np.int64)
     lengths[: len(symbols.words)] = symbols.lengths
+    single_tokens, single_gains = _worth_of_tokens(tokens, words, lengths)
+    joined_words, joined_gains = _worth_of_pairs(tokens, token_offsets, words, lengths)
+    candidates, which = np.unique(
+        np.concatenate((words[single_tokens], joined_words)), return_inverse=True
+    )
+    gains = np.bincount(which, weights=np.concatenate((single_gains, joined_gains)))
+    return best_symbols(candidates, gains.astype(np.float64))
 
-    single_counts = np.bincount(found, minlength=_TOKENS)
+
+def _tokens_of_sample(
+    symbols: Symbols, offsets: NDArray[np.int64], sample: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The tokens of the sample, and where those of each string begin and end."""
+    if not len(symbols.words):
+        return LITERALS + sample[: int(offsets[-1])].astype(np.int64), offsets
+    # Tokens on both sides of a cut are neighbours all the same.
+    piece_offsets, first_pieces = cut_into_pieces(offsets, STEP_BYTES)
+    tokens = tokens_of(piece_offsets, sample, Matcher(symbols))
+    of_strings = tokens.offsets if first_pieces is None else tokens.offsets[first_pieces]
+    return tokens.content.astype(np.int64), of_strings
+
+
+def _worth_of_tokens(
+    tokens: NDArray[np.int64], words: NDArray[np.uint64], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The tokens that occur, and how many bytes each saves as a symbol."""
+    counts = np.bincount(tokens, minlength=_TOKENS)
     # A byte that only begins longer symbols here may stand alone elsewhere.
-    beginnings = LITERALS + (elements & np.uint64(0xFF)).astype(np.int64)
-    weights = np.where(lengths > 1, single_counts, 0)
-    single_counts += np.bincount(beginnings, weights, minlength=_TOKENS).astype(np.int64)
-    singles = np.flatnonzero(single_counts)
-    single_gains = single_counts[singles] * lengths[singles].astype(np.float64)
-    single_gains[lengths[singles] == 1] *= _SINGLE_BYTE_BONUS
+    first_bytes = LITERALS + (words & np.uint64(0xFF)).astype(np.int64)
+    weights = np.where(lengths > 1, counts, 0)
+    counts += np.bincount(first_bytes, weights, minlength=_TOKENS).astype(np.int64)
+    there = np.flatnonzero(counts)
+    gains = np.multiply(counts[there], lengths[there], dtype=np.float64)
+    gains[lengths[there] == 1] *= _SINGLE_BYTE_BONUS
+    return there, gains
 
-    is_first = np.zeros(len(found) + 1, np.bool_)
-    is_first[offsets] = True
-    neighbours = np.flatnonzero(~is_first[1:-1])
-    pair_counts = np.bincount(found[neighbours] * _TOKENS + found[neighbours + 1])
-    pairs = np.flatnonzero(pair_counts >= _MIN_PAIRS)
+
+def _worth_of_pairs(
+    tokens: NDArray[np.int64],
+    token_offsets: NDArray[np.int64],
+    words: NDArray[np.uint64],
+    lengths: NDArray[np.int64],
+) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
+    """The words of frequent neighbours, joined, and how many bytes each saves as a symbol."""
+    is_first = np.zeros(len(tokens) + 1, np.bool_)
+    is_first[token_offsets] = True
+    lefts = np.flatnonzero(~is_first[1:-1])  # the next token belongs to the same string
+    counts = np.bincount(tokens[lefts] * _TOKENS + tokens[lefts + 1])
+    pairs = np.flatnonzero(counts >= _MIN_PAIRS)
     if len(pairs) > _MAX_PAIRS:
-        pairs = pairs[np.argpartition(-pair_counts[pairs], _MAX_PAIRS)[:_MAX_PAIRS]]
+        pairs = pairs[np.argpartition(-counts[pairs], _MAX_PAIRS)[:_MAX_PAIRS]]
     left, right = np.divmod(pairs, _TOKENS)
-    joined = elements[left] | elements[right] << (8 * lengths[left]).astype(np.uint64)
+    joined = words[left] | words[right] << (8 * lengths[left]).astype(np.uint64)
+    joined_lengths = np.minimum(lengths[left] + lengths[right], MAX_SYMBOL_BYTES)
     # A zero inside of a symbol would match behind the end of a string.
-    usable = (lengths[left] < MAX_SYMBOL_BYTES) & (elements[left] != 0) & (elements[right] != 0)
-    pairs, joined = pairs[usable], joined[usable]
-    joined_lengths = np.minimum(lengths[left] + lengths[right], MAX_SYMBOL_BYTES)[usable]
-    pair_gains = pair_counts[pairs] * joined_lengths.astype(np.float64)
-
-    words, which = np.unique(np.concatenate((elements[singles], joined)), return_inverse=True)
-    gains = np.bincount(which, weights=np.concatenate((single_gains, pair_gains)))
-    return best_symbols(words, gains.astype(np.float64))
+    usable = (lengths[left] < MAX_SYMBOL_BYTES) & (words[left] != 0) & (words[right] != 0)
+    gains = counts[pairs[usable]] * joined_lengths[usable].astype(np.float64)
+    return joined[usable], gains
 
 
 def sample_of(
     offsets: NDArray[np.signedinteger[Any]], content: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Evenly spaced pieces of the strings, side by side, and their borders.
+    """Evenly spaced pieces of the strings, side by side: their offsets and their bytes.
 
     Args:
         offsets: One more than strings.
@@ -116,5 +146,5 @@ def sample_of(
     counts = np.searchsorted(offsets, stops, side="left") - begins
     moved = np.cumsum(stops - starts) - stops
     cuts = offsets[expand_ranges(begins, counts)] + np.repeat(moved, counts)
-    borders = np.concatenate((cuts, starts + moved + (stops - starts), [0]))
-    return np.unique(borders), content[inside]
+    all_cuts = np.concatenate((cuts, starts + moved + (stops - starts), [0]))
+    return np.unique(all_cuts), content[inside]

@@ -19,7 +19,7 @@ from pyspark_lance.codec.compressive.encode_block_compression import (
     block_compressor,
     general,
 )
-from pyspark_lance.codec.compressive.encode_fsst import cut, encode_strings, tokens_of
+from pyspark_lance.codec.compressive.encode_fsst import cut_into_pieces, encode_strings, tokens_of
 from pyspark_lance.codec.compressive.encode_variable_width import variable
 from pyspark_lance.codec.compressive.fsst_symbols import LITERALS, Matcher
 from pyspark_lance.codec.compressive.fsst_training import (
@@ -84,13 +84,16 @@ class FsstColumn:
 
     def _encode(self, strings: StoredStrings, gain: float) -> StoredStrings:
         offsets, content = strings.offsets, strings.content
-        borders, sample = sample_of(offsets, content)
+        sample_offsets, sample = sample_of(offsets, content)
         matcher = self._matcher
-        if matcher is None or _coded_share(borders, sample, matcher) > _STILL_GOOD * self._share:
-            symbols = train_symbols(borders, sample)
+        if (
+            matcher is None
+            or _coded_share(sample_offsets, sample, matcher) > _STILL_GOOD * self._share
+        ):
+            symbols = train_symbols(sample_offsets, sample)
             matcher = Matcher(symbols)
             self._matcher, self._table = matcher, symbols.to_bytes()
-            self._share = _coded_share(borders, sample, matcher)
+            self._share = _coded_share(sample_offsets, sample, matcher)
         if self._share > gain:
             return strings
         codes = encode_strings(offsets, content, matcher)
@@ -102,9 +105,9 @@ class FsstColumn:
         return StoredStrings(codes.offsets.astype(offsets.dtype), codes.content, encoding)
 
 
-def _coded_share(borders: NDArray[np.int64], sample: NDArray[np.uint8], matcher: Matcher) -> float:
+def _coded_share(offsets: NDArray[np.int64], sample: NDArray[np.uint8], matcher: Matcher) -> float:
     """How many codes there are for each byte."""
-    pieces, _ = cut(borders, STEP_BYTES)
+    pieces, _ = cut_into_pieces(offsets, STEP_BYTES)
     tokens = tokens_of(pieces, sample, matcher).content
     codes = len(tokens) + int(np.count_nonzero(tokens >= LITERALS))
     return codes / max(1, len(sample))
@@ -137,13 +140,12 @@ def compressed_values(
     """
     compress = block_compressor(scheme, level)
     absent = set() if nulls is None else set(np.flatnonzero(nulls).tolist())
-    borders = strings.offsets.tolist()
     content = strings.content.data
     pieces = [
         b"" if start == end and index in absent else compress(content[start:end])
-        for index, (start, end) in enumerate(pairwise(borders))
+        for index, (start, end) in enumerate(pairwise(strings.offsets.tolist()))
     ]
-    offsets = np.zeros(len(borders), np.int64)
+    offsets = np.zeros(len(strings.offsets), np.int64)
     np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
     if int(offsets[-1]) > np.iinfo(strings.offsets.dtype).max:
         return strings

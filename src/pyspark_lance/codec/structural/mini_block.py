@@ -3,6 +3,24 @@
 A chunk is found by its row through the metadata words and, if there are lists, the repetition
 index; only the chunks that hold wanted rows are fetched, and all of them are decoded at once.
 
+The buffers of a page::
+
+    0  metadata words    uint16 or uint32 (num_chunks,)   (size / 8 - 1) << 4 | log2(values)
+    1  chunks            bytes; each chunk begins at a multiple of 8
+    2  dictionary        only if there is one
+    -1 repetition index  uint64 (num_chunks, 2)           rows that end in it, levels left over
+
+A chunk, in uint16 words (sizes of buffers take two in a page of large chunks), then blocks that
+begin at multiples of 8::
+
+    | levels | bytes of repetition | of definition | bytes of value buffers … | padding
+    | repetition levels | definition levels | value buffer 0 | value buffer 1 | …
+
+What a chunk lacks (levels without lists or nulls) has no word and no block.  In memory everything
+that tells of chunks is an array over them: where they start ``int64 (num_chunks + 1,)``, values and
+rows before each, and for the chunks that are decoded together starts and sizes of each block,
+``int64 (num_decoded,)``.
+
 Source: docs/format/file-format.md, sections 6.2 and 6.8.
 """
 
@@ -90,8 +108,8 @@ class ChunkTable:
         """The chunks of several pages, each of which has a table."""
         num_chunks = np.array([len(table) for table in tables])
         return cls(
-            _joined_borders([table.starts for table in tables]),
-            _joined_borders([table.values_before for table in tables]),
+            _counted_on([table.starts for table in tables]),
+            _counted_on([table.values_before for table in tables]),
             np.repeat(np.arange(len(tables)), num_chunks),
             _starts_of([int(table.starts[-1]) for table in tables]),
         )
@@ -172,7 +190,7 @@ class RepetitionIndex:
         """The rows of several pages."""
         num_chunks = [len(part.next_end) for part in parts]
         return cls(
-            _joined_borders([part.rows_before for part in parts]),
+            _counted_on([part.rows_before for part in parts]),
             np.concatenate([part.ends_later for part in parts]),
             np.concatenate([part.next_end for part in parts])
             + np.repeat(_starts_of(num_chunks), num_chunks),
@@ -355,31 +373,21 @@ class MiniBlockPage:
         counts: NDArray[np.int64],
     ) -> _ChunkGroup:
         """Positions and sizes of everything in the chunks; checked to be inside of them."""
-        halves = data.view("<u2")
-        places = starts >> 1
-        has_levels = [
-            self._form.decode_repetition is not None,
-            self._form.decode_definition is not None,
-        ]
-        num_buffers = self._form.num_value_buffers
-        width = 2 if self._form.has_large_chunk else 1
-        header = 1 + sum(has_levels) + num_buffers * width
+        words, places = data.view("<u2"), starts >> 1
+        form = self._form
+        levels = (form.decode_repetition is not None) + (form.decode_definition is not None)
+        width = 2 if form.has_large_chunk else 1
+        header = 1 + levels + form.num_value_buffers * width
         positions = starts + (2 * header + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
         chunk_ends = starts + sizes
         require(bool((positions <= chunk_ends).all()), "a chunk is too small for its header")
-        num_levels = halves[places].astype(np.int64)
-        word = 1
-        block_sizes = []
-        for present in has_levels:
-            if present:
-                block_sizes.append(halves[places + word].astype(np.int64))
-                word += 1
-        for _ in range(num_buffers):
-            size = halves[places + word].astype(np.int64)
+        num_levels = words[places].astype(np.int64)
+        block_sizes = [words[places + word].astype(np.int64) for word in range(1, 1 + levels)]
+        for word in range(1 + levels, header, width):
+            size = words[places + word].astype(np.int64)
             if width == 2:
-                size |= halves[places + word + 1].astype(np.int64) << 16
+                size |= words[places + word + 1].astype(np.int64) << 16
             block_sizes.append(size)
-            word += width
         block_starts = []
         block_ends = positions
         for size in block_sizes:
@@ -388,7 +396,6 @@ class MiniBlockPage:
             positions = (block_ends + (_ALIGNMENT - 1)) & -_ALIGNMENT
         # No block is smaller than nothing, so the last one ends behind all others.
         require(bool((block_ends <= chunk_ends).all()), "a chunk exceeds its size")
-        levels = sum(has_levels)
         buffers = ChunkBuffers(
             data, counts, tuple(block_starts[levels:]), tuple(block_sizes[levels:])
         )
@@ -474,13 +481,13 @@ class MiniBlockPage:
         return select_rows(begin, np.minimum(next_start, level_ends[last]), visible)
 
 
-def _joined_borders(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Borders that count on from part to part; each part starts at 0."""
+def _counted_on(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Running totals that go on from part to part; each starts at 0 and ends at its total."""
     inner = np.concatenate([part[1:] for part in parts])
     bases = np.repeat(_starts_of([int(part[-1]) for part in parts]), [len(p) - 1 for p in parts])
-    borders = np.zeros(len(inner) + 1, np.int64)
-    np.add(inner, bases, out=borders[1:])
-    return borders
+    totals = np.zeros(len(inner) + 1, np.int64)
+    np.add(inner, bases, out=totals[1:])
+    return totals
 
 
 def _starts_of(sizes: Sequence[int]) -> NDArray[np.int64]:
