@@ -30,7 +30,8 @@ from pyspark_lance.format.operation import (
     Rewrite,
     RewriteGroup,
 )
-from pyspark_lance.metafile.manifest_file import list_versions
+from pyspark_lance.format.wire import length_delimited
+from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.memory_store import MemoryStore
 
@@ -318,3 +319,27 @@ def test_a_base_that_was_cleaned_up_is_planned_again(store, faulty):
     go_on(store, 1)("")
     with pytest.raises(RetryableCommitError, match="cleaned up"):
         commit(faulty, transaction(Append((new_fragment(7),)), 1), base=base)
+
+
+# Commits by newer software ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ours", ["append", "delete"])
+def test_a_commit_with_unknown_fields_is_not_judged_by_the_known_ones(store, faulty, ours):
+    base = latest(store)
+    append(store, 1, 2)
+    file = latest(store)
+    # The copy in the manifest comes before the file, which has more to say.
+    store.put(file.location.path, encode_manifest(file.manifest, file.indices, None))
+    path = f"_transactions/{file.manifest.transaction_file}"
+    known = bytes(store.get(path))
+    operation = Append((new_fragment(7),))
+    if ours == "delete":
+        operation, _ = delete_rows(store, base, {0: [1]})
+    before = rows(store)
+    store.put(path, known + length_delimited(900, b"what it means is for others to know"))
+    with pytest.raises(RetryableCommitError, match="newer software"):
+        commit(store, transaction(operation, 1))
+    assert rows(store) == before
+    store.put(path, known)
+    commit(store, transaction(operation, 1))

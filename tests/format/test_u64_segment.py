@@ -90,6 +90,22 @@ def test_every_sixteenth_is_a_bitmap_and_every_seventeenth_an_array():
     assert isinstance(choose_segment(seventeenth), SortedArraySegment)
 
 
+@pytest.mark.parametrize(
+    ("values", "shape"),
+    [
+        # One hole of 4 bytes, or 32 bits.
+        ([*range(7), *range(8, 32)], RangeWithHolesSegment),
+        # Two numbers of 2 bytes, or 32 bits.
+        ([5, 36], RangeWithBitmapSegment),
+        ([5, 37], SortedArraySegment),
+        # One hole of 4 bytes, 24 bits, or two numbers of 2 bytes.
+        ([5, 7], RangeWithBitmapSegment),
+    ],
+)
+def test_of_two_shapes_of_one_size_the_earlier_one_is_chosen(values, shape):
+    assert isinstance(choose_segment(np.array(values, np.uint64)), shape)
+
+
 def test_the_largest_number_is_not_put_into_a_range():
     values = np.array([2**64 - 2, 2**64 - 1], dtype=np.uint64)
     segment = choose_segment(values)

@@ -107,6 +107,21 @@ def test_runs_that_are_not_normal_are_refused():
             Versions.of_runs(runs)
 
 
+@pytest.mark.parametrize("count", [3, 40])
+def test_runs_of_more_rows_than_a_fragment_can_have_are_corrupt(count):
+    """Whether they are few, or so many that they are decoded together."""
+    message = row_ids_pb2.RowDatasetVersionSequence()
+    for number in range(count):
+        run = message.runs.add(version=number)
+        run.span.range.end = 2**31
+    with pytest.raises(CorruptFileError, match="more than a fragment"):
+        Versions.from_bytes(message.SerializeToString())
+    with pytest.raises(CorruptFileError, match="more than a fragment"):
+        Versions.concat([Versions.constant(2**31, number) for number in range(count)])
+    with pytest.raises(CorruptFileError, match="more than a fragment"):
+        Versions(np.array([2**32 + 1]), np.array([1], np.uint64))
+
+
 def test_many_runs_take_no_more_memory_than_their_numbers():
     encoded = Versions.from_array(np.arange(100_000) % 2 + 1).to_bytes()
     tracemalloc.start()

@@ -9,7 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import commit_rewritten, delete_rows, update_rows
-from table_access import append, random_history_or_skip, read_changes, read_ours, write_table
+from table_access import (
+    append,
+    random_history_or_skip,
+    read_changes,
+    read_ours,
+    remove_versions,
+    write_table,
+)
 
 from pyspark_lance.errors import (
     InvalidInputError,
@@ -313,6 +320,19 @@ def remove_version(path: str, version: int) -> None:
 def lance_version(stem: str) -> int:
     number = int(stem)
     return 2**64 - 1 - number if number > 2**63 else number
+
+
+def test_a_compaction_after_versions_that_are_gone_does_not_hide_what_they_changed(path):
+    append(path, 0, 4)
+    append(path, 10, 4)
+    lance.dataset(path).update({"id": "id + 100"}, where="id = 1")
+    delete_rows(path, "id = 12")
+    lance.dataset(path).optimize.compact_files()
+    newest = Snapshot.open(Table(path)).version
+    remove_versions(path, range(3, newest))
+    found = read_changes(path, 3, newest, "dropCarryovers")
+    kinds = zip(found["_change_type"].to_pylist(), found["id"].to_pylist(), strict=True)
+    assert sorted(kinds) == [("delete", 12), ("update_postimage", 101), ("update_preimage", 1)]
 
 
 def test_windows_by_time(path):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from table_access import append, read_ours, write_table
 
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -75,6 +75,21 @@ def test_row_addresses_restrict_to_fragments(path):
     forget_files(path, [0, 1, 3, 4, 5])
     condition = f"_rowaddr >= {2 << 32} AND _rowaddr < {3 << 32} AND id < 25"
     assert filtered(path, condition)["id"].to_pylist() == [20, 21, 22, 23, 24]
+
+
+def test_addresses_beyond_the_end_of_their_fragment_name_no_rows(path):
+    far = (2 << 32) + 10
+    assert filtered(path, f"_rowaddr = {far}").num_rows == 0
+    found = filtered(path, f"_rowaddr IN ({far}, {far - 1}, {far + 4_000_000})")
+    assert found["id"].to_pylist() == [29]
+
+
+def test_a_term_that_may_fail_stays_behind_the_term_that_guards_it(path):
+    """The guard reads data, and would come after everything that lineage alone decides."""
+    condition = "id <> 13 AND 26 / (_rowid - 13) = 2"
+    assert filtered(path, condition)["id"].to_pylist() == [26]
+    with pytest.raises(InvalidInputError, match="division by zero"):
+        filtered(path, "26 / (_rowid - 13) = 2")
 
 
 def test_lineage_alone_is_read_without_any_data_file(path):

@@ -1,0 +1,203 @@
+"""The mutants: one rule each that somebody could break without noticing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One text replaced by another.
+
+    Attributes:
+        name: What the broken package does.
+        file: Below the package.
+        old: Is there once.
+        new: Takes its place.
+        tests: Of which at least one must fail.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+MUTANTS = (
+    # Commit
+    Mutant(
+        "a commit in doubt removes the files that it may need",
+        "commit/commit_loop.py",
+        "        if self._version.in_doubt is None:\n            self._remove_transaction()",
+        "        if True:\n            self._remove_transaction()",
+        ("tests/commit/test_gaps_and_doubt.py",),
+    ),
+    Mutant(
+        "a transaction with unknown fields is judged as if it were understood",
+        "commit/judge_newer.py",
+        "if theirs.has_unknown_fields:",
+        "if False:",
+        ("tests/commit/test_gaps_and_doubt.py",),
+    ),
+    Mutant(
+        "rows of a fragment that is gone may be changed",
+        "commit/conflict.py",
+        "    if common & removed_fragment_ids(theirs):\n        return _retry",
+        "    if not common:\n        return _retry",
+        ("tests/commit/test_conflict.py",),
+    ),
+    Mutant(
+        "two commits may change the same row",
+        "commit/rebase.py",
+        "if deleted.intersects(mine):",
+        "if deleted.is_empty and deleted.intersects(mine):",
+        ("tests/commit/test_rebase.py",),
+    ),
+    Mutant(
+        "rebased deletions forget those of the other commit",
+        "commit/rebase.py",
+        "merged[fragment_id] = deleted.union(mine)",
+        "merged[fragment_id] = mine",
+        ("tests/commit/test_rebase.py",),
+    ),
+    Mutant(
+        "a moved row is created when it moves",
+        "commit/assign_lineage.py",
+        "find_created_at(moved, sources, version) if given is None",
+        "np.full(len(moved), version, dtype=np.uint64) if given is None",
+        ("tests/commit/test_assign_lineage.py",),
+    ),
+    Mutant(
+        "updated rows keep their last-updated-at version",
+        "commit/assign_lineage.py",
+        "last_updated_at=before.replaced_at(offsets, version).to_bytes())",
+        "last_updated_at=before.to_bytes())",
+        ("tests/commit/test_assign_lineage.py",),
+    ),
+    Mutant(
+        "a retry more than asked for",
+        "commit/retries.py",
+        "if self.attempts >= self._most:",
+        "if self.attempts > self._most:",
+        ("tests/commit/test_commit_loop.py",),
+    ),
+    # Sequences of row ids and versions
+    Mutant(
+        "a tie of segment shapes goes to the bitmap",
+        "format/u64_segment.py",
+        "if holes_bytes <= min(bitmap_bytes, array_bytes):",
+        "if holes_bytes < min(bitmap_bytes, array_bytes):",
+        ("tests/format/test_u64_segment.py",),
+    ),
+    Mutant(
+        "a tie of segment shapes goes to the array",
+        "format/u64_segment.py",
+        "if bitmap_bytes <= array_bytes:",
+        "if bitmap_bytes < array_bytes:",
+        ("tests/format/test_u64_segment.py",),
+    ),
+    Mutant(
+        "runs of versions may be longer than any fragment",
+        "format/version_sequence.py",
+        "        if len(self) > MAX_ROWS:",
+        "        if False:",
+        ("tests/format/test_version_sequence.py",),
+    ),
+    # Change
+    Mutant(
+        "what is deleted is deleted again",
+        "table/change/deletions.py",
+        "    if before.intersects(gone):",
+        "    if False:",
+        ("tests/table/test_deletions.py",),
+    ),
+    Mutant(
+        "rows beyond the end of a fragment are deleted",
+        "table/change/deletions.py",
+        "if largest is not None and largest >= fragment.physical_rows:",
+        "if False:",
+        ("tests/table/test_deletions.py",),
+    ),
+    Mutant(
+        "a fragment of which every row is deleted stays",
+        "table/change/deletions.py",
+        "    if len(after) == fragment.physical_rows:",
+        "    if len(after) > fragment.physical_rows:",
+        ("tests/table/test_deletions.py",),
+    ),
+    Mutant(
+        "null equals null in keys",
+        "table/change/key_match.py",
+        "            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False))",
+        "            valid &= True",
+        ("tests/table/test_key_match.py",),
+    ),
+    Mutant(
+        "rows that move lose their created-at version",
+        "table/change/moved_rows.py",
+        "                created_at=created.to_bytes(),",
+        "                created_at=None,",
+        ("tests/table/test_conformance_of_changes.py",),
+    ),
+    # Feed
+    Mutant(
+        "every step over lost versions that ends in a compaction is empty",
+        "table/feed/version_changes.py",
+        "    if after.version != before.version + 1:",
+        "    if False:",
+        ("tests/table/test_change_feed.py",),
+    ),
+    Mutant(
+        "a change of the version before the window belongs to it",
+        "table/feed/change_task.py",
+        "inside = (updated > commit.since)",
+        "inside = (updated >= commit.since)",
+        ("tests/table/test_change_feed.py",),
+    ),
+    Mutant(
+        "rows that are back are not inserted",
+        "table/feed/version_changes.py",
+        "        appeared += same.only_after()\n",
+        "        same.only_after()\n",
+        ("tests/table/test_change_feed.py",),
+    ),
+    # Scan
+    Mutant(
+        "a cast runs before the term that guards it",
+        "table/scan/scan_task.py",
+        "    first = tuple(t for t in terms if columns_of(t) <= lineage and not can_raise(t))\n"
+        "    rest = tuple(t for t in terms if not (columns_of(t) <= lineage and not can_raise(t)))",
+        "    first = tuple(t for t in terms if columns_of(t) <= lineage)\n"
+        "    rest = tuple(t for t in terms if not columns_of(t) <= lineage)",
+        ("tests/table/test_pruning_of_scans.py",),
+    ),
+    Mutant(
+        "addresses beyond the end of a fragment are read",
+        "table/scan/fragment_pruning.py",
+        "len(inside := by_fragment[f.id][by_fragment[f.id] < f.physical_rows])",
+        "len(inside := by_fragment[f.id])",
+        ("tests/table/test_pruning_of_scans.py",),
+    ),
+    Mutant(
+        "deleted rows are shown",
+        "table/scan/scan_task.py",
+        "            offsets = offsets[~vector.contains_each(offsets)]",
+        "            pass",
+        ("tests/table/test_pruning_of_scans.py",),
+    ),
+    Mutant(
+        "fragments of other layouts are read as if they were one",
+        "table/scan/alike_runs.py",
+        "layout is None or layout != held_layout",
+        "layout is None",
+        ("tests/table/test_small_fragments.py",),
+    ),
+    Mutant(
+        "an unknown bound rules a fragment out",
+        "predicate/prune.py",
+        'may_be_true = sides.test(operator, "minimum", "maximum", unknown=True)',
+        'may_be_true = sides.test(operator, "minimum", "maximum", unknown=False)',
+        ("tests/predicate/test_pruning.py",),
+    ),
+)
