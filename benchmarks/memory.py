@@ -67,9 +67,9 @@ def long_strings(rows: int, size: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, rows, 1300):
         count = min(1300, rows - start)
         word = rng.integers(97, 123, (count, size // 50), dtype=np.uint8)
-        borders = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * (size // 50 * 50))
+        offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * (size // 50 * 50))
         content = pa.py_buffer(np.tile(word, 50))
-        texts = pa.StringArray.from_buffers(count, borders, content)
+        texts = pa.StringArray.from_buffers(count, offsets, content)
         batch = pa.record_batch({"id": np.arange(start, start + count), "x": texts})
         message = batch.serialize()
         yield pa.ipc.read_record_batch(message, batch.schema)

@@ -95,10 +95,10 @@ class RandomColumns:
             return pa.Array.from_buffers(kind, count, [validity], children=[items])
         if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
             width = np.int64 if types.is_large_list(kind) else np.int32
-            borders = np.concatenate([[0], np.cumsum(self._lengths(count))]).astype(width)
-            items = self._items(kind, int(borders[-1]))
+            offsets = np.concatenate([[0], np.cumsum(self._lengths(count))]).astype(width)
+            items = self._items(kind, int(offsets[-1]))
             return pa.Array.from_buffers(
-                kind, count, [validity, pa.py_buffer(borders)], children=[items]
+                kind, count, [validity, pa.py_buffer(offsets)], children=[items]
             )
         if types.is_dictionary(kind):
             items = self._values(kind.value_type, 20, None).unique()

@@ -73,18 +73,18 @@ def leaf_arrays(count: int, seed: int = 0) -> dict[str, pa.Array]:
 def nested_arrays(count: int, seed: int = 0) -> dict[str, pa.Array]:
     """Lists and structs without nulls at the top."""
     rng = np.random.default_rng(seed)
-    borders = np.concatenate([[0], np.cumsum(rng.integers(0, 4, count))])
-    items = int(borders[-1])
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 4, count))])
+    items = int(offsets[-1])
     leaves = leaf_arrays(items, seed + 1)
 
     def lists(values: pa.Array) -> pa.Array:
-        return pa.ListArray.from_arrays(pa.array(borders, pa.int32()), values)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
     arrays = {
         f"list_{name}": lists(with_nulls(leaves[name], 0.2))
         for name in ("int32", "string", "bool", "vector", "string_few", "dictionary_string")
     }
-    arrays["large_list"] = pa.LargeListArray.from_arrays(pa.array(borders), leaves["double"])
+    arrays["large_list"] = pa.LargeListArray.from_arrays(pa.array(offsets), leaves["double"])
     structs = pa.StructArray.from_arrays(
         [with_nulls(leaves["int64"], 0.2), leaves["string"]], ["a", "b"]
     )
@@ -104,9 +104,9 @@ def nested_arrays(count: int, seed: int = 0) -> dict[str, pa.Array]:
 
 
 def nested_lists(count: int, rng: np.random.Generator) -> pa.Array:
-    borders = np.concatenate([[0], np.cumsum(rng.integers(0, 3, count))])
-    values = pa.array(rng.integers(0, 99, int(borders[-1])))
-    return pa.ListArray.from_arrays(pa.array(borders, pa.int32()), values)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 3, count))])
+    values = pa.array(rng.integers(0, 99, int(offsets[-1])))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
 def with_nulls(array: pa.Array, share: float, seed: int = 5) -> pa.Array:

@@ -115,12 +115,12 @@ def test_any_range_of_list_offsets_comes_back(lengths, data):
     decoder = make_list_decoder(encoding, len(lists), Buffers(collector.buffers))
     start = data.draw(st.integers(0, len(lists)))
     end = data.draw(st.integers(start, len(lists)))
-    borders, validity = decoder.decode(start, end)
-    assert np.diff(borders).tolist() == [n or 0 for n in lengths[start:end]]
+    offsets, validity = decoder.decode(start, end)
+    assert np.diff(offsets).tolist() == [n or 0 for n in lengths[start:end]]
     valid = [True] * (end - start) if validity is None else validity.tolist()
     assert valid == [n is not None for n in lengths[start:end]]
     if start < end:
-        assert borders[0] == sum(n or 0 for n in lengths[:start])
+        assert offsets[0] == sum(n or 0 for n in lengths[:start])
 
 
 @given(st.binary(min_size=1, max_size=20), st.data())

@@ -123,7 +123,7 @@ def test_a_scan_reads_every_byte_about_once(files, version):
         rows += batch.num_rows
         assert batch.nbytes < 4 << 20
     assert rows == ROWS
-    # A chunk at the border of two windows is read for both.
+    # A chunk at the boundary of two windows is read for both.
     assert store.num_bytes < 1.25 * len(content)
 
 

@@ -109,16 +109,16 @@ def test_some_children_of_a_packed_struct_can_be_read(tmp_path):
     assert found.type.num_fields == 1
 
 
-def test_a_column_of_many_pages_is_read_across_their_borders(tmp_path):
+def test_a_column_of_many_pages_is_read_across_their_boundaries(tmp_path):
     schema = pa.schema([("s", pa.string()), ("l", pa.list_(pa.int64())), ("d", pa.string())])
     rng = np.random.default_rng(1)
     batches = []
     with LanceFileWriter(str(tmp_path / "x.lance"), schema, version="2.0") as writer:
         for _ in range(12):
             text = pa.array([rng.bytes(200).hex() for _ in range(3000)])
-            borders = np.concatenate([[0], np.cumsum(rng.integers(0, 120, 3000))])
+            offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 120, 3000))])
             lists = pa.ListArray.from_arrays(
-                pa.array(borders, pa.int32()), pa.array(rng.integers(0, 1 << 60, borders[-1]))
+                pa.array(offsets, pa.int32()), pa.array(rng.integers(0, 1 << 60, offsets[-1]))
             )
             few = pa.array([f"{number % 9}" * 400 for number in range(3000)])
             batches.append(pa.record_batch([text, with_nulls(lists, 0.1), few], schema=schema))
@@ -235,8 +235,8 @@ class RecordingStore(MemoryStore):
 def test_a_remote_scan_reads_every_byte_about_once_and_ahead(tmp_path):
     count = 40_000
     columns = {name: leaf_arrays(count)[name] for name in ("int64", "string", "vector", "bool")}
-    borders = np.arange(0, 2 * count + 1, 2, dtype=np.int32)
-    columns["lists"] = pa.ListArray.from_arrays(pa.array(borders), pa.array(np.arange(2 * count)))
+    offsets = np.arange(0, 2 * count + 1, 2, dtype=np.int32)
+    columns["lists"] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.arange(2 * count)))
     write_by_pylance(tmp_path, columns)
     store = RecordingStore()
     store.put("x.lance", (tmp_path / "x.lance").read_bytes())
@@ -246,7 +246,7 @@ def test_a_remote_scan_reads_every_byte_about_once_and_ahead(tmp_path):
     batches = list(reader.read_batches(fields, reader.embedded_columns(), batch_bytes=1 << 20))
     assert pa.Table.from_batches(batches).to_pydict() == pa.table(columns).to_pydict()
     windows = len(batches)
-    # One for the borders of strings and lists, one for everything else.
+    # One for the offsets of strings and lists, one for everything else.
     assert 3 < len(store.requests) <= 2 * windows + 2
     num_bytes = sum(end - start for request in store.requests for start, end in request)
     assert num_bytes < 1.05 * store.size("x.lance")

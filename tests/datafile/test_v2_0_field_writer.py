@@ -158,8 +158,8 @@ def test_slots_of_nulls_are_written_empty():
     secret = b"secret!!"
     valid = pa.py_buffer(b"\x05")
     fixed = pa.Array.from_buffers(pa.int64(), 3, [valid, pa.py_buffer(secret * 3)])
-    borders = pa.py_buffer(np.array([0, 0, 8, 8], np.int32))
-    text = pa.Array.from_buffers(pa.string(), 3, [valid, borders, pa.py_buffer(secret)])
+    offsets = pa.py_buffer(np.array([0, 0, 8, 8], np.int32))
+    text = pa.Array.from_buffers(pa.string(), 3, [valid, offsets, pa.py_buffer(secret)])
     flat = pa.Array.from_buffers(
         pa.int64(), 3, [None, pa.py_buffer(b"visible." + secret + b"12345678")]
     )
@@ -184,8 +184,8 @@ def test_slots_of_nulls_are_written_empty():
 def test_pages_are_not_larger_than_they_should_be(tmp_path):
     rng = np.random.default_rng(1)
     count = 6_000_000
-    borders = np.linspace(0, count, 400_001).astype(np.int32)
-    lists = pa.ListArray.from_arrays(pa.array(borders), pa.array(rng.integers(0, 1 << 60, count)))
+    offsets = np.linspace(0, count, 400_001).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(rng.integers(0, 1 << 60, count)))
     store = open_store(str(tmp_path))
     write_fields(store, "x.lance", {"c": lists}, rows_per_write=150_000)
     file, (reader,) = open_fields(store, "x.lance")

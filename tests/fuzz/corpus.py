@@ -88,11 +88,11 @@ def nested_blobs(version: str, column: pa.Array) -> list[Sample]:
         first: column,
         second: pa.StructArray.from_arrays([column, uris], fields=list(record)),
     }
-    borders = pa.array([*range(0, len(column), 3), len(column)], pa.int32())
+    offsets = pa.array([*range(0, len(column), 3), len(column)], pa.int32())
     samples = []
     for field, array in values.items():
         struct = pa.StructArray.from_arrays([array], fields=[field])
-        lists = pa.ListArray.from_arrays(borders, array, type=pa.list_(field))
+        lists = pa.ListArray.from_arrays(offsets, array, type=pa.list_(field))
         for nested in (struct, lists):
             data = by_ours(Path(), nested, version, {})
             if data is not None:

@@ -61,18 +61,18 @@ def strings_of(sizes, *, kind="string", noise=False):
     content = np.full(sum(sizes), ord("x"), np.uint8)
     if noise:
         content[:] = np.random.default_rng(1).integers(97, 123, len(content))
-    borders = np.concatenate([[0], np.cumsum(sizes)])
-    starts = borders[:-1][np.array(sizes) >= 8]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    starts = offsets[:-1][np.array(sizes) >= 8]
     content[starts[:, None] + np.arange(8)] = np.arange(len(starts))[:, None] // 10 ** np.arange(
         8
     ) % 10 + ord("0")
-    buffers = [None, pa.py_buffer(borders.astype(np.int32)), pa.py_buffer(content)]
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content)]
     return pa.Array.from_buffers(pa.type_for_alias(kind), len(sizes), buffers)
 
 
 def lists_of(sizes):
-    borders = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(borders), pa.array(np.arange(borders[-1])))
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.arange(offsets[-1])))
 
 
 def held_bytes(batch):

@@ -16,26 +16,26 @@ from numpy.typing import NDArray
 WORDS: Final[dict[int, Any]] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
-def is_variable_width(kind: pa.DataType) -> bool:
+def is_variable_width(data_type: pa.DataType) -> bool:
     """Strings and binaries, large or not."""
     return (
-        pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
+        pa.types.is_string(data_type)
+        or pa.types.is_binary(data_type)
+        or pa.types.is_large_string(data_type)
+        or pa.types.is_large_binary(data_type)
     )
 
 
-def offset_bytes(kind: pa.DataType) -> int:
+def offset_bytes(data_type: pa.DataType) -> int:
     """Bytes of one offset of a string or binary type."""
-    return 8 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else 4
+    return 8 if pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type) else 4
 
 
-def bits_per_value(kind: pa.DataType) -> int:
+def bits_per_value(data_type: pa.DataType) -> int:
     """Bits of a fixed-width type; 1 for booleans."""
-    if pa.types.is_fixed_size_binary(kind):
-        return int(kind.byte_width) * 8
-    return int(kind.bit_width)
+    if pa.types.is_fixed_size_binary(data_type):
+        return int(data_type.byte_width) * 8
+    return int(data_type.bit_width)
 
 
 def fixed_width_values(

@@ -152,9 +152,9 @@ class PageEncoder:
             return True
         if nulls is None or not nulls.all():
             return False
-        kind = self.column.type
+        data_type = self.column.type
         in_lists = rows.repetition is not None
-        return not in_lists or pa.types.is_null(kind) or pa.types.is_dictionary(kind)
+        return not in_lists or pa.types.is_null(data_type) or pa.types.is_dictionary(data_type)
 
     def _only_value(self, rows: LeafValues) -> tuple[NDArray[np.uint8], ...] | None:
         """The value of all rows. With levels, which are not packed, a page would be no smaller."""
@@ -178,14 +178,14 @@ class PageEncoder:
         self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool
     ) -> EncodedPage | None:
         """One page; None if the chunks of a mini-block page would become too large."""
-        kind = self.column.type
-        if pa.types.is_dictionary(kind):
+        data_type = self.column.type
+        if pa.types.is_dictionary(data_type):
             array = compact(rows.values)
             indices = self._number_chunks(index_values(array, nulls))
             return self._mini_block(rows, indices, self._items(array.dictionary))
-        if is_variable_width(kind):
+        if is_variable_width(data_type):
             return self._encode_variable_width(rows, nulls, wide=wide)
-        if pa.types.is_fixed_size_list(kind):
+        if pa.types.is_fixed_size_list(data_type):
             lists = take_apart(rows.values, nulls)
             # Rows of bits are only whole bytes together, so booleans stay in chunks.
             wide = (wide or self._is_wide(lists.bits_per_row // 8)) and not lists.is_boolean
@@ -195,9 +195,9 @@ class PageEncoder:
             if wide and not chunks.encoding.HasField("general"):
                 return encode_fixed_full_zip(self.column, rows, list_rows(lists), lists.encoding)
             return self._mini_block(rows, chunks)
-        if pa.types.is_struct(kind):
+        if pa.types.is_struct(data_type):
             return self._encode_packed_struct(rows, nulls)
-        if pa.types.is_boolean(kind):
+        if pa.types.is_boolean(data_type):
             if wide:
                 flags = boolean_values(rows.values, nulls).reshape(-1, 1)
                 return encode_fixed_full_zip(self.column, rows, flags, flat(8))
@@ -303,8 +303,8 @@ class PageEncoder:
     def _encode_fixed_width(
         self, rows: LeafValues, nulls: NDArray[np.bool_] | None, *, wide: bool
     ) -> EncodedPage | None:
-        kind = self.column.type
-        bits = bits_per_value(kind)
+        data_type = self.column.type
+        bits = bits_per_value(data_type)
         values = fixed_width_values(rows.values, nulls)
         if wide or self._is_wide(bits // 8):
             plain = self._compressed(flat_chunks(values, bits))
@@ -313,7 +313,7 @@ class PageEncoder:
             matrix = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
             return encode_fixed_full_zip(self.column, rows, matrix, flat(bits))
         if bits in (8, 16, 32, 64):
-            plain = self._number_chunks(values, floating=pa.types.is_floating(kind))
+            plain = self._number_chunks(values, floating=pa.types.is_floating(data_type))
         else:
             plain = self._compressed(flat_chunks(values, bits))
         # Older readers know dictionaries of strings and of 128-bit values only.
@@ -415,10 +415,10 @@ def _may_have_runs(values: NDArray[np.unsignedinteger[Any]]) -> bool:
 
 def _as_items(values: NDArray[Any], bits: int, nulls: NDArray[np.bool_] | None) -> pa.Array:
     """Values of 64 or 128 bits as Arrow values that are equal only if all bits are."""
-    kind = pa.uint64() if bits == 64 else pa.binary(bits // 8)
+    data_type = pa.uint64() if bits == 64 else pa.binary(bits // 8)
     validity = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     content = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(kind, len(values), [validity, content])
+    return pa.Array.from_buffers(data_type, len(values), [validity, content])
 
 
 def _chunk_bytes(values: ValueChunks) -> int:

@@ -35,8 +35,8 @@ def gather(
         return data[first:end]
     if count <= _FEW_PIECES:
         view = data.data
-        borders = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        return np.frombuffer(b"".join([view[start:stop] for start, stop in borders]), np.uint8)
+        bounds = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        return np.frombuffer(b"".join([view[start:stop] for start, stop in bounds]), np.uint8)
     size, stride = int(sizes[0]), int(starts[1] - starts[0])
     if size % 8 == 0 and first % 8 == 0 and stride % 8 == 0:
         regular = _length_of_regular_run(starts, sizes, size, stride)
@@ -74,12 +74,12 @@ def _gather_ragged(
     """Pieces and gaps are the values of a binary array; Arrow's kernel keeps the pieces."""
     count = len(starts)
     small = len(data) <= _MAX_INT32
-    borders = np.empty(2 * count, np.int32 if small else np.int64)
-    borders[0::2] = starts
-    borders[1::2] = starts + sizes
-    kind = pa.binary() if small else pa.large_binary()
+    offsets = np.empty(2 * count, np.int32 if small else np.int64)
+    offsets[0::2] = starts
+    offsets[1::2] = starts + sizes
+    data_type = pa.binary() if small else pa.large_binary()
     pieces = pa.Array.from_buffers(
-        kind, 2 * count - 1, [None, pa.py_buffer(borders), pa.py_buffer(data)]
+        data_type, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
     kept = pc.take(pieces, pa.array(np.arange(0, 2 * count, 2)), boundscheck=False)
     total = int(sizes.sum())

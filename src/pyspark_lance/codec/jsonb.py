@@ -63,10 +63,10 @@ def decode_jsonb(documents: pa.Array) -> pa.StringArray | pa.LargeStringArray:
         CorruptFileError: A document contradicts the format.
         UnsupportedFeatureError: A kind of value that is not known.
     """
-    borders, data = _borders_and_bytes(documents)
+    offsets, data = _offsets_and_bytes(documents)
     valid = documents.is_valid().to_pylist() if documents.null_count else None
     texts: list[str | None] = []
-    for row, (start, end) in enumerate(itertools.pairwise(borders)):
+    for row, (start, end) in enumerate(itertools.pairwise(offsets)):
         if valid is not None and not valid[row]:
             texts.append(None)
             continue
@@ -94,17 +94,17 @@ def encode_jsonb(texts: pa.Array) -> pa.LargeBinaryArray:
     return pa.array(documents, pa.large_binary())
 
 
-def _borders_and_bytes(documents: pa.Array) -> tuple[list[int], bytes]:
+def _offsets_and_bytes(documents: pa.Array) -> tuple[list[int], bytes]:
     """Where the documents of an array start and end in the bytes that hold them all."""
-    _, offsets, data = documents.buffers()
-    if len(documents) == 0 or offsets is None or data is None:
+    _, stored, data = documents.buffers()
+    if len(documents) == 0 or stored is None or data is None:
         return [0] * (len(documents) + 1), b""
     width = np.dtype(np.int64 if pa.types.is_large_binary(documents.type) else np.int32)
-    borders: NDArray[Any] = np.frombuffer(
-        offsets, width, len(documents) + 1, documents.offset * width.itemsize
+    offsets: NDArray[Any] = np.frombuffer(
+        stored, width, len(documents) + 1, documents.offset * width.itemsize
     )
-    first, last = int(borders[0]), int(borders[-1])
-    return (borders - first).tolist(), memoryview(data)[first:last].tobytes()
+    first, last = int(offsets[0]), int(offsets[-1])
+    return (offsets - first).tolist(), memoryview(data)[first:last].tobytes()
 
 
 def _string_array(texts: list[str | None]) -> pa.Array:

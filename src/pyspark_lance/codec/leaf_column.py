@@ -190,9 +190,13 @@ def with_values(rows: LeafValues, values: pa.Array) -> LeafValues:
     return replace(rows, values=values)
 
 
-def is_listlike(kind: pa.DataType) -> bool:
+def is_listlike(data_type: pa.DataType) -> bool:
     """Whether the type has lists of any length, maps included."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
+    return (
+        pa.types.is_list(data_type)
+        or pa.types.is_large_list(data_type)
+        or pa.types.is_map(data_type)
+    )
 
 
 def is_one_column(field: pa.Field) -> bool:
@@ -208,45 +212,45 @@ def _is_blob_v2(metadata: Mapping[str, str]) -> bool:
     return metadata.get(_EXTENSION_KEY) == _BLOB_V2
 
 
-def is_struct_list(kind: pa.DataType) -> bool:
+def is_struct_list(data_type: pa.DataType) -> bool:
     """Whether the type is a fixed-size list that ends in structs."""
-    return pa.types.is_fixed_size_list(kind) and (
-        pa.types.is_struct(kind.value_type) or is_struct_list(kind.value_type)
+    return pa.types.is_fixed_size_list(data_type) and (
+        pa.types.is_struct(data_type.value_type) or is_struct_list(data_type.value_type)
     )
 
 
-def item_field(kind: pa.DataType) -> pa.Field:
+def item_field(data_type: pa.DataType) -> pa.Field:
     """The field of the items of a list, fixed-size list or map."""
-    if pa.types.is_map(kind):
-        entries = pa.struct([kind.key_field, kind.item_field])
+    if pa.types.is_map(data_type):
+        entries = pa.struct([data_type.key_field, data_type.item_field])
         return pa.field("entries", entries, nullable=False)
-    return kind.value_field
+    return data_type.value_field
 
 
-def storage_type(kind: pa.DataType) -> pa.DataType:
+def storage_type(data_type: pa.DataType) -> pa.DataType:
     """The type itself, or the storage type of an extension type."""
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
 
 
 def _walk(
     field: pa.Field, name: str, outer: tuple[int, ...], slots_per_row: int
 ) -> Iterator[LeafColumn]:
-    kind = storage_type(field.type)
+    data_type = storage_type(field.type)
     item_layer = (NULLABLE_ITEM if field.nullable else ALL_VALID_ITEM,)
-    if pa.types.is_struct(kind) and not is_one_column(field):
-        for child in kind:
+    if pa.types.is_struct(data_type) and not is_one_column(field):
+        for child in data_type:
             yield from _walk(child, f"{name}.{child.name}", item_layer + outer, slots_per_row)
-    elif is_listlike(kind):
+    elif is_listlike(data_type):
         layers = (NULL_AND_EMPTY_LIST if field.nullable else EMPTYABLE_LIST, *outer)
-        item = item_field(kind)
+        item = item_field(data_type)
         yield from _walk(item, f"{name}.{item.name}", layers, slots_per_row)
-    elif is_struct_list(kind):
-        item = item_field(kind)
-        slots_per_row *= kind.list_size
+    elif is_struct_list(data_type):
+        item = item_field(data_type)
+        slots_per_row *= data_type.list_size
         yield from _walk(item, f"{name}.{item.name}", item_layer + outer, slots_per_row)
     else:
         metadata = metadata_texts(field)
-        yield LeafColumn(name, kind, item_layer + outer, slots_per_row, metadata)
+        yield LeafColumn(name, data_type, item_layer + outer, slots_per_row, metadata)
 
 
 def _concat_levels(

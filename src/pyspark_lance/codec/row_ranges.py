@@ -29,9 +29,9 @@ class RowRanges:
     def of_offsets(cls, offsets: NDArray[np.integer]) -> RowRanges:
         """Ranges that hold exactly the sorted, unique ``offsets``; neighbours share one."""
         rows = offsets.astype(np.int64, copy=False)
-        borders = np.flatnonzero(np.diff(rows) != 1) + 1
-        first = np.concatenate(([0], borders)) if len(rows) else borders
-        last = np.concatenate((borders, [len(rows)])) if len(rows) else borders
+        breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+        first = np.concatenate(([0], breaks)) if len(rows) else breaks
+        last = np.concatenate((breaks, [len(rows)])) if len(rows) else breaks
         return cls(rows[first], rows[last - 1] + 1)
 
     @property

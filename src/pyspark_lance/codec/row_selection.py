@@ -42,11 +42,11 @@ def _safe(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _is_mishandled(kind: pa.DataType) -> bool:
-    """Whether a fixed-size list of fixed-size lists is in ``kind``."""
-    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(kind.value_type):
+def _is_mishandled(data_type: pa.DataType) -> bool:
+    """Whether a fixed-size list of fixed-size lists is in ``data_type``."""
+    if pa.types.is_fixed_size_list(data_type) and pa.types.is_fixed_size_list(data_type.value_type):
         return True
-    return any(_is_mishandled(kind.field(i).type) for i in range(kind.num_fields))
+    return any(_is_mishandled(data_type.field(i).type) for i in range(data_type.num_fields))
 
 
 def _has_offset(array: pa.Array) -> bool:

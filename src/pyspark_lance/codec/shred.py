@@ -91,19 +91,19 @@ def _shred(array: pa.Array, field: pa.Field, name: str, entries: _Entries) -> It
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = without_null_items(array)
-    kind = storage_type(field.type)
-    if is_listlike(kind):
-        item = item_field(kind)
+    data_type = storage_type(field.type)
+    if is_listlike(data_type):
+        item = item_field(data_type)
         items, inner = _enter_list(array, field, name, entries)
         yield from _shred(items, item, f"{name}.{item.name}", inner)
         return
     entries = _enter_item(array, field, name, entries)
-    if pa.types.is_struct(kind) and not is_one_column(field):
-        for index, child in enumerate(kind):
+    if pa.types.is_struct(data_type) and not is_one_column(field):
+        for index, child in enumerate(data_type):
             yield from _shred(array.field(index), child, f"{name}.{child.name}", entries)
-    elif is_struct_list(kind):
-        item = item_field(kind)
-        size = kind.list_size
+    elif is_struct_list(data_type):
+        item = item_field(data_type)
+        size = data_type.list_size
         items = array.values.slice(array.offset * size, len(array) * size)
         yield from _shred(items, item, f"{name}.{item.name}", _repeat(entries, size))
     else:
@@ -279,17 +279,17 @@ def list_offsets(array: pa.Array) -> NDArray[np.int64]:
     """The offsets of a list, large list or map, slices respected."""
     if len(array) == 0:
         return np.zeros(1, np.int64)
-    kind = np.int64 if pa.types.is_large_list(array.type) else np.int32
-    offsets = np.frombuffer(array.buffers()[1], kind)
+    data_type = np.int64 if pa.types.is_large_list(array.type) else np.int32
+    offsets = np.frombuffer(array.buffers()[1], data_type)
     return offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
 
 
 def list_items(array: pa.Array) -> pa.Array:
     """All items of a list, large list or map, as its offsets count them."""
     if pa.types.is_map(array.type):
-        kind = array.type
+        data_type = array.type
         return pa.StructArray.from_arrays(
-            [array.keys, array.items], fields=[kind.key_field, kind.item_field]
+            [array.keys, array.items], fields=[data_type.key_field, data_type.item_field]
         )
     return array.values
 

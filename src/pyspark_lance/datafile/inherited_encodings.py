@@ -28,11 +28,11 @@ def _inherit(field: Field, path: str, outer: Mapping[str, bytes]) -> Field:
     if not field.children or field.is_packed or field.is_blob:
         if not outer or field.is_packed or field.is_blob:
             return field
-        kind = field.to_arrow().type
+        data_type = field.to_arrow().type
         kept = {
             key: value
             for key, value in outer.items()
-            if fits_type(key, value.decode("utf-8", "replace"), kind)
+            if fits_type(key, value.decode("utf-8", "replace"), data_type)
         }
         return replace(field, metadata={**kept, **field.metadata})
     own = {key: value for key, value in field.metadata.items() if asks_for_encoding(key)}

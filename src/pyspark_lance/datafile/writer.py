@@ -1,6 +1,6 @@
 """DataFileWriter: record batches become one .lance file of version 2.0, 2.1 or 2.2.
 
-Every top-level field collects its own pages, so columns need not have the same page borders, and
+Every top-level field collects its own pages, so columns need not have the same page boundaries, and
 what is held in memory depends on the number of columns alone.
 """
 
@@ -132,14 +132,14 @@ class DataFileWriter:
             )
 
 
-def _of_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _of_type(array: pa.Array, data_type: pa.DataType) -> pa.Array:
     """The array, if it has the type but for names and nullability of nested fields."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    if array.type == kind or _same_shape(array.type, kind):
+    if array.type == data_type or _same_shape(array.type, data_type):
         return array
     raise SchemaMismatchError(
-        f"the data file has a column of type {kind}, the batch has {array.type}"
+        f"the data file has a column of type {data_type}, the batch has {array.type}"
     )
 
 

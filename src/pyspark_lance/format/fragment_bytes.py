@@ -39,12 +39,12 @@ class FragmentBytes:
 
     Attributes:
         data: The serialized Manifest message.
-        borders: Where each fragment begins in it, and where the last one ends; shape (n + 1,).
+        offsets: Where each fragment begins in it, and where the last one ends; shape (n + 1,).
         fragments: The fragments as they are stored, shape (n,).
     """
 
     data: bytes
-    borders: NDArray[np.int64]
+    offsets: NDArray[np.int64]
     fragments: tuple[Fragment, ...]
 
 
@@ -54,19 +54,19 @@ class CutManifest:
 
     Attributes:
         data: The message.
-        borders: As in ``FragmentBytes``.
+        offsets: As in ``FragmentBytes``.
         shared: Runs of fragments that a neighbour has too: position here, position there, count.
         known: The neighbour; None for none.
     """
 
     data: bytes
-    borders: NDArray[np.int64]
+    offsets: NDArray[np.int64]
     shared: tuple[tuple[int, int, int], ...]
     known: FragmentBytes | None
 
     def rest(self) -> bytes:
         """The message without its fragments."""
-        return self.data[: self.borders[0]] + self.data[self.borders[-1] :]
+        return self.data[: self.offsets[0]] + self.data[self.offsets[-1] :]
 
     def fragments(self) -> tuple[tuple[Fragment, ...], bool]:
         """All fragments, and whether one that was parsed had fields that are not understood.
@@ -77,9 +77,9 @@ class CutManifest:
         """
         pieces, done = [], 0
         for here, _, count in self.shared:
-            pieces.append(self.data[self.borders[done] : self.borders[here]])
+            pieces.append(self.data[self.offsets[done] : self.offsets[here]])
             done = here + count
-        pieces.append(self.data[self.borders[done] : self.borders[-1]])
+        pieces.append(self.data[self.offsets[done] : self.offsets[-1]])
         message = parse_message(table_pb2.Manifest, b"".join(pieces))
         parsed = iter(fragments_from_protos(message.fragments))
         runs: list[Iterable[Fragment]] = []
@@ -101,14 +101,14 @@ def cut_manifest(data: bytes, known: FragmentBytes | None) -> CutManifest | None
     position = _first_fragment(data)
     if position is None:
         return None
-    borders: list[NDArray[np.int64]] = []
+    offsets: list[NDArray[np.int64]] = []
     shared: list[tuple[int, int, int]] = []
     count = there = 0
     while position < len(data) and data[position] == _FRAGMENT_TAG:
         run = 0 if known is None else _same_run(data, position, known, there)
         if known is not None and run:
-            starts = known.borders[there : there + run + 1]
-            borders.append(starts[:-1] + (position - starts[0]))
+            starts = known.offsets[there : there + run + 1]
+            offsets.append(starts[:-1] + (position - starts[0]))
             shared.append((count, there, run))
             count, there = count + run, there + run
             position += int(starts[-1] - starts[0])
@@ -125,10 +125,10 @@ def cut_manifest(data: bytes, known: FragmentBytes | None) -> CutManifest | None
                 continue
             if there < len(known.fragments) and known.fragments[there].id == fragment_id:
                 there += 1
-        borders.append(np.array([position]))
+        offsets.append(np.array([position]))
         count, position = count + 1, field.end
-    borders.append(np.array([position]))
-    return CutManifest(data, np.concatenate(borders), tuple(shared), known)
+    offsets.append(np.array([position]))
+    return CutManifest(data, np.concatenate(offsets), tuple(shared), known)
 
 
 def _first_fragment(data: bytes) -> int | None:
@@ -144,8 +144,8 @@ def _first_fragment(data: bytes) -> int | None:
 
 def _same_run(data: bytes, position: int, known: FragmentBytes, there: int) -> int:
     """How many fragments from one position on are those of the neighbour, byte for byte."""
-    start = begin = int(known.borders[there])
-    end = int(known.borders[-1])
+    start = begin = int(known.offsets[there])
+    end = int(known.offsets[-1])
     step = _LEAST_COMPARED
     while start < end:
         stop = min(start + step, end)
@@ -157,7 +157,7 @@ def _same_run(data: bytes, position: int, known: FragmentBytes, there: int) -> i
             start += int(np.argmax(differs)) if differs.any() else both
             break
         start, step = stop, min(2 * step, _MOST_COMPARED)
-    return int(np.searchsorted(known.borders, start, side="right")) - 1 - there
+    return int(np.searchsorted(known.offsets, start, side="right")) - 1 - there
 
 
 def _first_from(known: FragmentBytes, there: int, fragment_id: int) -> int:

@@ -186,7 +186,7 @@ class Manifest:
         # What nobody understands is looked for in each manifest anew.
         if manifest.has_unknown_fields:
             return manifest, None
-        return manifest, FragmentBytes(data, cut.borders, stored)
+        return manifest, FragmentBytes(data, cut.offsets, stored)
 
     def to_bytes(self) -> bytes:
         """The serialized message."""

@@ -189,8 +189,7 @@ def _unpack_runs(
     count = len(starts)
     breaks = np.flatnonzero(np.diff(widths) != 0) + 1
     if len(breaks) <= count // 16 + 2:
-        borders = [0, *breaks.tolist(), count]
-        for first, end in pairwise(borders):
+        for first, end in pairwise([0, *breaks.tolist(), count]):
             packed = _blocks_of_width(words, starts[first:end], int(widths[first]))
             unpack_blocks(packed, int(widths[first]), out[first:end])
         return

@@ -30,8 +30,8 @@ def decode_byte_stream_split_chunks(chunks: ChunkBuffers, value_bits: int) -> Fi
     counts = chunks.num_values
     position = 0
     # Neighbouring chunks of one length are transposed together.
-    borders = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
-    for first, end in pairwise(borders):
+    breaks = (np.flatnonzero(np.diff(counts)) + 1).tolist()
+    for first, end in pairwise([0, *breaks, len(counts)]):
         if first == end:
             continue
         count = int(counts[first])

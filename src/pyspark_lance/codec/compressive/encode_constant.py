@@ -33,15 +33,15 @@ def only_value(values: pa.Array) -> tuple[NDArray[np.uint8], ...] | None:
     Returns:
         None if there are several, or if the type is nested.
     """
-    kind = values.type
-    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+    data_type = values.type
+    if pa.types.is_nested(data_type) or pa.types.is_dictionary(data_type):
         return None
-    if is_variable_width(kind):
+    if is_variable_width(data_type):
         return _only_string(values)
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(data_type):
         flags = boolean_values(values, None)
         return (flags[:1].copy(),) if (flags == flags[0]).all() else None
-    if bits_per_value(kind) == 0:
+    if bits_per_value(data_type) == 0:
         return None
     found = fixed_width_values(values, None)
     return (found[:1].copy().view(np.uint8).reshape(-1),) if _all_equal(found) else None

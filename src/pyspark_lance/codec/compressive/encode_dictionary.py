@@ -38,16 +38,16 @@ _COMPRESSION_GAIN = 0.9
 
 def dictionary_block(items: pa.Array) -> DictionaryBlock:
     """The values of a dictionary, none of them null."""
-    kind = items.type
-    if is_variable_width(kind):
+    data_type = items.type
+    if is_variable_width(data_type):
         offsets, content = variable_width_values(items, None)
         encoding = variable(offsets.itemsize * 8)
         return DictionaryBlock(encoding, variable_block(offsets, content), len(items))
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(data_type):
         bits = boolean_bits(items, None)
         return DictionaryBlock(flat(1), bits.tobytes(), len(items))
     values = fixed_width_values(items, None)
-    return DictionaryBlock(flat(bits_per_value(kind)), values.tobytes(), len(items))
+    return DictionaryBlock(flat(bits_per_value(data_type)), values.tobytes(), len(items))
 
 
 def compressed_block(

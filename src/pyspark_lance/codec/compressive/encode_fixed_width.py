@@ -132,8 +132,9 @@ def run_length_chunks(values: NDArray[np.unsignedinteger[Any]]) -> ValueChunks:
     run_lengths = np.full(len(run_values), _MAX_RUN, np.uint8)
     run_lengths[np.cumsum(pieces) - 1] = lengths - (pieces - 1) * _MAX_RUN
     # Runs before each chunk: those of the starts before it, with their pieces.
-    borders = np.append(np.searchsorted(starts, np.arange(0, count, chunk_values)), len(starts))
-    before = np.concatenate(([0], np.cumsum(pieces)))[borders]
+    chunk_starts = np.arange(0, count, chunk_values)
+    first_runs = np.append(np.searchsorted(starts, chunk_starts), len(starts))
+    before = np.concatenate(([0], np.cumsum(pieces)))[first_runs]
     size, runs = values.itemsize, np.diff(before)
     encoding = pb.CompressiveEncoding(rle=pb.Rle(values=flat(size * 8), run_lengths=flat(8)))
     buffers = (

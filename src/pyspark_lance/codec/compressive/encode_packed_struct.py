@@ -68,10 +68,10 @@ def _has_nulls(array: pa.Array, *, items: bool) -> bool:
     return array.null_count > 0 or (is_list and _has_nulls(array.flatten(), items=True))
 
 
-def is_fixed_record(kind: pa.DataType) -> bool:
+def is_fixed_record(data_type: pa.DataType) -> bool:
     """Whether all fields are plain values of fixed width."""
     return not any(
-        is_variable_width(child.type) or pa.types.is_nested(child.type) for child in kind
+        is_variable_width(child.type) or pa.types.is_nested(child.type) for child in data_type
     )
 
 

@@ -68,8 +68,8 @@ def _log2_values(offsets: Offsets, chunk_bytes: int) -> int:
     log2_values = chunk_log2(mean * CHUNK_BYTES / chunk_bytes)
     limit = 2 * chunk_bytes if chunk_bytes > MAX_SMALL_CHUNK_BYTES else MAX_SMALL_CHUNK_BYTES
     while log2_values > 1:
-        borders = np.append(np.arange(0, count, 1 << log2_values), count)
-        if int(np.diff(offsets[borders]).max()) + (width << log2_values) <= min(
+        chunk_starts = np.append(np.arange(0, count, 1 << log2_values), count)
+        if int(np.diff(offsets[chunk_starts]).max()) + (width << log2_values) <= min(
             2 * chunk_bytes, limit
         ):
             break

@@ -26,14 +26,14 @@ def decode_run_length_chunks(
     Raises:
         CorruptFileError: Runs and chunks do not fit together.
     """
-    kind = _word_type(value_bits, length_bits)
+    data_type = _word_type(value_bits, length_bits)
     chunks.require_buffers(2, "RLE")
     counts = chunks.num_values
     runs = chunks.sizes[1]
-    size = kind.itemsize
+    size = data_type.itemsize
     enough = bool((chunks.sizes[0] >= runs * size).all())
     require(enough, "a chunk has fewer run values than run lengths")
-    values = gather(chunks.data, chunks.starts[0], runs * size).view(kind)
+    values = gather(chunks.data, chunks.starts[0], runs * size).view(data_type)
     lengths = gather(chunks.data, chunks.starts[1], runs)
     lengths = _fit_to_chunks(lengths, runs, counts)
     return FixedWidthValues(chunks.total_values, value_bits, as_bytes(np.repeat(values, lengths)))
@@ -91,15 +91,15 @@ def decode_run_length_blocks(
     Raises:
         CorruptFileError: The runs of a block do not make ``counts[i]`` values.
     """
-    kind = _word_type(value_bits, length_bits)
+    data_type = _word_type(value_bits, length_bits)
     require(bool((sizes >= 8).all()), "a run-length block has no header")
     headers = gather(data, starts, np.full(len(starts), 8)).view("<i8")
     inside = bool(((headers >= 0) & (headers <= sizes - 8)).all())
     require(inside, "a run-length block points outside of itself")
     runs = sizes - 8 - headers
-    agree = bool((headers == runs * kind.itemsize).all())
+    agree = bool((headers == runs * data_type.itemsize).all())
     require(agree, "a run-length block has more run values than run lengths, or fewer")
-    values = gather(data, starts + 8, headers).view(kind)
+    values = gather(data, starts + 8, headers).view(data_type)
     lengths = _fit_to_chunks(gather(data, starts + 8 + headers, runs), runs, counts)
     repeated = np.repeat(values, lengths)
     return FixedWidthValues(len(repeated), value_bits, as_bytes(repeated))

@@ -159,11 +159,11 @@ class FullZipPage:
 
     def plan(self, rows: RowRanges) -> PagePlan:
         """The bytes of each range of rows."""
-        starts, ends = self._borders(rows)
+        starts, ends = self._bytes_of_rows(rows)
         require_room(int((ends - starts).sum()))
         first, last = _joined(starts, ends)
-        borders = zip(starts[first].tolist(), ends[last].tolist(), strict=True)
-        ranges = tuple(BufferRange(DATA_BUFFER, start, end) for start, end in borders)
+        bounds = zip(starts[first].tolist(), ends[last].tolist(), strict=True)
+        ranges = tuple(BufferRange(DATA_BUFFER, start, end) for start, end in bounds)
         return PagePlan(rows, ranges)
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
@@ -184,7 +184,7 @@ class FullZipPage:
             entries = walk(data, row_starts, row_ends, self._shape)
         return self._decode_entries(data, entries)
 
-    def _borders(self, rows: RowRanges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _bytes_of_rows(self, rows: RowRanges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Begin and end of each range of rows in the data."""
         if self._row_starts is not None:
             return self._row_starts[rows.starts], self._row_starts[rows.ends]
@@ -195,7 +195,7 @@ class FullZipPage:
         """The bytes of the planned rows alone."""
         if len(plan.ranges) == len(plan.rows.starts):
             return data
-        starts, ends = self._borders(plan.rows)
+        starts, ends = self._bytes_of_rows(plan.rows)
         piece_starts = np.array([piece.start for piece in plan.ranges])
         piece_sizes = np.array([piece.end - piece.start for piece in plan.ranges])
         piece = np.searchsorted(piece_starts, starts, side="right") - 1

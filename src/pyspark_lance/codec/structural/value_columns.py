@@ -66,9 +66,9 @@ def _decompress_each(
 ) -> VariableWidthValues:
     """Every valid value is a compressed buffer of its own."""
     content = np.frombuffer(stored.data, np.uint8) if stored.data.size else np.zeros(0, np.uint8)
-    borders = stored.offsets.astype(np.int64)
-    starts = borders[:-1][valid]
-    plain, lengths = decompress_each(scheme, content, starts, borders[1:][valid] - starts)
+    stored_offsets = stored.offsets.astype(np.int64)
+    starts, ends = stored_offsets[:-1][valid], stored_offsets[1:][valid]
+    plain, lengths = decompress_each(scheme, content, starts, ends - starts)
     sizes = np.zeros(stored.num_values, np.int64)
     sizes[valid] = lengths
     offsets = np.zeros(stored.num_values + 1, np.int64)
