@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 from commit_tables import SCHEMA, new_fragment
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_lance.commit.rebase import Overtaken, Rebased, rebase
@@ -54,6 +54,10 @@ rows = st.dictionaries(st.integers(0, 2), st.sets(st.integers(0, ROWS - 1)), max
 
 
 @given(rows, rows, st.booleans())
+@example({0: {1}, 2: {4}}, {0: {2}, 1: {3}}, False)
+@example({0: {1}, 2: {4}}, {0: {2}, 1: {3}}, True)
+@example({0: {0, 1, 2, 3, 4}}, {0: {5}}, True)
+@example({0: {1}}, {0: {1, 2}}, False)
 def test_rebase_joins_what_differs_and_refuses_what_is_shared(theirs, ours, as_update):
     files = Files()
     theirs = {number: theirs.get(number, set()) for number in range(3)}

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from local_changes import delete_rows
+from local_changes import delete_rows, update_rows
 from table_access import append, read_ours
 
 from pyspark_lance.errors import CommitConflictError, InvalidInputError
 from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.change.deletions import AffectedRows, touched_rows, write_deletions
-from pyspark_lance.table.change.row_change import plan_change
+from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
 
@@ -66,3 +67,14 @@ def test_rows_that_stay_are_counted_only_as_met(path):
 def test_a_row_that_is_met_twice_is_told(path):
     (loss,) = lose(path, 1, [2, 2])
     assert loss.repeated == (1 << 32) + 2
+
+
+def test_rows_that_move_into_several_files_keep_their_ids(path):
+    before = read_ours(path)
+    settings = ChangeSettings(max_rows_per_file=3)
+    update_rows(path, None, ["id"], lambda rows: {"id": rows["id"]}, settings=settings)
+    after = read_ours(path)
+    assert len(Snapshot.open(Table(path)).manifest.fragments) == 3
+    for name in ("_rowid", "_row_created_at_version"):
+        ids = dict(zip(before["id"].to_pylist(), before[name].to_pylist(), strict=True))
+        assert dict(zip(after["id"].to_pylist(), after[name].to_pylist(), strict=True)) == ids

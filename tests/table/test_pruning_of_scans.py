@@ -84,6 +84,17 @@ def test_addresses_beyond_the_end_of_their_fragment_name_no_rows(path):
     assert found["id"].to_pylist() == [29]
 
 
+def test_deleted_rows_are_not_found_by_their_address(path):
+    moved = (1 << 32) + 3
+    assert filtered(path, f"_rowaddr = {moved}").num_rows == 0
+    assert filtered(path, f"_rowaddr IN ({moved}, {moved + 1})")["id"].to_pylist() == [14]
+
+
+def test_rows_named_in_many_small_fragments_are_found_in_each(path):
+    condition = f"_rowaddr IN ({', '.join(str((n << 32) + n) for n in range(5))})"
+    assert filtered(path, condition)["id"].to_pylist() == [0, 11, 22, 33, 44]
+
+
 def test_a_term_that_may_fail_stays_behind_the_term_that_guards_it(path):
     """The guard reads data, and would come after everything that lineage alone decides."""
     condition = "id <> 13 AND 26 / (_rowid - 13) = 2"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from commit_tables import latest
-from local_changes import commit_rewritten
+from local_changes import commit_rewritten, delete_rows
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.errors import (
@@ -402,3 +402,19 @@ def test_deleted_rows_may_hold_what_the_column_forbids(tmp_path, version, values
     check_both(path)
     lance.dataset(path).optimize.compact_files()
     assert lance.dataset(path).to_table()["v"].to_pylist() == values.take(expected).to_pylist()
+
+
+def test_old_and_new_values_that_no_common_dictionary_can_name_are_written_apart(tmp_path):
+    """As are those whose texts are more than 2 GiB together."""
+    path = str(tmp_path / "t")
+    kind = pa.dictionary(pa.int8(), pa.string())
+    old = [f"old{i}" for i in range(120)]
+    write_table(path, pa.table({"id": range(120), "d": pa.array(old).cast(kind)}))
+    delete_rows(path, "id >= 100 AND id < 110")
+    ids = [i for i in range(120) if i % 2 and not 100 <= i < 110]
+    new = pa.array([f"new{i}" for i in ids]).cast(kind)
+    set_values(path, ids, {"d": new}, step=20)
+    chosen = set(ids)
+    assert {row_id: row["d"] for row_id, row in rows(path).items()} == {
+        i: f"new{i}" if i in chosen else f"old{i}" for i in range(120) if not 100 <= i < 110
+    }

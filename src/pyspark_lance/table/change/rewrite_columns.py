@@ -20,6 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from pyspark_lance.codec.join_rows import join_batches
+from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.codec.row_selection import take_rows
 from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.datafile.writer import DataFileWriter
@@ -193,8 +195,9 @@ def _rewrite_fragment(
             places, values = new_values.up_to(first + old.num_rows)
             start, end = np.searchsorted(deleted, (first, first + old.num_rows))
             batch = pa.RecordBatch.from_arrays(old.columns, schema=schema)
-            batch = _replaced(batch, deleted[start:end] - first, filler, places - first, values)
-            writer.write(batch)
+            gone = deleted[start:end] - first
+            for rows in _replaced(batch, gone, filler, places - first, values):
+                writer.write(rows)
         changed = new_values.finish()
         file = writer.finish()
     except BaseException:
@@ -216,7 +219,7 @@ class _NewValues:
         self._last = -1
         self._changed = BitMap()
 
-    def up_to(self, end: int) -> tuple[NDArray[np.int64], pa.RecordBatch]:
+    def up_to(self, end: int) -> tuple[NDArray[np.int64], pa.Table]:
         """Offsets and values below ``end`` that were not handed out before."""
         places: list[NDArray[np.int64]] = []
         values: list[pa.RecordBatch] = []
@@ -232,8 +235,8 @@ class _NewValues:
                 break
             self._held = next(self._pieces, None)
         if not places:
-            return np.empty(0, dtype=np.int64), self.a_row.slice(0, 0)
-        return np.concatenate(places), _joined(values)
+            return np.empty(0, dtype=np.int64), pa.Table.from_batches([self.a_row.slice(0, 0)])
+        return np.concatenate(places), pa.Table.from_batches(values)
 
     def _check(self, places: NDArray[np.int64]) -> None:
         if int(places[0]) <= self._last or (np.diff(places) <= 0).any():
@@ -258,30 +261,38 @@ class _NewValues:
         return self._changed
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    schema = batches[0].schema
-    columns = [pa.concat_arrays([one.column(i) for one in batches]) for i in range(len(schema))]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def _replaced(
     old: pa.RecordBatch,
     deleted: NDArray[np.int64],
     filler: pa.RecordBatch,
     places: NDArray[np.int64],
-    values: pa.RecordBatch,
-) -> pa.RecordBatch:
-    """``old`` with ``filler`` at ``deleted``, and with the rows at ``places`` as in ``values``."""
+    values: pa.Table,
+) -> Iterator[pa.RecordBatch]:
+    """``old`` with ``filler`` at ``deleted``, and with the rows at ``places`` as in ``values``.
+
+    In one batch, if old and new values fit into one.
+    """
     if len(places) == old.num_rows:
-        return values
-    if not len(places) and not len(deleted):
-        return old
-    indices = np.arange(old.num_rows, dtype=np.int64)
-    indices[deleted] = old.num_rows
-    indices[places] = old.num_rows + 1 + np.arange(len(places))
-    return take_rows(_joined([old, filler, values]), indices)
+        yield from values.to_batches()
+    elif not len(places) and not len(deleted):
+        yield old
+    elif not len(places) and len(deleted) == old.num_rows:
+        yield take_rows(filler, np.zeros(old.num_rows, dtype=np.int64))
+    else:
+        try:
+            rows = join_batches([old, filler, *values.to_batches()])
+        except BatchTooLargeError:
+            half = old.num_rows // 2
+            place, gone = int(places.searchsorted(half)), int(deleted.searchsorted(half))
+            first, rest = old.slice(0, half), old.slice(half)
+            yield from _replaced(first, deleted[:gone], filler, places[:place], values[:place])
+            deleted, places = deleted[gone:] - half, places[place:] - half
+            yield from _replaced(rest, deleted, filler, places, values[place:])
+            return
+        indices = np.arange(old.num_rows, dtype=np.int64)
+        indices[deleted] = old.num_rows
+        indices[places] = old.num_rows + 1 + np.arange(len(places))
+        yield take_rows(rows, indices)
 
 
 # The commit --------------------------------------------------------------------------------
