@@ -188,6 +188,21 @@ def moved_ranges_twice(history: History) -> None:
     moved(history, np.arange(MILLION, dtype=np.uint32))
 
 
+def moved_scattered_twice(history: History) -> None:
+    """Ten million rows get new values twice, by two updates of other rows at a time."""
+    rows(history, 10)
+    moved(history, np.arange(MILLION, dtype=np.uint32))
+    for number in range(10):
+        del history.fragments[number]
+    ids = np.random.default_rng(2).permutation(10 * MILLION).astype(np.uint64)
+    history.fragments.clear()
+    for start in range(0, len(ids), MILLION):
+        sequence = RowIdSequence.from_array(ids[start : start + MILLION])
+        created = RowDatasetVersionSequence.constant(MILLION, 1).to_bytes()
+        history.new(MILLION, sequence, created)
+    history.commit()
+
+
 def deleted_ranges(history: History) -> None:
     rows(history, 20)
     for number in list(history.fragments):
@@ -270,22 +285,22 @@ def measured(measure: Callable[[str], tuple[int, str]], path: str, pipe) -> None
     """Runs in a child of its own."""
     Path("/proc/self/clear_refs").write_text("5")  # the highest point begins here
     before = status("VmRSS")
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     pickled, note = measure(path)
-    seconds = time.perf_counter() - start
-    pipe.send((seconds, status("VmHWM") - before, pickled / 1e6, note))
+    seconds, used = time.perf_counter() - start, time.process_time() - processor
+    pipe.send((seconds, used, status("VmHWM") - before, pickled / 1e6, note))
 
 
 def alone(measure: Callable[[str], tuple[int, str]], path: str) -> tuple[str, ...]:
-    """Seconds, MB grown, MB pickled and a note of a child."""
+    """Seconds, those of the processor, MB grown, MB pickled and a note of a child."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=measured, args=(measure, path, sender))
     child.start()
     sender.close()
-    seconds, grown, pickled, note = receiver.recv()
+    seconds, used, grown, pickled, note = receiver.recv()
     child.join()
-    return f"{seconds:.2f}", f"{grown:.0f}", f"{pickled:.2f}", note
+    return f"{seconds:.2f}", f"{used:.2f}", f"{grown:.0f}", f"{pickled:.2f}", note
 
 
 def lines(make: Callable[[History], None], what: str, only: Sequence[str]) -> list[tuple[str, ...]]:
@@ -308,7 +323,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(MEASURES))
     parser.add_argument("--tables", nargs="*", default=["versions", "rows"])
     asked = parser.parse_args()
-    header = ("history", "measure", "s", "grown MB", "pickled MB", "what")
+    header = ("history", "measure", "s", "s of processor", "grown MB", "pickled MB", "what")
     if "versions" in asked.tables:
         sizes = ((10_000, 1_000), (2_000, 5_000))
         found = [
@@ -325,6 +340,7 @@ def main() -> None:
         histories: dict[str, Callable[[History], None]] = {
             "10 million rows moved in ranges": moved_ranges,
             "10 million rows moved in ranges, twice": moved_ranges_twice,
+            "10 million rows moved twice, at last in any order": moved_scattered_twice,
             "10 million rows deleted in ranges": deleted_ranges,
             "10 fragments of a million rows rewritten in place": restamped_fragments,
             "10 million rows rewritten in place, in ranges": restamped_ranges,

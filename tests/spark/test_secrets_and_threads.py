@@ -94,6 +94,7 @@ def _CREATE(spark, folder, said):
 """
 _THREADS = """
 from pyspark_lance import LanceTable
+from pyspark_lance.spark.companion import enable
 from pyspark_lance.spark.threads import use_session
 spark.range(3).write.format("lance").mode("append").save(path)
 def change():
@@ -102,9 +103,28 @@ def write():
     use_session(spark)
     spark.range(3).write.format("lance").mode("append").save(path)
     return spark.read.format("lance").load(path).count()
+def not_at_home():
+    try:
+        spark.range(3).write.format("lance").mode("append").save(path)
+    except Exception as error:
+        assert "DATA_SOURCE_NOT_FOUND" in str(error), error
+    else:
+        raise AssertionError("Spark finds the source in any thread by now: drop the advice")
+def in_sql():
+    enable(spark)
+    spark.range(3).write.format("lance").save(path + "2")
+    spark.sql(f"DELETE FROM lance.`{path}` WHERE id = 2")
+    return spark.table(f"lance.`{path}`").count()
 with ThreadPoolExecutor(1) as pool:
     assert pool.submit(change).result() == 2
+    pool.submit(not_at_home).result()
     assert pool.submit(write).result() == 6
+enable(spark)
+with ThreadPoolExecutor(1) as pool:
+    pool.submit(not_at_home).result()
+    assert pool.submit(write).result() == 9
+with ThreadPoolExecutor(1) as pool:
+    assert pool.submit(in_sql).result() == 6
 spark.stop()
 """
 
@@ -210,4 +230,5 @@ def test_no_storage_option_of_a_connect_session_is_in_the_event_log(folder):
 
 
 def test_lance_table_works_in_threads_and_writes_do_after_one_call(folder):
+    """With the companion on in another thread, and without it."""
     run(python(_START + _THREADS), folder)

@@ -47,8 +47,8 @@ def companion_jar() -> str:
 def enable(spark: SparkSession) -> None:
     """Switches the companion on in a running session, classic or Connect; hides storage options.
 
-    In a classic session it holds for the calling Python thread and sessions made from it; name the
-    jar in ``spark.jars`` for all threads.
+    In a classic session it holds for the calling Python thread and sessions made from it: call it
+    in each thread, or name the jar in ``spark.jars`` for all of them.
 
     Raises:
         UnsupportedFeatureError: There is no jar in this installation.
