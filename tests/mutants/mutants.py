@@ -189,8 +189,8 @@ MUTANTS = (
     Mutant(
         "fragments of which single rows are wanted are read as if all were",
         "table/scan/alike_runs.py",
-        "is_whole = one.offsets is None and one.start == 0",
-        "is_whole = one.start == 0",
+        "        scan_slice.offsets is None\n        and scan_slice.start == 0\n",
+        "        scan_slice.start == 0\n",
         ("tests/table/test_pruning_of_scans.py",),
     ),
     Mutant(

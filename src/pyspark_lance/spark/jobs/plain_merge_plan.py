@@ -159,6 +159,6 @@ def _fits(
     )
 
 
-def _is_stored_as(kind: DataType, wanted: DataType) -> bool:
-    both_whole = isinstance(kind, IntegralType) and isinstance(wanted, IntegralType)
-    return both_whole or same_type(kind, wanted)
+def _is_stored_as(data_type: DataType, wanted: DataType) -> bool:
+    both_whole = isinstance(data_type, IntegralType) and isinstance(wanted, IntegralType)
+    return both_whole or same_type(data_type, wanted)

@@ -98,9 +98,13 @@ def usable_pairs(
             found = source.select(pair.source_column()).schema
         except AnalysisException:
             continue
-        kind = arrow_schema_of(found).field(0).type
+        data_type = arrow_schema_of(found).field(0).type
         plain = found.fields[0].dataType.simpleString()  # a collation says when texts are equal
-        if is_hashable(kind) and same_hashes(kind, types[pair.target]) and "collate" not in plain:
+        if (
+            is_hashable(data_type)
+            and same_hashes(data_type, types[pair.target])
+            and "collate" not in plain
+        ):
             usable.append(pair)
     return tuple(usable)
 

@@ -92,14 +92,14 @@ def check_same_encodings(existing: pa.Field, metadata: Mapping[str, str]) -> Non
 
 
 def _mark(field: pa.Field, metadata: Mapping[bytes, bytes]) -> pa.Field:
-    kind = field.type
-    if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([_mark(child, metadata) for child in kind]))
-    if pa.types.is_map(kind):
-        parts = (_mark(part, metadata) for part in (kind.key_field, kind.item_field))
+    data_type = field.type
+    if pa.types.is_struct(data_type):
+        return field.with_type(pa.struct([_mark(child, metadata) for child in data_type]))
+    if pa.types.is_map(data_type):
+        parts = (_mark(part, metadata) for part in (data_type.key_field, data_type.item_field))
         return field.with_type(pa.map_(*parts))
-    if pa.types.is_list(kind):
-        return field.with_type(pa.list_(_mark(kind.value_field, metadata)))
-    if pa.types.is_large_list(kind):
-        return field.with_type(pa.large_list(_mark(kind.value_field, metadata)))
+    if pa.types.is_list(data_type):
+        return field.with_type(pa.list_(_mark(data_type.value_field, metadata)))
+    if pa.types.is_large_list(data_type):
+        return field.with_type(pa.large_list(_mark(data_type.value_field, metadata)))
     return field.with_metadata({**(field.metadata or {}), **metadata})

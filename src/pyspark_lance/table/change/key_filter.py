@@ -74,11 +74,14 @@ class KeyFilter:
         return found
 
 
-def is_hashable(kind: pa.DataType) -> bool:
+def is_hashable(data_type: pa.DataType) -> bool:
     """Whether equal keys of this type and of its like have equal hashes."""
     types = pa.types
     return bool(
-        types.is_integer(kind) or types.is_boolean(kind) or types.is_date32(kind) or _is_text(kind)
+        types.is_integer(data_type)
+        or types.is_boolean(data_type)
+        or types.is_date32(data_type)
+        or _is_text(data_type)
     )
 
 
@@ -103,8 +106,8 @@ def hash_keys(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:
     return hashes
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 
 def _hashed(column: pa.Array) -> NDArray[np.uint64]:

@@ -211,7 +211,7 @@ def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
         counts = ChangeCounts(
             version=versions.commit.version,
             num_inserted_rows=sum(rows.num_rows for rows in changes.inserted),
-            num_updated_rows=sum(len(rows.stamped) for rows in changes.kept),
+            num_updated_rows=sum(len(rows.updated) for rows in changes.kept),
             num_deleted_rows=sum(rows.num_rows for rows in changes.deleted),
         )
         if counts != ChangeCounts(counts.version, 0, 0, 0):
@@ -338,8 +338,8 @@ class _Planner:
         """Rows that may have been updated."""
         rows = sorted(change.rows, key=lambda one: one.after.id)
         if self._request.mode is not Deduplication.NONE:
-            rows = [replace(one, stamped=NO_OFFSETS) for one in rows]
-        compared = any(len(one.stamped) < len(one) for one in rows)
+            rows = [replace(one, updated=NO_OFFSETS) for one in rows]
+        compared = any(len(one.updated) < len(one) for one in rows)
         update = UpdateChanges(
             commit=change.commit,
             before=self._side(change.before, compared=compared),

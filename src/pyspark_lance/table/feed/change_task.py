@@ -143,7 +143,7 @@ class UpdateChanges:
         commit: The step that changed them.
         before: The version with the old values.
         after: The version with the new values.
-        rows: Where they are. Those that are stamped are updates whatever their values are; the
+        rows: Where they are. Those that lineage calls updated are, whatever their values; the
             others are some only if their values differ.
     """
 
@@ -245,9 +245,9 @@ def _updates(task: ChangeTask, change: UpdateChanges) -> Iterator[pa.RecordBatch
                 step = len(rows) // 2
                 continue
             first += len(rows)
-            if not rows.stamped.all():
+            if not rows.updated.all():
                 both = _Sides(old, new, rows.before, rows.after)
-                keep = rows.stamped | differing_rows(
+                keep = rows.updated | differing_rows(
                     before,
                     after,
                     [source.shown for source in new.sources],

@@ -98,25 +98,25 @@ def _are_alike(one: Field, other: Field) -> bool:
 
 
 def _as_shown(values: pa.Array, source: ColumnSource) -> pa.Array:
-    kind = source.shown.to_arrow().type
+    data_type = source.shown.to_arrow().type
     if not source.parts:
-        return cast_values(values, kind)
+        return cast_values(values, data_type)
     if source.shown.is_struct:
-        return _struct(values, source, kind)
+        return _struct(values, source, data_type)
     if source.shown.is_map:
-        return _map(values, source.parts[0], kind)
+        return _map(values, source.parts[0], data_type)
     if source.shown.is_fixed_size_list:
-        size = kind.list_size
+        size = data_type.list_size
         items = values.values.slice(values.offset * size, len(values) * size)
         items = source.parts[0].column(items, len(items))
         mask = pc.is_null(values) if values.null_count else None
-        return pa.FixedSizeListArray.from_arrays(items, type=kind, mask=mask)
+        return pa.FixedSizeListArray.from_arrays(items, type=data_type, mask=mask)
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     items = values.flatten()
-    return _lists(kind, lengths, _validity(values), source.parts[0].column(items, len(items)))
+    return _lists(data_type, lengths, _validity(values), source.parts[0].column(items, len(items)))
 
 
-def _struct(values: pa.Array, source: ColumnSource, kind: pa.DataType) -> pa.Array:
+def _struct(values: pa.Array, source: ColumnSource, data_type: pa.DataType) -> pa.Array:
     assert source.read is not None
     place = {child.id: index for index, child in enumerate(source.read.children)}
     members = [
@@ -124,10 +124,10 @@ def _struct(values: pa.Array, source: ColumnSource, kind: pa.DataType) -> pa.Arr
         for part in source.parts
     ]
     mask = pc.is_null(values) if values.null_count else None
-    return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
+    return pa.StructArray.from_arrays(members, fields=list(data_type), mask=mask)
 
 
-def _map(values: pa.Array, entries: ColumnSource, kind: pa.DataType) -> pa.Array:
+def _map(values: pa.Array, entries: ColumnSource, data_type: pa.DataType) -> pa.Array:
     offsets = np.asarray(values.offsets.to_numpy(zero_copy_only=False), dtype=np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     pairs = [values.keys.slice(first, last - first), values.items.slice(first, last - first)]
@@ -136,19 +136,19 @@ def _map(values: pa.Array, entries: ColumnSource, kind: pa.DataType) -> pa.Array
     untold = np.flatnonzero(np.asarray(found.field(0).is_null()))
     # A key is never null: of a map with one that cannot be told, nothing can.
     valid[np.searchsorted(offsets - first, untold, side="right") - 1] = False
-    return _lists(kind, np.diff(offsets), valid, found)
+    return _lists(data_type, np.diff(offsets), valid, found)
 
 
 def _lists(
-    kind: pa.DataType, lengths: NDArray[np.integer], valid: NDArray[np.bool_], items: pa.Array
+    data_type: pa.DataType, lengths: NDArray[np.integer], valid: NDArray[np.bool_], items: pa.Array
 ) -> pa.Array:
-    """Lists or maps of ``kind`` with these items, end to end."""
-    wide = pa.types.is_large_list(kind)
+    """Lists or maps of ``data_type`` with these items, end to end."""
+    wide = pa.types.is_large_list(data_type)
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64 if wide else np.int32)
     np.cumsum(lengths, out=offsets[1:])
     bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(
-        kind, len(lengths), [bits, pa.py_buffer(offsets)], children=[items]
+        data_type, len(lengths), [bits, pa.py_buffer(offsets)], children=[items]
     )
 
 

@@ -36,7 +36,7 @@ class KeptRows:
         before: Fragments of the older version that have them all.
         after: The fragment of the newer version.
         rows: Which rows of ``after``.
-        stamped: Those of them that lineage calls updated; values that were replaced without a
+        updated: Those of them that lineage calls updated; values that were replaced without a
             trace in it are told only by comparing them.
         in_place: Whether the only fragment of ``before`` has each row at the same offset.
     """
@@ -44,7 +44,7 @@ class KeptRows:
     before: tuple[Fragment, ...]
     after: Fragment
     rows: OffsetSet
-    stamped: OffsetSet
+    updated: OffsetSet
     in_place: bool
 
     def __len__(self) -> int:
@@ -53,11 +53,11 @@ class KeptRows:
     def part(self, first: int, last: int) -> KeptRows:
         """Some of them, counted by their offsets."""
         rows = self.rows.part(first, last)
-        return replace(self, rows=rows, stamped=self.stamped.both(rows))
+        return replace(self, rows=rows, updated=self.updated.both(rows))
 
-    def only_stamped(self) -> KeptRows:
+    def only_updated(self) -> KeptRows:
         """Those that lineage calls updated."""
-        return replace(self, rows=self.stamped)
+        return replace(self, rows=self.updated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class RowPlaces:
         row_ids: uint64.
         before: Addresses in the older version, uint64.
         after: Addresses in the newer version, uint64.
-        stamped: As in ``KeptRows``.
+        updated: As in ``KeptRows``.
     """
 
     row_ids: _U64Array
     before: _U64Array
     after: _U64Array
-    stamped: NDArray[np.bool_]
+    updated: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.row_ids)
@@ -82,7 +82,7 @@ class RowPlaces:
     def chosen(self, rows: NDArray[np.bool_] | slice) -> RowPlaces:
         """Some of them."""
         return RowPlaces(
-            self.row_ids[rows], self.before[rows], self.after[rows], self.stamped[rows]
+            self.row_ids[rows], self.before[rows], self.after[rows], self.updated[rows]
         )
 
 
@@ -135,9 +135,9 @@ class KeptPlaces:
             CorruptFileError: A row is not where lineage says.
         """
         after = row_addresses(one.after.id, offsets)
-        stamped = one.stamped.contains_each(offsets)
+        updated = one.updated.contains_each(offsets)
         if one.in_place:
-            return RowPlaces(row_ids, row_addresses(one.before[0].id, offsets), after, stamped)
+            return RowPlaces(row_ids, row_addresses(one.before[0].id, offsets), after, updated)
         self._index = self._index or _index_before(self._kept, self._before)
         before, found = self._index.addresses_of(row_ids)
         if not found.all():
@@ -145,7 +145,7 @@ class KeptPlaces:
                 f"row id {row_ids[np.argmin(found)]} is not in the version before",
                 where=self._before.table.uri,
             )
-        return RowPlaces(row_ids, before, after, stamped)
+        return RowPlaces(row_ids, before, after, updated)
 
 
 def row_places(
@@ -203,5 +203,5 @@ def joined_places(parts: Sequence[RowPlaces]) -> RowPlaces:
         joined(lambda part: part.row_ids),
         joined(lambda part: part.before),
         joined(lambda part: part.after),
-        joined(lambda part: part.stamped),
+        joined(lambda part: part.updated),
     )

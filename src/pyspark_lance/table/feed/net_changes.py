@@ -203,7 +203,7 @@ class _Part:
             return _Band(row_ids, steps, before, after, np.ones(len(row_ids), dtype=np.bool_))
         assert self._places is not None
         places = self._places.of(change.rows[0], offsets, row_ids)
-        return _Band(row_ids, steps, places.before, places.after, places.stamped)
+        return _Band(row_ids, steps, places.before, places.after, places.updated)
 
 
 def _decoded_bytes(fragment: Fragment) -> int:

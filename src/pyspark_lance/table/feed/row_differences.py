@@ -50,21 +50,25 @@ def differing_values(one: pa.Array, other: pa.Array) -> _Mask:
 
 def _differing_contents(one: pa.Array, other: pa.Array) -> _Mask:
     """As ``differing_values``; where a value is null the answer means nothing."""
-    kind = one.type
-    if pa.types.is_struct(kind):
+    data_type = one.type
+    if pa.types.is_struct(data_type):
         found = np.zeros(len(one), dtype=np.bool_)
-        for index in range(kind.num_fields):
+        for index in range(data_type.num_fields):
             found |= differing_values(one.field(index), other.field(index))
         return found
-    if pa.types.is_fixed_size_list(kind):
-        size = kind.list_size
+    if pa.types.is_fixed_size_list(data_type):
+        size = data_type.list_size
         items = [part.values.slice(part.offset * size, len(part) * size) for part in (one, other)]
         by_list = differing_values(*items).reshape(len(one), size)
         return np.asarray(by_list.any(axis=1), dtype=np.bool_)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+    if (
+        pa.types.is_list(data_type)
+        or pa.types.is_large_list(data_type)
+        or pa.types.is_map(data_type)
+    ):
         return _differing_lists(one, other)
-    if kind in _BITS_OF_FLOAT:
-        left, right = (_numbers(part, _BITS_OF_FLOAT[kind]) for part in (one, other))
+    if data_type in _BITS_OF_FLOAT:
+        left, right = (_numbers(part, _BITS_OF_FLOAT[data_type]) for part in (one, other))
         return np.asarray(left != right, dtype=np.bool_)
     differs = pc.fill_null(pc.not_equal(one, other), False)
     return np.asarray(differs.to_numpy(zero_copy_only=False), dtype=np.bool_)

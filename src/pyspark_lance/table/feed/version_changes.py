@@ -117,7 +117,7 @@ def version_changes(
         else:
             show_more = any(_holds(rows.fragment, shown_once) for rows in (*vanished, *appeared))
             vanished, appeared, moved = _matched(before, vanished, after, appeared)
-            kept += moved if show_more else [one.only_stamped() for one in moved]
+            kept += moved if show_more else [one.only_updated() for one in moved]
     kept = [one for one in kept if len(one)]
     return VersionChanges(before, after, tuple(vanished), tuple(appeared), tuple(kept))
 
@@ -233,23 +233,26 @@ class _SameFragment:
         """Rows that both versions have, and that may hold other values."""
         old, new = self._fragment, self._successor
         replaced = _places(old, fields_before) != _places(new, fields_after)
-        restamped = (old.created_at, old.last_updated_at) != (new.created_at, new.last_updated_at)
+        versions_differ = (old.created_at, old.last_updated_at) != (
+            new.created_at,
+            new.last_updated_at,
+        )
         spilled = SPILLED in (new.created_at, new.last_updated_at)
-        if not replaced and not restamped and not (spilled and old.files != new.files):
+        if not replaced and not versions_differ and not (spilled and old.files != new.files):
             return []
         before, after = lineage_of(self._before.files, old), lineage_of(self._after.files, new)
         old_deleted, new_deleted = self._deleted
         both = OffsetSet.live(old.physical_rows, old_deleted.union(new_deleted))
         builder = OffsetSetBuilder()
-        if restamped or (spilled and old.files != new.files):
+        if versions_differ or (spilled and old.files != new.files):
             for first in range(0, old.physical_rows, WINDOW_ROWS):
                 last = min(first + WINDOW_ROWS, old.physical_rows)
                 differs = np.zeros(last - first, dtype=np.bool_)
                 for name in (CREATED_AT, LAST_UPDATED_AT):
                     differs |= before.window(name, first, last) != after.window(name, first, last)
                 builder.add(np.flatnonzero(differs) + first)
-        stamped = builder.done().both(both)
-        return [KeptRows((old,), new, both if replaced else stamped, stamped, in_place=True)]
+        updated = builder.done().both(both)
+        return [KeptRows((old,), new, both if replaced else updated, updated, in_place=True)]
 
 
 def _field_ids(snapshot: Snapshot | None) -> Set[int]:
@@ -313,11 +316,11 @@ def _matched(
             addresses, found = old.find(lineage.take(ROW_ID, offsets))
             new_rows.add(offsets[~found])
             offsets, addresses = offsets[found], addresses[found]
-            stamped = np.zeros(len(offsets), dtype=np.bool_)
+            updated = np.zeros(len(offsets), dtype=np.bool_)
             for name in (CREATED_AT, LAST_UPDATED_AT):
-                stamped |= old.lineage(name, addresses) != lineage.take(name, offsets)
+                updated |= old.lineage(name, addresses) != lineage.take(name, offsets)
             for few in _of_few_fragments(addresses):
-                rows, changed = OffsetSet.of(offsets[few]), OffsetSet.of(offsets[few][stamped[few]])
+                rows, changed = OffsetSet.of(offsets[few]), OffsetSet.of(offsets[few][updated[few]])
                 kept.append(
                     KeptRows(old.fragments(addresses[few]), fragment, rows, changed, in_place=False)
                 )

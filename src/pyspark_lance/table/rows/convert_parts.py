@@ -47,8 +47,8 @@ def _converted(
     if pa.types.is_map(array.type):
         entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
         entries = _converted(entries, item, inner, wanted, convert)
-        kind = pa.map_(entries.type.field(0).type, entries.type.field(1).type)
-        return _with_children(array, kind, [entries])
+        data_type = pa.map_(entries.type.field(0).type, entries.type.field(1).type)
+        return _with_children(array, data_type, [entries])
     items = _converted(array.values, item, inner, wanted, convert)
     child = pa.field(array.type.value_field.name, items.type)
     if pa.types.is_fixed_size_list(array.type):
@@ -75,11 +75,13 @@ def _converted_struct(
     return pa.StructArray.from_arrays(children, fields=members, mask=mask)
 
 
-def _with_children(array: pa.Array, kind: pa.DataType, children: Sequence[pa.Array]) -> pa.Array:
+def _with_children(
+    array: pa.Array, data_type: pa.DataType, children: Sequence[pa.Array]
+) -> pa.Array:
     """The same lists with other items."""
-    count = 1 if pa.types.is_fixed_size_list(kind) else 2
+    count = 1 if pa.types.is_fixed_size_list(data_type) else 2
     return pa.Array.from_buffers(
-        kind,
+        data_type,
         len(array),
         array.buffers()[:count],
         null_count=array.null_count,

@@ -36,8 +36,8 @@ def array_with_offsets(array: pa.Array) -> pa.Array:
 
 
 def _lacks_offsets(array: pa.Array) -> bool:
-    kind = array.type
-    if len(array) or not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+    data_type = array.type
+    if len(array) or not (pa.types.is_list(data_type) or pa.types.is_map(data_type)):
         return False
     offsets = array.buffers()[1]
     return offsets is None or offsets.size == 0
@@ -45,12 +45,12 @@ def _lacks_offsets(array: pa.Array) -> bool:
 
 def _parts(array: pa.Array) -> Sequence[pa.Array]:
     """The arrays that ``array`` is made of, with all of their rows; none for other types."""
-    kind = array.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    data_type = array.type
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return [array.values]
-    if pa.types.is_map(kind):
-        fields = [kind.key_field, kind.item_field]
+    if pa.types.is_map(data_type):
+        fields = [data_type.key_field, data_type.item_field]
         return [pa.StructArray.from_arrays([array.keys, array.items], fields=fields)]
-    if pa.types.is_struct(kind) and not array.offset:
-        return [array.field(index) for index in range(kind.num_fields)]
+    if pa.types.is_struct(data_type) and not array.offset:
+        return [array.field(index) for index in range(data_type.num_fields)]
     return []

@@ -64,14 +64,14 @@ def _leaves(fields: Sequence[Field], path: ColumnPath = ()) -> Iterator[tuple[Co
 
 
 def _trusted(field: Field, known: PageStatistics) -> Bounds:
-    kind = field.to_arrow().type
+    data_type = field.to_arrow().type
     minimum, maximum = known.minimum, known.maximum
     is_text = field.logical_type in ("string", "large_string", "binary", "large_binary")
     if not (is_text and field.nullable):
         # A null was stored as whatever lay there.
         sound = pa.array(np.arange(len(minimum)), mask=known.null_count != 0)
         minimum, maximum = minimum.take(sound), maximum.take(sound)
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(data_type):
         # NaN is greater than everything, and there may be some.
         maximum = pa.nulls(len(maximum), maximum.type)
     return Bounds(minimum, maximum)

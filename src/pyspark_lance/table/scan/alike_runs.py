@@ -45,14 +45,18 @@ def alike_runs(
         yield tuple(held)
 
 
-def _layout(one: ScanSlice) -> object:
+def _layout(scan_slice: ScanSlice) -> object:
     """Equal for fragments that can be read together; None for one that must be alone.
 
     The read of a small file's metadata brings the whole file.
     """
-    fragment = one.fragment
-    is_whole = one.offsets is None and one.start == 0 and one.end == fragment.physical_rows
-    if not is_whole or not 0 < one.end < SMALL_ROWS or not fragment.files:
+    fragment = scan_slice.fragment
+    is_whole = (
+        scan_slice.offsets is None
+        and scan_slice.start == 0
+        and scan_slice.end == fragment.physical_rows
+    )
+    if not is_whole or not 0 < scan_slice.end < SMALL_ROWS or not fragment.files:
         return None
     for file in fragment.files:
         if not 0 < file.size_bytes <= TAIL_BYTES or file.file_version in _OLD_VERSIONS:

@@ -52,28 +52,33 @@ def pack_by_cost(
     return groups
 
 
-def slice_cost(one: ScanSlice, share: float) -> float:
+def slice_cost(scan_slice: ScanSlice, share: float) -> float:
     """Bytes to read for a slice; opening the fragment counts as some.
 
     Args:
-        one: The slice.
+        scan_slice: The slice.
         share: The share of a row's bytes that is read.
     """
-    stored = float(sum(file.size_bytes for file in one.fragment.files))
-    return stored * share * one.read_share + OPEN_COST_BYTES
+    stored = float(sum(file.size_bytes for file in scan_slice.fragment.files))
+    return stored * share * scan_slice.read_share + OPEN_COST_BYTES
 
 
-def split_slice(one: ScanSlice, count: int) -> list[ScanSlice]:
-    """``one`` in ``count`` pieces, or fewer when it has few rows."""
-    if one.offsets is not None:
-        step = max(1, -(-len(one.offsets) // count))
-        pieces = (one.offsets.part(at, at + step) for at in range(0, len(one.offsets), step))
-        return [ScanSlice(one.fragment, one.start, one.end, piece) for piece in pieces]
-    rows = -(-(one.end - one.start) // count)
+def split_slice(scan_slice: ScanSlice, count: int) -> list[ScanSlice]:
+    """``scan_slice`` in ``count`` pieces, or fewer when it has few rows."""
+    if scan_slice.offsets is not None:
+        step = max(1, -(-len(scan_slice.offsets) // count))
+        pieces = (
+            scan_slice.offsets.part(at, at + step) for at in range(0, len(scan_slice.offsets), step)
+        )
+        return [
+            ScanSlice(scan_slice.fragment, scan_slice.start, scan_slice.end, piece)
+            for piece in pieces
+        ]
+    rows = -(-(scan_slice.end - scan_slice.start) // count)
     step = -(-rows // _SPLIT_ROWS) * _SPLIT_ROWS
     return [
-        ScanSlice(one.fragment, start, min(start + step, one.end))
-        for start in range(one.start, one.end, step)
+        ScanSlice(scan_slice.fragment, start, min(start + step, scan_slice.end))
+        for start in range(scan_slice.start, scan_slice.end, step)
     ]
 
 

@@ -139,9 +139,9 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
     )
 
 
-def _only_needed(one: ScanSlice, lineage: tuple[str, ...], *, stable: bool) -> ScanSlice:
+def _only_needed(scan_slice: ScanSlice, lineage: tuple[str, ...], *, stable: bool) -> ScanSlice:
     """The slice without the sequences that the scan does not read: they are most of a plan."""
-    fragment = one.fragment
+    fragment = scan_slice.fragment
     row_ids = fragment.row_ids if ROW_ID in lineage else None
     created_at = fragment.created_at if CREATED_AT in lineage else None
     last_updated_at = fragment.last_updated_at if LAST_UPDATED_AT in lineage else None
@@ -150,7 +150,7 @@ def _only_needed(one: ScanSlice, lineage: tuple[str, ...], *, stable: bool) -> S
         and created_at is fragment.created_at
         and last_updated_at is fragment.last_updated_at
     ):
-        return one
+        return scan_slice
     # Made directly: dataclasses.replace takes six times as long, for each of many fragments.
     kept = Fragment(
         fragment.id,
@@ -161,7 +161,7 @@ def _only_needed(one: ScanSlice, lineage: tuple[str, ...], *, stable: bool) -> S
         created_at,
         last_updated_at,
     )
-    return ScanSlice(kept, one.start, one.end, one.offsets)
+    return ScanSlice(kept, scan_slice.start, scan_slice.end, scan_slice.offsets)
 
 
 def column_width(field: Field) -> float:

@@ -26,10 +26,10 @@ def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> tuple[int, int
     return len({one.fragment.id for one in slices}), sum(_most_rows(one) for one in slices)
 
 
-def _most_rows(one: ScanSlice) -> int:
-    if one.offsets is not None:
-        return len(one.offsets)
-    return min(one.end - one.start, one.fragment.num_rows)
+def _most_rows(scan_slice: ScanSlice) -> int:
+    if scan_slice.offsets is not None:
+        return len(scan_slice.offsets)
+    return min(scan_slice.end - scan_slice.start, scan_slice.fragment.num_rows)
 
 
 def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
@@ -50,8 +50,8 @@ def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
     return tuple(kept)
 
 
-def _least_rows(one: ScanSlice) -> int:
-    return max(0, one.end - one.start - one.fragment.num_deleted_rows)
+def _least_rows(scan_slice: ScanSlice) -> int:
+    return max(0, scan_slice.end - scan_slice.start - scan_slice.fragment.num_deleted_rows)
 
 
 def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int] | None]:

@@ -196,9 +196,9 @@ class _SliceScan:
         ]
         return np.concatenate(masks)
 
-    def _deleted(self, one: ScanSlice) -> DeletionVector | None:
+    def _deleted(self, scan_slice: ScanSlice) -> DeletionVector | None:
         return load_deletion_vector(
-            self._task.files, one.fragment, stable_row_ids=self._task.stable_row_ids
+            self._task.files, scan_slice.fragment, stable_row_ids=self._task.stable_row_ids
         )
 
     def _lineage_rows(
@@ -364,12 +364,12 @@ def as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
     return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _pack_slice(one: ScanSlice) -> tuple[Any, ...]:
-    fragment, deletion = one.fragment, one.fragment.deletion_file
+def _pack_slice(scan_slice: ScanSlice) -> tuple[Any, ...]:
+    fragment, deletion = scan_slice.fragment, scan_slice.fragment.deletion_file
     return (
-        one.start,
-        one.end,
-        one.offsets,
+        scan_slice.start,
+        scan_slice.end,
+        scan_slice.offsets,
         fragment.id,
         fragment.physical_rows,
         [
