@@ -82,6 +82,27 @@ MUTANTS = (
         "if self.attempts > self._most:",
         ("tests/commit/test_commit_loop.py",),
     ),
+    Mutant(
+        "work in doubt removes the data files that a version may name",
+        "table/work/unit_of_work.py",
+        "self._in_doubt = isinstance(error, StorageError)",
+        "self._in_doubt = False",
+        ("tests/table/test_unit_of_work.py",),
+    ),
+    Mutant(
+        "an interrupted commit removes the data files that a version may name",
+        "table/work/unit_of_work.py",
+        "        self._in_doubt = True\n        try:",
+        "        self._in_doubt = False\n        try:",
+        ("tests/table/test_unit_of_work.py",),
+    ),
+    Mutant(
+        "files that the version names are removed",
+        "table/work/unit_of_work.py",
+        "self._written - self._named",
+        "self._written",
+        ("tests/table/test_unit_of_work.py",),
+    ),
     # Sequences of row ids and versions
     Mutant(
         "a tie of segment shapes goes to the bitmap",

@@ -331,7 +331,7 @@ class _Planner:
         one = ScanSlice(rows.fragment, 0, rows.fragment.physical_rows, rows.offsets)
         side = self._side(change.snapshot, compared=False)
         self._units.append(
-            (slice_cost(one, 1.0), WholeChanges(change.kind, change.commit, side, (one,)))
+            (slice_cost(one, 1.0), WholeChanges(change.change_type, change.commit, side, (one,)))
         )
 
     def _add_kept(self, change: KeptChange) -> None:
@@ -436,7 +436,7 @@ def _cut(
 def _merged(
     changes: Sequence[WholeChanges | UpdateChanges],
 ) -> Iterator[WholeChanges | UpdateChanges]:
-    """Neighbours of one kind and one step as one, so that small ones share a batch."""
+    """Neighbours of one change type and one step as one, so that small ones share a batch."""
     for alike, group in groupby(changes, key=_what_and_when):
         if alike is None:
             yield from group
@@ -452,4 +452,4 @@ def _what_and_when(
     """What changes that can be one have in common; None for those that stay by themselves."""
     if isinstance(change, UpdateChanges):
         return None
-    return change.kind, change.commit, change.side
+    return change.change_type, change.commit, change.side

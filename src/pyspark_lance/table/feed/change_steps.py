@@ -34,20 +34,20 @@ class PlacedChange:
     """Rows that were inserted or deleted.
 
     Attributes:
-        kind: ``INSERT`` or ``DELETE``.
+        change_type: ``INSERT`` or ``DELETE``.
         commit: The step that did it.
         snapshot: The version to read the rows from.
         rows: Where they are in it.
     """
 
-    kind: ChangeType
+    change_type: ChangeType
     commit: Commit
     snapshot: Snapshot
     rows: PlacedRows
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""
-        check_enum(self.kind, ChangeType)
+        check_enum(self.change_type, ChangeType)
 
 
 @dataclass(frozen=True, slots=True)

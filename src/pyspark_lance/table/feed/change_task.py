@@ -119,20 +119,20 @@ class WholeChanges:
     """Rows that were inserted or deleted.
 
     Attributes:
-        kind: ``INSERT`` or ``DELETE``.
+        change_type: ``INSERT`` or ``DELETE``.
         commit: The step that did it.
         side: The version that has the rows.
         slices: Where they are.
     """
 
-    kind: ChangeType
+    change_type: ChangeType
     commit: Commit
     side: Side
     slices: tuple[ScanSlice, ...]
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""
-        check_enum(self.kind, ChangeType)
+        check_enum(self.change_type, ChangeType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _cut_down(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 def _whole(task: ChangeTask, change: WholeChanges) -> Iterator[pa.RecordBatch]:
     system: tuple[str, ...] = (ROW_ID,)
-    if change.commit.has_lost_versions and change.kind is ChangeType.INSERT:
+    if change.commit.has_lost_versions and change.change_type is ChangeType.INSERT:
         system = (ROW_ID, LAST_UPDATED_AT)
     side = task.sides[change.side]
     scan = ScanTask(
@@ -221,7 +221,7 @@ def _whole(task: ChangeTask, change: WholeChanges) -> Iterator[pa.RecordBatch]:
             else constant_column(change.commit.version, count)
         )
         yield _batch_of(
-            side.sources, columns, batch.column(ROW_ID), change.kind, versions, change.commit
+            side.sources, columns, batch.column(ROW_ID), change.change_type, versions, change.commit
         )
 
 
@@ -274,11 +274,11 @@ def _pairs(
     versions = constant_column(change.commit.version, len(rows))
     if change.commit.has_lost_versions:
         versions = _versions(change.commit, new.last_updated(rows.after))
-    for kind, batch in (
+    for change_type, batch in (
         (ChangeType.UPDATE_PREIMAGE, before),
         (ChangeType.UPDATE_POSTIMAGE, after),
     ):
-        yield _batch_of(new.sources, batch.columns, row_ids, kind, versions, change.commit)
+        yield _batch_of(new.sources, batch.columns, row_ids, change_type, versions, change.commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +423,7 @@ def _batch_of(
     sources: Sequence[ColumnSource],
     columns: Sequence[pa.Array],
     row_ids: pa.Array,
-    kind: ChangeType,
+    change_type: ChangeType,
     versions: pa.Array,
     commit: Commit,
 ) -> pa.RecordBatch:
@@ -435,6 +435,6 @@ def _batch_of(
         known = np.asarray(versions) == commit.version
         times = pa.array(np.full(count, commit.timestamp_us), pa.int64(), mask=~known)
         times = times.cast(stamp.type)
-    added = [row_ids, pa.repeat(pa.scalar(kind.value, pa.string()), count), versions, times]
+    added = [row_ids, pa.repeat(pa.scalar(change_type.value, pa.string()), count), versions, times]
     schema = pa.schema([*(source.shown.to_arrow() for source in sources), *CHANGE_FIELDS])
     return pa.RecordBatch.from_arrays([*columns, *added], schema=schema)

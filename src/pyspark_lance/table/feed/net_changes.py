@@ -198,7 +198,7 @@ class _Part:
         if isinstance(change, PlacedChange):
             there = row_addresses(change.rows.fragment.id, offsets)
             nowhere = np.full(len(offsets), _NOWHERE)
-            gone = change.kind is ChangeType.DELETE
+            gone = change.change_type is ChangeType.DELETE
             before, after = (there, nowhere) if gone else (nowhere, there)
             return _Band(row_ids, steps, before, after, np.ones(len(row_ids), dtype=np.bool_))
         assert self._places is not None
