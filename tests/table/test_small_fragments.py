@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
+import fsspec
 import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.open_store import open_store
@@ -113,6 +115,17 @@ def test_a_missing_file_is_reported_for_its_fragment(path):
     Path(path, "data", table.get_fragments()[11].data_files()[0].path).unlink()
     with pytest.raises(CorruptFileError, match=r"fragment 1\d is missing"):
         scanned(path)
+
+
+def test_files_that_are_far_away_are_opened_together(path):
+    far = f"memory://{uuid.uuid4().hex}"
+    fsspec.filesystem("memory").put(path + "/", far + "/", recursive=True)
+    assert scanned(far).equals(scanned(path))
+    missing = Snapshot.open(Table(far)).manifest.fragments[17].files[0].path
+    fsspec.filesystem("memory").rm(f"{far}/data/{missing}")
+    with pytest.raises(MissingFileError) as error:
+        scanned(far)
+    assert missing in error.value.where
 
 
 def test_files_of_two_versions_are_not_joined(tmp_path):

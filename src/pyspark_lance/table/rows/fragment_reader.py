@@ -7,6 +7,7 @@ lineage opens none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -25,6 +26,7 @@ from pyspark_lance.format.logical_type import least_bytes
 from pyspark_lance.format.shown_form import stored_field
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, system_array, system_field
 from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.column_parts import FilePart, find_parts, join_parts
 from pyspark_lance.table.rows.json_columns import shown_json
 from pyspark_lance.table.rows.legacy_pruning import matching_rows
@@ -33,6 +35,8 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 # Rows may be larger than an average tells; this much more is tolerated.
 _MOST_BATCHES: Final = 2
+# Requests for the ends of files that are under way at a time.
+_MOST_OPENS: Final = 16
 
 
 class UnlikeFilesError(Exception):
@@ -291,12 +295,24 @@ class FragmentReader:
     def _reader(self, file: DataFile) -> DataFileReader:
         if file.path not in self._readers:
             index = self._fragment.files.index(file)
-            opened = [self._open(one, one.files[index]) for one in self._fragments]
+            opened = self._open_all(index)
             reader = opened[0] if len(opened) == 1 else DataFileReader.joined(opened)
             if reader is None:
                 raise UnlikeFilesError
             self._readers[file.path] = reader
         return self._readers[file.path]
+
+    def _open_all(self, index: int) -> list[DataFileReader]:
+        """The file at a place of all fragments; those that are far away are waited for together."""
+
+        def opened(fragment: Fragment) -> DataFileReader:
+            return self._open(fragment, fragment.files[index])
+
+        store, _ = self._files.locate(self._fragment.files[index])
+        if len(self._fragments) == 1 or isinstance(store, LocalStore):
+            return [opened(fragment) for fragment in self._fragments]
+        with ThreadPoolExecutor(min(_MOST_OPENS, len(self._fragments))) as executor:
+            return list(executor.map(opened, self._fragments))
 
     def _open(self, fragment: Fragment, file: DataFile) -> DataFileReader:
         store, path = self._files.locate(file)
