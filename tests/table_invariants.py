@@ -7,8 +7,11 @@ knows the rows.
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
+from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.format.data_file import TOMBSTONE
 from pyspark_lance.format.feature_flags import check_writable
 from pyspark_lance.format.manifest import Manifest
@@ -45,9 +48,10 @@ def check_invariants(path: str) -> Snapshot:
     assert transaction.read_version < manifest.version
     name = transaction_path(transaction.read_version, transaction.uuid).rpartition("/")[2]
     assert read_transaction(snapshot.store, name) == transaction
-    if manifest.version > 1:
-        before = Snapshot.open(Table(path), VersionSpec(version=manifest.version - 1)).manifest
-        _check_step(before, manifest, transaction.operation)
+    with contextlib.suppress(VersionNotFoundError):  # it may have been cleaned up
+        before = Snapshot.open(Table(path), VersionSpec(version=max(1, manifest.version - 1)))
+        if before.version < manifest.version:
+            _check_step(before.manifest, manifest, transaction.operation)
     return snapshot
 
 

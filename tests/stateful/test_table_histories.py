@@ -50,6 +50,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.change.merge import Match, MergeClause
 from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import RowAction, plan_change
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
     add_null_columns,
@@ -58,8 +59,12 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
+from pyspark_lance.table.upkeep.compact import compact as compact_table
+from pyspark_lance.table.upkeep.metadata_commits import restore as restore_version
+from pyspark_lance.table.upkeep.tags import set_tag, tags_of
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
@@ -152,6 +157,9 @@ class TableHistory(RuleBasedStateMachine):
         self.next_uid = 0
         self.twin_ids = {}
         self.unlike = set()  # versions in which the tables have other columns
+        self.gone = set()  # versions that were cleaned up
+        self.oldest = 1  # version from which on none is gone
+        self.tags = {}
 
     def teardown(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -379,11 +387,55 @@ class TableHistory(RuleBasedStateMachine):
             self.twin.compact(size)
         self.compare()
 
-    @rule(share=st.floats(0, 1))
-    def restore_by_pylance(self, share):
-        version = 1 + int(share * (self.model.version - 1))
-        version -= version in self.unlike
-        lance.dataset(self.path, version=version).restore()
+    @rule(size=st.sampled_from([3, 1000]), threshold=st.sampled_from([0.0, 0.5]))
+    def compact(self, size, threshold):
+        result = compact_table(
+            Table(self.path),
+            {"target_rows_per_fragment": size, "materialize_deletions_threshold": threshold},
+        )
+        if result.version is None:
+            return
+        self.model.same_rows(result.version)
+        if self.twin:
+            catch_up(self.twin.path, result.version)
+        self.compare(result)
+
+    @rule(retain=st.integers(1, 12))
+    def clean_up(self, retain):
+        policy = CleanupPolicy(retain_versions=retain, error_if_tagged=False)
+        result = cleanup_old_versions(Table(self.path), policy)
+        kept = {tag.version for tag in tags_of(Table(self.path))}
+        first = sorted(self.left())[-retain:][0]
+        expected = {one for one in self.left() if one < first} - kept
+        assert set(result.versions) == expected
+        self.gone |= expected
+        # From here on all versions are left.
+        self.oldest = max(self.oldest, first)
+        self.compare()
+
+    def left(self):
+        return set(range(1, self.model.version + 1)) - self.gone
+
+    @rule(name=st.sampled_from(["one", "two"]), share=st.floats(0, 1))
+    def tag(self, name, share):
+        version = self.oldest + int(share * (self.model.version - self.oldest))
+        set_tag(Table(self.path), name, VersionSpec(version=version), replaces=name in self.tags)
+        self.tags[name] = version
+        rows = read_ours(self.path, VersionSpec(tag=name))
+        assert set(rows["_rowid"].to_pylist()) == set(self.model.history[version][1])
+        assert lance.dataset(self.path).tags.list()[name]["version"] == version
+
+    @rule(share=st.floats(0, 1), by_pylance=st.booleans())
+    def restore(self, share, by_pylance):
+        version = self.oldest + int(share * (self.model.version - self.oldest))
+        if version in self.unlike:
+            version -= 1
+        if version < self.oldest or version == self.model.version:
+            return
+        if by_pylance:
+            lance.dataset(self.path, version=version).restore()
+        else:
+            restore_version(Table(self.path), VersionSpec(version=version))
         self.model.restore(version)
         if self.twin:
             self.twin.restore(version)
@@ -394,7 +446,10 @@ class TableHistory(RuleBasedStateMachine):
         mode=st.sampled_from(["dropCarryovers", "none", "netChanges"]),
     )
     def follow_changes(self, bounds, mode):
-        start, end = sorted(1 + int(bound * (self.model.version - 1)) for bound in bounds)
+        first = self.oldest + (self.oldest > 1)
+        if first > self.model.version:
+            return
+        start, end = sorted(first + int(bound * (self.model.version - first)) for bound in bounds)
         names = list(self.model.history[end][0])
         found = read_changes(self.path, start, end, mode)
         kept = ["_change_type", "_rowid"] + (["_commit_version"] if mode != "netChanges" else [])
@@ -445,7 +500,8 @@ class TableHistory(RuleBasedStateMachine):
         snapshot = check_invariants(self.path)
         assert snapshot.version == self.model.version
         assert snapshot.manifest.next_row_id == self.model.next_row_id
-        assert len(list(Path(self.path, "_versions").glob("*.manifest"))) == self.model.version
+        manifests = Path(self.path, "_versions").glob("*.manifest")
+        assert len(list(manifests)) == len(self.left())
         names = list(self.model.columns)
         schema = snapshot.schema.to_arrow()
         assert dict(zip(schema.names, schema.types, strict=True)) == self.model.columns

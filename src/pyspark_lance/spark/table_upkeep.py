@@ -24,11 +24,13 @@ from pyspark_lance.table.cleanup.leftovers import (
     remove_leftover_files,
 )
 from pyspark_lance.table.upkeep.compact import CompactionResult, compact
+from pyspark_lance.table.upkeep.findings import VerifyResult
+from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.version.table import Table
 
 
 class TableUpkeep:
-    """Compacts a table and removes what nobody needs any more."""
+    """Compacts and verifies a table, and removes what nobody needs any more."""
 
     _spark: SparkSession
     _table: Table
@@ -136,6 +138,32 @@ class TableUpkeep:
             error_if_tagged=errorIfTaggedOldVersions,
         )
         return cleanup_old_versions(self._table, policy, dry_run=dryRun, progress=progress)
+
+    def verify(
+        self,
+        version: int | None = None,
+        *,
+        readData: bool = False,  # noqa: N803
+    ) -> VerifyResult:
+        """Looks for everything that is wrong with a version; each finding names the remedy.
+
+        Looks at the manifest, at the size and the footer of every data file, at the deleted rows,
+        row ids and versions of every fragment, at tags, branches, and files without use. Runs on
+        the driver and changes nothing.
+
+        Args:
+            version: None for the newest.
+            readData: Also decode every value.
+
+        Raises:
+            TableNotFoundError: There is no such version.
+
+        Example:
+            >>> result = table.verify()
+            >>> result.is_sound, result.findings
+            (True, ())
+        """
+        return verify(self._table, version, read_data=readData)
 
     def leftoverFiles(self, retentionHours: float = 0.0) -> list[LeftoverFile]:  # noqa: N802, N803
         """Files that no version refers to: of failed tasks, killed processes, lost races.

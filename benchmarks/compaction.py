@@ -1,0 +1,164 @@
+"""Compaction of many small fragments and cleanup of many versions, against pylance.
+
+python benchmarks/compaction.py [fragments] [rows of each]
+
+Each compaction runs in a process of its own, on one core, on a copy of the same table; both write
+the same fragments.  Memory is what the process grew by beyond the imports.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+from timing import print_table
+
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+REPEATS = 3
+VERSIONS = 1000
+
+
+def build(path: str, fragments: int, rows: int) -> None:
+    """A table by pylance, with some deleted rows."""
+    rng = np.random.default_rng(1)
+    total = fragments * rows
+    table = pa.table(
+        {
+            "id": np.arange(total),
+            "x": rng.random(total),
+            "small": rng.integers(0, 1000, total, dtype=np.int32),
+            "name": [f"user-{i * 7919 % 1000003:06x}" for i in range(total)],
+            "kind": np.array(["red", "green", "blue"])[rng.integers(0, 3, total)],
+        }
+    )
+    lance.write_dataset(table, path, max_rows_per_file=rows, enable_stable_row_ids=True)
+    lance.dataset(path).delete("id % 50 = 7")
+
+
+def run_once(kind: str, path: str) -> None:
+    """One compaction; prints seconds, processor seconds, and MB."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start, cpu = time.perf_counter(), time.process_time()
+    if kind == "pylance":
+        lance.dataset(path).optimize.compact_files(num_threads=1)
+    else:
+        compact(Table(path))
+    seconds, busy = time.perf_counter() - start, time.process_time() - cpu
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print(seconds, busy, grown)
+
+
+def measured(kind: str, path: str, folder: str) -> tuple[float, float, float]:
+    """Of one run on a copy of the table, on one core."""
+    copy = f"{folder}/copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(path, copy)
+    core = str(min(os.sched_getaffinity(0)))
+    command = ["taskset", "-c", core, sys.executable, __file__, "--run", kind, copy]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    seconds, busy, grown = map(float, out.split())
+    return seconds, busy, grown
+
+
+def planning(path: str) -> float:
+    """Milliseconds to open the table anew and plan a scan."""
+    table = Table(path)
+    best = float("inf")
+    for _ in range(5):
+        store = table.store()
+        Snapshot.of_file(table, store, Snapshot.open(table).file)
+        from pyspark_lance.table.version import snapshot
+
+        snapshot._cache.clear()
+        start = time.perf_counter()
+        plan_scan(Snapshot.open(table), ScanRequest())
+        best = min(best, time.perf_counter() - start)
+    return 1000 * best
+
+
+def compaction(folder: str, fragments: int, rows: int) -> None:
+    """Prints the table of compactions."""
+    path = f"{folder}/t"
+    subprocess.run(
+        [sys.executable, __file__, "--build", path, str(fragments), str(rows)], check=True
+    )
+    found: dict[str, list[tuple[float, float, float]]] = {"pylance": [], "ours": []}
+    for _ in range(REPEATS):
+        for kind, runs in found.items():
+            runs.append(measured(kind, path, folder))
+    before = planning(path)
+    after = planning(f"{folder}/copy")
+    theirs = min(found["pylance"])
+    print_table(
+        f"compaction of {fragments} fragments of {rows} rows, one core",
+        ("", "seconds", "processor seconds", "grown MB", "ratio"),
+        [
+            (
+                kind,
+                f"{best[0]:.2f}",
+                f"{best[1]:.2f}",
+                f"{best[2]:.0f}",
+                f"{best[0] / theirs[0]:.2f}",
+            )
+            for kind, best in ((kind, min(runs)) for kind, runs in found.items())
+        ],
+    )
+    print(f"\nopening and planning: {before:.1f} ms before, {after:.1f} ms after")
+
+
+def cleanup(folder: str) -> None:
+    """Prints the times of cleaning up many versions."""
+    path = f"{folder}/versions"
+    row = pa.table({"id": [1]})
+    lance.write_dataset(row, path)
+    for number in range(VERSIONS):
+        if number % 50 == 49:
+            lance.dataset(path).optimize.compact_files()
+        lance.write_dataset(row, path, mode="append")
+    rows = []
+    for kind in ("pylance", "ours"):
+        copy = f"{folder}/versions-{kind}"
+        shutil.copytree(path, copy)
+        start = time.perf_counter()
+        if kind == "pylance":
+            lance.dataset(copy).cleanup_old_versions(timedelta(0))
+        else:
+            cleanup_old_versions(Table(copy), CleanupPolicy(older_than_s=0))
+        seconds = time.perf_counter() - start
+        files = sum(1 for one in Path(copy).rglob("*") if one.is_file())
+        rows.append((kind, f"{seconds:.2f}", str(files)))
+    print_table(f"cleanup of {VERSIONS} versions", ("", "seconds", "files left"), rows)
+
+
+def main() -> None:
+    """Runs both, or what a process of its own is started for."""
+    if sys.argv[1:2] == ["--run"]:
+        run_once(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--build"]:
+        build(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        fragments, rows = (
+            int(one) for one in (sys.argv[1:] + ["1000", "10000"][len(sys.argv) - 1 :])
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            compaction(folder, fragments, rows)
+            cleanup(folder)
+
+
+if __name__ == "__main__":
+    main()

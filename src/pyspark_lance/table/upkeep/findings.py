@@ -1,0 +1,125 @@
+"""What is wrong with a table: findings, each with what to do about it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Severity(enum.Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    """Rows cannot be read, or are read wrong, now or after the next commit."""
+    WARNING = "warning"
+    """Nothing is read wrong; something is not as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: A word that stays the same, such as ``missing_data_file``.
+        severity: Whether rows are concerned.
+        what: One line with the expected and the found values.
+        where: Version, fragment, file.
+        remedy: What to do about it.
+    """
+
+    kind: str
+    severity: Severity
+    what: str
+    where: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """What a verification found.
+
+    Attributes:
+        version: The version that was looked at.
+        findings: What is wrong; empty for a table in order.
+        num_fragments: Fragments that were looked at.
+        num_files: Files that were opened.
+        num_rows: Live rows of the version, as its manifest has them.
+    """
+
+    version: int
+    findings: tuple[Finding, ...] = ()
+    num_fragments: int = 0
+    num_files: int = 0
+    num_rows: int = 0
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that concern rows."""
+        return tuple(one for one in self.findings if one.severity is Severity.ERROR)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is no error."""
+        return not self.errors
+
+
+_RESTORE = "restore() an older version that is sound, or bring the file back from a backup"
+_WRITER = "find out which software wrote this version; restore() the one before it"
+
+REMEDIES = {
+    "bad_manifest": "read an older version; bring the manifest back from a backup",
+    "fragment_ids": _WRITER,
+    "field_in_two_files": _WRITER,
+    "file_columns": _WRITER,
+    "dead_file": "compact() writes the fragment anew",
+    "deleted_count": _WRITER,
+    "missing_deletion_file": _RESTORE,
+    "bad_deletion_file": _RESTORE,
+    "bad_row_ids": _WRITER,
+    "row_ids_not_used_up": _WRITER,
+    "duplicate_row_ids": "delete one of the rows, or restore() the version before they met",
+    "bad_versions": _WRITER,
+    "impossible_versions": _WRITER,
+    "flags": "any commit by current software writes the flags anew",
+    "unknown_base": _WRITER,
+    "index_fields": "drop the index, and build it again",
+    "index_overlap": "drop the index, and build it again",
+    "missing_index": "drop the index, and build it again",
+    "missing_data_file": _RESTORE,
+    "file_size": _RESTORE,
+    "bad_data_file": _RESTORE,
+    "file_rows": _RESTORE,
+    "file_version": _WRITER,
+    "unreadable_rows": _RESTORE,
+    "missing_transaction": "writers that began before this version must begin again",
+    "transaction_differs": _WRITER,
+    "time_runs_back": "time travel by timestamps may find another version; use numbers",
+    "dangling_tag": "deleteTag() it, or replaceTag() it to a version that is left",
+    "bad_reference": "remove the file below _refs, and make the tag or branch anew",
+    "dangling_branch": "deleteBranch() it",
+    "orphans": "removeLeftoverFiles() or cleanupOldVersions() removes them",
+    "naming_schemes": "finish the migration with Lance's migrate_manifest_paths_v2",
+}
+"""Kind of a finding -> what to do about it."""
+
+_WARNINGS = frozenset(
+    {
+        "dead_file",
+        "missing_transaction",
+        "time_runs_back",
+        "orphans",
+        "missing_index",
+    }
+)
+
+
+def finding(kind: str, what: str, where: str) -> Finding:
+    """A finding with the severity and the remedy of its kind."""
+    severity = Severity.WARNING if kind in _WARNINGS else Severity.ERROR
+    return Finding(kind, severity, what, where, REMEDIES[kind])
+
+
+def findings_as_lines(findings: Iterable[Finding]) -> list[str]:
+    """One line each, for people."""
+    return [f"{one.severity.value}: {one.what} ({one.where}); {one.remedy}" for one in findings]

@@ -1,0 +1,377 @@
+"""Verification finds every injected damage, and nothing in tables that are in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from local_changes import delete_rows
+from pyroaring import BitMap
+from row_changes import set_to
+from table_access import append, random_history_or_skip, write_table
+
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.metafile.deletion_file import write_deletion_file
+from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
+from pyspark_lance.metafile.paths import deletion_path
+from pyspark_lance.table.upkeep.branches import create_branch
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.findings import REMEDIES
+from pyspark_lance.table.upkeep.tags import set_tag
+from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.version.table import Table
+
+pytestmark = pytest.mark.interop
+
+# What old releases did wrong in tables that are kept because of it.
+KNOWN = {
+    "field_ids_twice": {"field_in_two_files"},
+    "files_of_two_versions": {"fragment_ids"},
+    "indices_of_one_fragment": {"index_overlap"},
+    "offsets_that_lance_refuses": {"bad_deletion_file"},
+    "short_sequence": {"bad_row_ids"},
+}
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Three fragments, one with deleted rows, one of rows that moved; two indices, a tag."""
+    path = str(tmp_path / "t")
+    rows = pa.table({"id": range(20), "kind": ["a", "b"] * 10, "n": range(20)})
+    write_table(path, rows, max_rows_per_file=10)
+    lance.dataset(path).create_scalar_index("kind", "BITMAP")
+    delete_rows(path, "id = 3 OR id = 12")
+    set_to(path, "id = 5", kind="c")
+    set_tag(Table(path), "kept")
+    create_branch(Table(path), "side")
+    return path
+
+
+# In order ----------------------------------------------------------------------------------
+
+
+def test_a_table_in_order_has_no_findings(path):
+    result = verify(Table(path), read_data=True)
+    assert result.findings == ()
+    assert (result.version, result.num_fragments, result.num_files, result.num_rows) == (
+        4,
+        3,
+        3,
+        18,
+    )
+    assert verify(Table(path, branch="side")).findings == ()
+    assert verify(Table(f"{path}/tree/side")).findings == ()
+    assert verify(Table(path), 2).findings == ()
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("seed", range(4))
+def test_tables_of_pylance_are_in_order(tmp_path, seed, version):
+    path = str(tmp_path / "t")
+    random_history_or_skip(path, seed, version)
+    assert verify(Table(path), read_data=True).findings == ()
+    compact(Table(path), {"target_rows_per_fragment": 500})
+    assert verify(Table(path), read_data=True).findings == ()
+
+
+def test_spilled_lineage_is_in_order(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(
+        pa.table({"id": range(40)}), path, enable_stable_row_ids=True, max_rows_per_file=10
+    )
+    lance.dataset(path).update_config(
+        {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
+    )
+    lance.dataset(path).update({"id": "id + 100"}, where="id % 3 = 0")
+    lance.dataset(path).optimize.compact_files(materialize_deletions_threshold=0.0)
+    assert verify(Table(path), read_data=True).findings == ()
+
+
+@pytest.mark.parametrize(
+    "case", sorted(GOLDEN.glob("pylance-*/*")), ids=lambda case: f"{case.parent.name}-{case.name}"
+)
+def test_tables_of_old_releases_have_the_errors_that_they_are_known_for(case, tmp_path):
+    if not (case / "_versions").exists():
+        pytest.skip("no table")
+    shutil.copytree(case, tmp_path / "t")
+    result = verify(Table(str(tmp_path / "t")))
+    assert {one.kind for one in result.errors} == KNOWN.get(case.name, set())
+
+
+# Damage ------------------------------------------------------------------------------------
+
+
+def change_manifest(path, change, *, indices=lambda found: found):
+    """Writes the newest manifest anew, with something else in it."""
+    store = Table(path).store()
+    location = list_versions(store)[-1]
+    file = read_manifest(store, location)
+    manifest = change(file.manifest)
+    store.put(location.path, encode_manifest(manifest, indices(file.indices), file.transaction()))
+
+
+def change_fragment(path, number, **changes):
+    def change(manifest):
+        fragments = list(manifest.fragments)
+        values = {
+            name: value(fragments[number]) if callable(value) else value
+            for name, value in changes.items()
+        }
+        fragments[number] = replace(fragments[number], **values)
+        return replace(manifest, fragments=tuple(fragments))
+
+    change_manifest(path, change)
+
+
+def change_file(path, **changes):
+    def files(fragment):
+        first, *others = fragment.files
+        return (replace(first, **changes), *others)
+
+    change_fragment(path, 0, files=files)
+
+
+def first_file(path):
+    file = read_manifest(Table(path).store(), list_versions(Table(path).store())[-1])
+    return Path(path, "data", file.manifest.fragments[0].files[0].path)
+
+
+def deletion_file(path):
+    file = read_manifest(Table(path).store(), list_versions(Table(path).store())[-1])
+    return Path(path, deletion_path(0, file.manifest.fragments[0].deletion_file))
+
+
+def cut(file, to=0.5):
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * to)])
+
+
+def overwrite_middle(file):
+    content = bytearray(file.read_bytes())
+    content[:40] = os.urandom(40)
+    file.write_bytes(bytes(content))
+
+
+def other_deletions(path, offsets):
+    def deletions(fragment):
+        store = Table(path).store()
+        vector = DeletionVector.of(np.array(offsets, np.uint32))
+        made = write_deletion_file(store, fragment.id, 3, vector, id=7)
+        return replace(made, num_deleted_rows=1)
+
+    change_fragment(path, 0, deletion_file=deletions)
+
+
+def versions_of(*runs):
+    return RowDatasetVersionSequence.of_runs(runs).to_bytes()
+
+
+def ids(*values):
+    return RowIdSequence.from_array(list(values)).to_bytes()
+
+
+def transaction_file(path):
+    file = read_manifest(Table(path).store(), list_versions(Table(path).store())[-1])
+    return Path(path, "_transactions", file.manifest.transaction_file)
+
+
+def forget_transaction(path):
+    transaction_file(path).unlink()
+    store = Table(path).store()
+    location = list_versions(store)[-1]
+    file = read_manifest(store, location)
+    store.put(location.path, encode_manifest(file.manifest, file.indices, None))
+
+
+def other_transaction(path):
+    file = transaction_file(path)
+    other = next(one for one in file.parent.iterdir() if one != file)
+    shutil.copy(other, file)
+
+
+def orphan(path):
+    file = Path(path, "data", "orphan.lance")
+    file.write_bytes(b"nothing")
+    long_ago = time.time() - 8 * 24 * 3600
+    os.utime(file, (long_ago, long_ago))
+
+
+def tag_of_nothing(path):
+    file = Path(path, "_refs", "tags", "kept.json")
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "version": 77}))
+
+
+def with_bitmaps(*bitmaps):
+    return lambda found: tuple(found[0].with_fragment_bitmap(BitMap(one)) for one in bitmaps)
+
+
+DAMAGE = {
+    "manifest cut short": (
+        "bad_manifest",
+        lambda p: cut(Path(p, list_versions(Table(p).store())[-1].path)),
+    ),
+    "fragment id beyond the highest": (
+        "fragment_ids",
+        lambda p: change_manifest(p, lambda m: replace(m, max_fragment_id=1)),
+    ),
+    "two fragments of one id": ("fragment_ids", lambda p: change_fragment(p, 2, id=1)),
+    "field id again": (
+        "bad_manifest",
+        lambda p: change_manifest(
+            p,
+            lambda m: replace(
+                m,
+                schema=replace(
+                    m.schema, fields=(*m.schema.fields[:2], replace(m.schema.fields[2], id=0))
+                ),
+            ),
+        ),
+    ),
+    "column in two files": (
+        "field_in_two_files",
+        lambda p: change_fragment(p, 0, files=lambda f: (*f.files, *f.files)),
+    ),
+    "file without a column in use": (
+        "dead_file",
+        lambda p: change_fragment(
+            p, 0, files=lambda f: (*f.files, replace(f.files[0], fields=(-2, -2, -2)))
+        ),
+    ),
+    "column that the file lacks": (
+        "file_columns",
+        lambda p: change_file(p, column_indices=(0, 1, 9)),
+    ),
+    "all rows deleted": (
+        "deleted_count",
+        lambda p: change_fragment(
+            p, 0, deletion_file=lambda f: replace(f.deletion_file, num_deleted_rows=10)
+        ),
+    ),
+    "deletion file gone": ("missing_deletion_file", lambda p: deletion_file(p).unlink()),
+    "deletion file cut short": ("bad_deletion_file", lambda p: cut(deletion_file(p))),
+    "deletion file with more rows than said": (
+        "bad_deletion_file",
+        lambda p: other_deletions(p, [1, 2, 4]),
+    ),
+    "no row ids": ("bad_manifest", lambda p: change_fragment(p, 0, row_ids=None)),
+    "row ids too few": ("bad_row_ids", lambda p: change_fragment(p, 0, row_ids=ids(0, 1, 2))),
+    "row ids that are none": (
+        "bad_row_ids",
+        lambda p: change_fragment(p, 0, row_ids=b"\xff\xff\xff"),
+    ),
+    "row ids not used up": (
+        "row_ids_not_used_up",
+        lambda p: change_manifest(p, lambda m: replace(m, next_row_id=15)),
+    ),
+    "row ids twice": (
+        "duplicate_row_ids",
+        lambda p: change_fragment(p, 0, row_ids=ids(*range(10, 20))),
+    ),
+    "versions too few": (
+        "bad_versions",
+        lambda p: change_fragment(p, 0, created_at=versions_of((3, 1))),
+    ),
+    "versions that are none": (
+        "bad_versions",
+        lambda p: change_fragment(p, 0, last_updated_at=b"\xff\xff\xff"),
+    ),
+    "versions of the future": (
+        "impossible_versions",
+        lambda p: change_fragment(p, 0, last_updated_at=versions_of((10, 9))),
+    ),
+    "updated before created": (
+        "impossible_versions",
+        lambda p: change_fragment(p, 0, created_at=versions_of((10, 3))),
+    ),
+    "flag for deletions missing": (
+        "flags",
+        lambda p: change_manifest(p, lambda m: replace(m, reader_flags=2, writer_flags=2)),
+    ),
+    "flag for row ids missing": (
+        "flags",
+        lambda p: change_manifest(p, lambda m: replace(m, reader_flags=1, writer_flags=1)),
+    ),
+    "unknown base": ("unknown_base", lambda p: change_file(p, base_id=5)),
+    "index over a dropped column": (
+        "index_fields",
+        lambda p: change_manifest(
+            p, lambda m: replace(m, schema=replace(m.schema, fields=m.schema.fields[:1]))
+        ),
+    ),
+    "index parts that overlap": (
+        "index_overlap",
+        lambda p: change_manifest(p, lambda m: m, indices=with_bitmaps([0, 1], [1])),
+    ),
+    "index without files": ("missing_index", lambda p: shutil.rmtree(Path(p, "_indices"))),
+    "data file gone": ("missing_data_file", lambda p: first_file(p).unlink()),
+    "data file cut short": ("file_size", lambda p: cut(first_file(p))),
+    "data file of another size than said": ("file_size", lambda p: change_file(p, size_bytes=99)),
+    "data file with another footer": (
+        "bad_data_file",
+        lambda p: first_file(p).write_bytes(first_file(p).read_bytes()[:-4] + b"PAR1"),
+    ),
+    "more rows than the file has": (
+        "file_rows",
+        lambda p: change_fragment(
+            p, 2, physical_rows=2, row_ids=ids(5, 6), created_at=None, last_updated_at=None
+        ),
+    ),
+    "data file of another version": ("file_version", lambda p: change_file(p, minor_version=2)),
+    "values overwritten": ("unreadable_rows", lambda p: overwrite_middle(first_file(p))),
+    "transaction gone": ("missing_transaction", forget_transaction),
+    "transaction of another version": ("transaction_differs", other_transaction),
+    "clock that went back": (
+        "time_runs_back",
+        lambda p: change_manifest(p, lambda m: replace(m, timestamp_ns=10**18)),
+    ),
+    "tag of a version that is gone": ("dangling_tag", tag_of_nothing),
+    "tag that cannot be read": (
+        "bad_reference",
+        lambda p: Path(p, "_refs", "tags", "kept.json").write_text("{"),
+    ),
+    "branch without versions": ("dangling_branch", lambda p: shutil.rmtree(Path(p, "tree"))),
+    "file of no version": ("orphans", orphan),
+    "both naming schemes": (
+        "naming_schemes",
+        lambda p: shutil.copy(
+            Path(p, list_versions(Table(p).store())[-1].path), Path(p, "_versions", "9.manifest")
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_found_and_the_remedy_named(path, name):
+    kind, damage = DAMAGE[name]
+    damage(path)
+    found = verify(Table(path), read_data=kind == "unreadable_rows").findings
+    assert kind in {one.kind for one in found}, found
+    (one, *_) = [one for one in found if one.kind == kind]
+    assert one.remedy == REMEDIES[kind]
+    assert one.what
+    assert one.where
+
+
+def test_every_kind_of_finding_is_shown_by_a_damage():
+    assert {kind for kind, _ in DAMAGE.values()} == REMEDIES.keys()
+
+
+def test_what_a_restore_heals_is_healed(path):
+    # The fragment of rows that moved is in the newest version alone.
+    append(path, 50)
+    newest = read_manifest(Table(path).store(), list_versions(Table(path).store())[-1])
+    Path(path, "data", newest.manifest.fragments[-1].files[0].path).unlink()
+    assert [one.kind for one in verify(Table(path)).errors] == ["missing_data_file"]
+    assert verify(Table(path), 4).is_sound
