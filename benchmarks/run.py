@@ -13,6 +13,7 @@ ALL = (
     "spark",
     "companion",
     "merge",
+    "compaction",
     "memory",
     "data_file_read",
     "data_file_write",

@@ -26,6 +26,7 @@ def test_bins_are_rewritten_on_the_executors_and_a_failure_leaves_the_table(spar
     assert_same_rows(read_ours(path), read_theirs(path))
     entry = table.history(1).first()
     assert (entry.operation, entry.userMetadata) == ("Rewrite", "tidy")
+    assert entry.applicationId == spark.sparkContext.applicationId
 
     append(path, 200)
     fragments = lance.dataset(path).get_fragments()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.commit.application_versions import kept_application_versions
-from pyspark_lance.commit.assign_lineage import updated_at, updated_everywhere
+from pyspark_lance.commit.assign_lineage import row_ids_of, updated_at, updated_everywhere
 from pyspark_lance.commit.draft import Draft, TableState
 from pyspark_lance.commit.fragment_changes import (
     changed_fields,
@@ -33,6 +33,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.data_file import TOMBSTONE, DataFile
 from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.feature_flags import STABLE_ROW_IDS
 from pyspark_lance.format.fragment import MAX_FRAGMENT_ID, Fragment
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import (
@@ -224,6 +225,9 @@ def _check_moved_lineage(draft: Draft, fragment: Fragment) -> None:
 
 def _merge(draft: Draft, operation: Merge) -> None:
     """The whole list of fragments with other files, and the schema to go with them."""
+    if not draft.stable and operation.fragments and _all_have_row_ids(operation.fragments):
+        _give_stable_row_ids(draft, operation)
+        return
     before = draft.fragments
     given = {fragment.id for fragment in operation.fragments}
     missing = before.keys() - given
@@ -257,6 +261,31 @@ def _merge(draft: Draft, operation: Merge) -> None:
     # Lance writes no schema metadata into a Merge, and means those of the table.
     _set_schema(draft, operation.schema, operation.schema.metadata or draft.schema.metadata)
     draft.indices = without_changed_values(draft.indices, changed)
+
+
+def _all_have_row_ids(fragments: Iterable[Fragment]) -> bool:
+    return all(isinstance(fragment.row_ids, bytes) for fragment in fragments)
+
+
+def _give_stable_row_ids(draft: Draft, operation: Merge) -> None:
+    """All rows of a table that had none get stable ids; nothing else changes."""
+    if any(index.fields for index in draft.indices):
+        raise UnsupportedFeatureError("stable row ids for a table whose indices hold addresses")
+    bare = [
+        replace(fragment, row_ids=None, created_at=None, last_updated_at=None)
+        for fragment in operation.fragments
+    ]
+    if bare != list(draft.fragments.values()) or operation.schema != draft.schema:
+        raise RetryableCommitError(
+            "the table changed since its rows were given ids",
+            hint="plan the work again on the newest version",
+        )
+    draft.base = replace(draft.base, reader_flags=draft.base.reader_flags | STABLE_ROW_IDS)
+    for fragment in operation.fragments:
+        ids = row_ids_of(fragment)
+        bounds = None if ids is None else ids.bounds()
+        draft.next_row_id = max(draft.next_row_id, 0 if bounds is None else bounds[1] + 1)
+        draft.put(fragment)
 
 
 def _project(draft: Draft, operation: Project) -> None:

@@ -65,7 +65,7 @@ def check_next_manifest(
     Raises:
         InvalidInputError: One does not hold; the transaction was not fit for the table.
     """
-    _check_numbers(current, built)
+    _check_numbers(current, built, operation)
     _check_schema(current, built, operation)
     before = {f.id: f for f in current.fragments} if current is not None else {}
     previous_id = -1
@@ -93,7 +93,7 @@ def _highest_id(manifest: Manifest) -> int:
     return -1 if manifest.max_fragment_id is None else manifest.max_fragment_id
 
 
-def _check_numbers(current: Manifest | None, built: Manifest) -> None:
+def _check_numbers(current: Manifest | None, built: Manifest, operation: Operation) -> None:
     """Counters never go back."""
     if current is None:
         _require(built.version == 1, "I14", "the first version is 1")
@@ -102,7 +102,8 @@ def _check_numbers(current: Manifest | None, built: Manifest) -> None:
     _require(_highest_id(built) >= _highest_id(current), "I1", "max_fragment_id never goes down")
     _require(built.next_row_id >= current.next_row_id, "I6", "next_row_id never goes down")
     stable = built.uses_stable_row_ids == current.uses_stable_row_ids
-    _require(stable, "I5", "stable row ids are a matter of the first version")
+    gives_ids = isinstance(operation, Merge) and built.uses_stable_row_ids
+    _require(stable or gives_ids, "I5", "stable row ids stay, or are given to all rows at once")
 
 
 def _check_schema(current: Manifest | None, built: Manifest, operation: Operation) -> None:

@@ -8,7 +8,11 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.jobs.compact_job import rewrite_on_executors
-from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
+from pyspark_lance.spark.options.write_settings import (
+    change_settings,
+    commit_settings,
+    options_of_change,
+)
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import (
@@ -25,6 +29,12 @@ from pyspark_lance.table.cleanup.leftovers import (
 )
 from pyspark_lance.table.upkeep.compact import CompactionResult, compact
 from pyspark_lance.table.upkeep.findings import VerifyResult
+from pyspark_lance.table.upkeep.metadata_commits import MetadataResult
+from pyspark_lance.table.upkeep.stable_row_ids import (
+    CopyResult,
+    copy_with_stable_row_ids,
+    enable_stable_row_ids,
+)
 from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.version.table import Table
 
@@ -138,6 +148,56 @@ class TableUpkeep:
             error_if_tagged=errorIfTaggedOldVersions,
         )
         return cleanup_old_versions(self._table, policy, dry_run=dryRun, progress=progress)
+
+    def enableStableRowIds(self, **options: str) -> MetadataResult:  # noqa: N802
+        """Gives the rows of a table that was made without them stable ids, in place.
+
+        One commit that writes no data; every row counts as made by it. Lineage, change feeds and
+        row ids that follow their rows begin with that version; older ones cannot be restored. A
+        table that has stable row ids is left alone.
+
+        Args:
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            UnsupportedFeatureError: The table has indices; drop them, or make a copy.
+
+        Example:
+            >>> plain = LanceTable.create(
+            ...     spark, f"{folder}/plain", "id bigint", options={"enableStableRowIds": "false"}
+            ... )
+            >>> spark.range(3).write.format("lance").mode("append").save(f"{folder}/plain")
+            >>> plain.enableStableRowIds().version
+            3
+            >>> plain.scan(["_row_created_at_version"]).distinct().collect()
+            [Row(_row_created_at_version=3)]
+        """
+        settings = commit_settings(options_of_change(options, self._table))
+        return enable_stable_row_ids(self._table, settings)
+
+    @typed_errors()
+    def copyWithStableRowIds(self, target: str, **options: str) -> CopyResult:  # noqa: N802
+        """Copies the newest version to a new table whose rows have stable ids.
+
+        The copy has one version, the same columns and configuration, and no indices.
+
+        Args:
+            target: Path of the copy, with the storage options of this table.
+            options: ``userMetadata``.
+
+        Raises:
+            TableAlreadyExistsError: There is a table at the target.
+
+        Example:
+            >>> table.copyWithStableRowIds(f"{folder}/copy")
+            CopyResult(version=1, num_rows=3, num_fragments=1)
+        """
+        return copy_with_stable_row_ids(
+            self._table,
+            Table(target, self._table.storage),
+            change_settings(options_of_change(options, self._table)),
+            rewrite=partial(rewrite_on_executors, self._spark),
+        )
 
     def verify(
         self,

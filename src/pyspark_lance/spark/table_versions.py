@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.refs_file import Branch, Tag
+from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.options.parse_options import parse_timestamp
 from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
 from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
@@ -20,6 +23,7 @@ from pyspark_lance.table.upkeep.metadata_commits import (
     restore,
     set_properties,
 )
+from pyspark_lance.table.upkeep.row_history import row_history
 from pyspark_lance.table.upkeep.tags import remove_tag, set_tag, tags_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
@@ -55,6 +59,7 @@ class TableVersions:
 
     _spark: SparkSession
     _table: Table
+    scan: Callable[..., DataFrame]
 
     def history(self, limit: int | None = None) -> DataFrame:
         """The versions that are left, the newest first: what made them, when, and who.
@@ -85,6 +90,91 @@ class TableVersions:
             for one in history(self._table, limit)
         ]
         return self._frame(rows, _HISTORY)
+
+    def lineageAudit(  # noqa: N802
+        self,
+        rowIds: Sequence[int] | None = None,  # noqa: N803
+        condition: str | None = None,
+        *,
+        columns: Sequence[str] = (),
+    ) -> DataFrame:
+        """Who made each row, and who changed it last: version, time, operation, note.
+
+        What a version that was cleaned up did is not known any more, and null.
+
+        Args:
+            rowIds: Of the rows; None for all.
+            condition: SQL condition on the rows; None for all.
+            columns: Columns of the table besides.
+
+        Example:
+            >>> _ = table.update("id = 2", {"price": "0"}, userMetadata="a gift")
+            >>> audit = table.lineageAudit(condition="id > 1", columns=["id"])
+            >>> audit.select("id", "createdVersion", "updatedBy").orderBy("id").collect()
+            [Row(id=2, createdVersion=1, updatedBy='a gift'), Row(id=3, createdVersion=1, ...)]
+        """
+        terms = [f"({condition})"] if condition is not None else []
+        if rowIds is not None:
+            ids = ", ".join(str(int(one)) for one in sorted(set(rowIds)))
+            terms.append(f"{ROW_ID} IN ({ids})" if ids else "false")
+        names = [ROW_ID, *columns, CREATED_AT, LAST_UPDATED_AT]
+        rows = self.scan(names, " AND ".join(terms) or None)
+        commits = self.history()
+        for name, key in (("created", CREATED_AT), ("updated", LAST_UPDATED_AT)):
+            known = commits.select(
+                sf.col("version").alias(key),
+                sf.col("timestamp").alias(f"{name}Timestamp"),
+                sf.col("operation").alias(f"{name}Operation"),
+                sf.col("userMetadata").alias(f"{name}By"),
+                sf.col("applicationId").alias(f"{name}Application"),
+            )
+            rows = rows.join(sf.broadcast(known), key, "left")
+            rows = rows.withColumnRenamed(key, f"{name}Version")
+        return rows.select(
+            ROW_ID,
+            *map(quoted, columns),
+            *(
+                f"{name}{what}"
+                for name in ("created", "updated")
+                for what in ("Version", "Timestamp", "Operation", "By", "Application")
+            ),
+        )
+
+    def rowHistory(self, rowId: int, version: int | None = None) -> DataFrame:  # noqa: N802, N803
+        """Every state of a row, the newest first, with the commit that made it.
+
+        Goes from the version that last changed the row to the one before that, so that nothing is
+        scanned but the row itself. States from before a restore that took them back are not among
+        them. A row that is deleted by now is found in the version before it went.
+
+        Args:
+            rowId: Its stable id.
+            version: Begin with this version; None for the newest one that has the row.
+
+        Raises:
+            VersionNotFoundError: No version that is left has such a row.
+
+        Example:
+            >>> _ = table.update("id = 2", {"price": "0"}, userMetadata="a gift")
+            >>> states = table.rowHistory(1)
+            >>> states.select("_version", "_userMetadata", "price").collect()
+            [Row(_version=2, _userMetadata='a gift', price=0.0), Row(_version=1, ..., price=1.5)]
+        """
+        states = row_history(self._table, rowId, version)
+        found: DataFrame | None = None
+        for one in states:
+            row = self.scan(None, f"{ROW_ID} = {int(rowId)}", version=one.seen_at)
+            state = row.select(
+                sf.lit(one.version).cast("bigint").alias("_version"),
+                sf.lit(one.timestamp).alias("_timestamp"),
+                sf.lit(one.operation).cast("string").alias("_operation"),
+                sf.lit(one.user_metadata).cast("string").alias("_userMetadata"),
+                sf.lit(one.application_id).cast("string").alias("_applicationId"),
+                *map(quoted, row.columns),
+            )
+            found = state if found is None else found.unionByName(state, allowMissingColumns=True)
+        assert found is not None  # there is at least one state
+        return found.coalesce(1)
 
     def detail(self) -> DataFrame:
         """One row about the newest version: counts, sizes, properties, and advice on its shape.

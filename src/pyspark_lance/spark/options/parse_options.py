@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from pyspark import SparkContext
+
 from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.typed_values import check_enum
@@ -201,8 +203,12 @@ def _path(found: Mapping[str, str], side: str) -> str:
 
 
 def _properties(found: Mapping[str, str]) -> dict[str, str]:
-    """Transaction properties: the user's note, and the pair that makes a write idempotent."""
+    """Transaction properties: who wrote, the user's note, the pair that makes a write idempotent."""
     properties = {}
+    context = SparkContext._active_spark_context
+    # Known on a driver alone: in a worker, and in Spark Connect, there is no context.
+    if context is not None and context._jsc is not None:
+        properties["pyspark_lance.spark_application_id"] = context.applicationId
     if "userMetadata" in found:
         properties["__lance_commit_message"] = found["userMetadata"]
     app, version = found.get("txnAppId"), found.get("txnVersion")

@@ -97,13 +97,22 @@ def history(table: Table, limit: int | None = None) -> list[HistoryEntry]:
             tags.setdefault(tag.version, []).append(tag.name)
     locations = list_versions(store)[::-1][:limit]
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        found = pool.map(lambda one: _entry(store, one, tags.get(one.version, [])), locations)
+        found = pool.map(
+            lambda one: history_entry(store, one, tags.get(one.version, [])), locations
+        )
         return [entry for entry in found if entry is not None]
 
 
-def _entry(
+def history_entry(
     store: ObjectStore, location: ManifestLocation, tags: Sequence[str]
 ) -> HistoryEntry | None:
+    """What a version is and what made it; None if it is gone.
+
+    Args:
+        store: The store at the root.
+        location: Of its manifest.
+        tags: Its names.
+    """
     try:
         file = read_manifest(store, location, with_indices=False)
     except FileNotFoundError:
