@@ -203,7 +203,7 @@ def _path(found: Mapping[str, str], side: str) -> str:
 
 
 def _properties(found: Mapping[str, str]) -> dict[str, str]:
-    """Transaction properties: who wrote, the user's note, the pair that makes a write idempotent."""
+    """Transaction properties: who writes, the user's note, and what makes a write idempotent."""
     properties = {}
     context = SparkContext._active_spark_context
     # Known on a driver alone: in a worker, and in Spark Connect, there is no context.
