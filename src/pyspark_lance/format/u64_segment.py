@@ -9,6 +9,7 @@ Source: docs/format/table-format.md, sections 6.1 and 6.2.
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -215,19 +216,10 @@ class RangeWithBitmapSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class SortedArraySegment:
-    """The values of ``array``, which never fall.
-
-    Raises:
-        CorruptFileError: The values are not in ascending order.
-    """
+class _StoredValues:
+    """The values of ``array``, one by one."""
 
     array: EncodedU64Array
-
-    def __post_init__(self) -> None:
-        offsets = self.array.offsets
-        if not (offsets[1:] >= offsets[:-1]).all():
-            raise CorruptFileError("values of a sorted array are not ascending")
 
     def __len__(self) -> int:
         return len(self.array)
@@ -238,12 +230,29 @@ class SortedArraySegment:
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The values at ``positions``, which must lie inside [0, len(self))."""
-        return _take_from_array(self.array, positions)
+        return self._values(positions)
 
     def slice(self, start: int, end: int) -> U64Segment:
         """The values at positions [start, end), in whatever shape suits them."""
         _check_slice(start, end, len(self))
-        return choose_segment(_slice_of_array(self.array, start, end))
+        return choose_segment(self._values(slice(start, end)))
+
+    def _values(self, places: NDArray[np.int64] | builtins.slice) -> NDArray[np.uint64]:
+        return self.array.offsets[places].astype(np.uint64) + np.uint64(self.array.base)
+
+
+@dataclass(frozen=True, slots=True)
+class SortedArraySegment(_StoredValues):
+    """The values of ``array``, which never fall.
+
+    Raises:
+        CorruptFileError: The values are not in ascending order.
+    """
+
+    def __post_init__(self) -> None:
+        offsets = self.array.offsets
+        if not (offsets[1:] >= offsets[:-1]).all():
+            raise CorruptFileError("values of a sorted array are not ascending")
 
     def bounds(self) -> tuple[int, int] | None:
         """Smallest and largest value; None when empty."""
@@ -255,26 +264,8 @@ class SortedArraySegment:
 
 
 @dataclass(frozen=True, slots=True)
-class ArraySegment:
+class ArraySegment(_StoredValues):
     """The values of ``array``, in any order."""
-
-    array: EncodedU64Array
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def to_array(self) -> NDArray[np.uint64]:
-        """The values, shape (len(self),)."""
-        return self.array.to_array()
-
-    def take(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The values at ``positions``, which must lie inside [0, len(self))."""
-        return _take_from_array(self.array, positions)
-
-    def slice(self, start: int, end: int) -> U64Segment:
-        """The values at positions [start, end), in whatever shape suits them."""
-        _check_slice(start, end, len(self))
-        return choose_segment(_slice_of_array(self.array, start, end))
 
     def bounds(self) -> tuple[int, int] | None:
         """Smallest and largest value; None when empty."""
@@ -370,14 +361,6 @@ def _bounds_of_ascending(segment: U64Segment) -> tuple[int, int] | None:
         return None
     first, last = segment.take(np.array([0, len(segment) - 1])).tolist()
     return first, last
-
-
-def _take_from_array(array: EncodedU64Array, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-    return array.offsets[positions].astype(np.uint64) + np.uint64(array.base)
-
-
-def _slice_of_array(array: EncodedU64Array, start: int, end: int) -> NDArray[np.uint64]:
-    return array.offsets[start:end].astype(np.uint64) + np.uint64(array.base)
 
 
 def _check_slice(start: int, end: int, length: int) -> None:
