@@ -1,0 +1,10 @@
+"""The command line: ``python -m pyspark_lance``."""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark_lance.command_line.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""What each command does: calls the table layer, and shows what it says as rows."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark_lance.command_line.output import Output, Progress
+from pyspark_lance.command_line.picture import picture_of
+from pyspark_lance.format.operation import RewriteGroup
+from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.feed.change_feed import ChangeRequest, count_changes, plan_changes
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_task import run_changes
+from pyspark_lance.table.feed.change_window import Bound, resolve_window
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.compaction_task import CompactionTask, rewrite_bin
+from pyspark_lance.table.upkeep.history import HistoryEntry, detail, fragments, history
+from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+FOUND_ERRORS = 1
+
+
+def show_info(table: Table, given: argparse.Namespace, output: Output) -> int:
+    """``info``."""
+    output.one(asdict(detail(table)))
+    if given.plot:
+        Path(given.plot).write_text(picture_of(table), encoding="utf-8")
+    return 0
+
+
+def show_history(table: Table, given: argparse.Namespace, output: Output) -> int:
+    """``history``."""
+    output.rows(_history_row(one, output) for one in history(table, given.limit))
+    return 0
+
+
+def _history_row(entry: HistoryEntry, output: Output) -> dict[str, Any]:
+    row = asdict(entry)
+    if not output.as_json:
+        for name in ("metrics", "application_id", "writer", "manifest_bytes"):
+            del row[name]
+    return row
+
+
+def show_fragments(table: Table, given: argparse.Namespace, output: Output) -> int:
+    """``fragments``."""
+    rows = (asdict(one) for one in fragments(table, VersionSpec(version=given.version)))
+    output.rows(row if output.as_json else _without(row, "files") for row in rows)
+    return 0
+
+
+def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+def show_verification(table: Table, given: argparse.Namespace, output: Output) -> int:
+    """``verify``."""
+    result = verify(table, given.version, read_data=given.read_data)
+    output.rows({**asdict(one), "severity": one.severity.value} for one in result.findings)
+    output.note(
+        f"version {result.version}: {result.num_fragments} fragments, {result.num_files} files, "
+        f"{result.num_rows} rows; {len(result.errors)} errors, "
+        f"{len(result.findings) - len(result.errors)} warnings"
+    )
+    return 0 if result.is_sound else FOUND_ERRORS
+
+
+def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> int:
+    """``compact``."""
+    options = {
+        "target_rows_per_fragment": given.target_rows_per_fragment,
+        "materialize_deletions_threshold": given.materialize_deletions_threshold,
+        "max_bytes_per_file": given.max_bytes_per_file,
+        "max_source_rows": given.max_source_rows,
+    }
+    result = compact(table, options, rewrite=_rewrite_and_tell, dry_run=given.dry_run)
+    output.one(asdict(result))
+    return 0
+
+
+def _rewrite_and_tell(tasks: Sequence[CompactionTask]) -> Iterable[RewriteGroup]:
+    progress = Progress("bins rewritten")
+    for done, task in enumerate(tasks, 1):
+        yield rewrite_bin(task)
+        progress(done, len(tasks))
+
+
+def show_cleanup(table: Table, given: argparse.Namespace, output: Output) -> int:
+    """``cleanup``."""
+    policy = CleanupPolicy(
+        older_than_s=given.older_than,
+        before_version=given.before_version,
+        retain_versions=given.retain_versions,
+        delete_unverified=given.delete_unverified,
+        error_if_tagged=not given.keep_tagged,
+    )
+    result = cleanup_old_versions(
+        table, policy, dry_run=given.dry_run, progress=Progress("files removed")
+    )
+    row = asdict(result)
+    output.one(row if output.as_json or given.dry_run else _without(row, "paths"))
+    return 0
+
+
+def show_changes(table: Table, given: argparse.Namespace, output: Output) -> int:
+    """``changes``."""
+    window = resolve_window(table, Bound(version=given.first), Bound(version=given.last))
+    if given.counts:
+        output.rows(asdict(one) for one in count_changes(table, window))
+        return 0
+    snapshot = Snapshot.open(table, VersionSpec(version=window.end))
+    columns = shown_schema(snapshot.schema).fields
+    request = ChangeRequest(window=window, mode=Deduplication(given.mode), columns=columns)
+    tasks = plan_changes(table, columns, request)
+    output.rows(row for task in tasks for batch in run_changes(task) for row in batch.to_pylist())
+    return 0
+
+
+def tail(table: Table, given: argparse.Namespace, output: Output) -> int:
+    """``tail``."""
+    for entry in _as_they_come(table, given.start, given.count, given.interval):
+        output.rows([_history_row(entry, output)])
+    return 0
+
+
+def _as_they_come(
+    table: Table, start: int | None, count: int | None, interval_s: float
+) -> Iterator[HistoryEntry]:
+    """Versions from ``start`` on, the oldest first, as they are made."""
+    following = Snapshot.open(table).version + 1 if start is None else start
+    left = count
+    while left is None or left > 0:
+        newest = Snapshot.open(table).version
+        if newest < following:
+            time.sleep(interval_s)
+            continue
+        new = [one for one in history(table, newest - following + 1) if one.version >= following]
+        for entry in reversed(new):
+            if left is not None:
+                if left <= 0:
+                    return
+                left -= 1
+            yield entry
+        following = newest + 1

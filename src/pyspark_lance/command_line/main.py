@@ -1,0 +1,130 @@
+"""``python -m pyspark_lance COMMAND TABLE``: arguments in, one command, its exit code out.
+
+Exit codes: 0 all right, 1 a verification found errors, 2 the command failed or was misspelt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from pyspark_lance.command_line.commands import (
+    show_changes,
+    show_cleanup,
+    show_compaction,
+    show_fragments,
+    show_history,
+    show_info,
+    show_verification,
+    tail,
+)
+from pyspark_lance.command_line.output import Output
+from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.version.table import Table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        arguments: Without the name of the program; None for those of the process.
+
+    Returns:
+        The exit code.
+    """
+    given = _parser().parse_args(arguments)
+    try:
+        storage = dict(_option(text) for text in given.storage)
+        table = Table(given.table, storage, given.branch)
+        return int(given.run(table, given, Output.of(given.output)))
+    except LanceError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except BrokenPipeError:  # whoever read our output has seen enough
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pyspark_lance", description="Lance tables, without Spark."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("table", help="path or URI of the table")
+    common.add_argument("--branch", help="a branch of it")
+    common.add_argument("--output", choices=("text", "json"), default="text")
+    common.add_argument(
+        "--storage",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a storage option; may be repeated",
+    )
+
+    def add(name: str, run: object, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, parents=[common], help=text, description=text)
+        command.set_defaults(run=run)
+        return command
+
+    info = add("info", show_info, "counts, sizes, properties, and advice on the shape of the table")
+    info.add_argument("--plot", metavar="FILE.svg", help="draw fragments over versions")
+    history = add("history", show_history, "the versions, the newest first, and who made them")
+    history.add_argument("--limit", type=int, help="the newest so many")
+    fragments = add("fragments", show_fragments, "the layout of a version")
+    fragments.add_argument("--version", type=int, help="the newest, unless given")
+    verify = add("verify", show_verification, "look for everything that is wrong")
+    verify.add_argument("--version", type=int, help="the newest, unless given")
+    verify.add_argument("--read-data", action="store_true", help="also decode every value")
+    _add_compact(add("compact", show_compaction, "join small fragments, drop deleted rows"))
+    _add_cleanup(add("cleanup", show_cleanup, "remove old versions and what only they need"))
+    changes = add("changes", show_changes, "the rows that versions changed")
+    changes.add_argument("first", type=int, help="first version")
+    changes.add_argument("last", type=int, nargs="?", help="last version; the newest unless given")
+    changes.add_argument(
+        "--mode", choices=[mode.value for mode in Deduplication], default="dropCarryovers"
+    )
+    changes.add_argument("--counts", action="store_true", help="only how many, by version")
+    follow = add("tail", tail, "follow new versions as they come")
+    follow.add_argument("--start", type=int, help="first version; the next one unless given")
+    follow.add_argument("--count", type=int, help="stop after so many versions")
+    follow.add_argument("--interval", type=float, default=2.0, help="seconds between two looks")
+    return parser
+
+
+def _add_compact(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--target-rows-per-fragment", type=int)
+    command.add_argument("--materialize-deletions-threshold", type=float)
+    command.add_argument("--max-bytes-per-file", type=int)
+    command.add_argument("--max-source-rows", type=int)
+    command.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def _add_cleanup(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--older-than", type=_seconds, metavar="DURATION", help="such as 14days")
+    command.add_argument("--before-version", type=int)
+    command.add_argument("--retain-versions", type=int)
+    command.add_argument("--keep-tagged", action="store_true", help="instead of an error")
+    command.add_argument(
+        "--delete-unverified", action="store_true", help="young files, too; if nobody writes"
+    )
+    command.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except InvalidInputError as error:
+        raise argparse.ArgumentTypeError(error.what) from error
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInputError("a storage option is given as KEY=VALUE")
+    return name, value

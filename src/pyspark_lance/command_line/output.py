@@ -1,0 +1,128 @@
+"""Output of commands: rows as a table for people, or one JSON object per line for programs.
+
+Tables are drawn by rich where it is installed (``pip install pyspark-lance[cli]``).
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, TextIO
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a command writes, and how.
+
+    Attributes:
+        as_json: One JSON object per line instead of tables.
+    """
+
+    as_json: bool
+
+    @classmethod
+    def of(cls, name: str) -> Output:
+        """``text`` or ``json``."""
+        return cls(name == "json")
+
+    def rows(self, rows: Iterable[Row]) -> None:
+        """Many rows of the same columns."""
+        if self.as_json:
+            for row in rows:
+                self._line(row)
+            return
+        every = [dict(row) for row in rows]
+        if every:
+            _write_table([list(every[0]), *([shown(one) for one in row.values()] for row in every)])
+
+    def one(self, row: Row) -> None:
+        """One row, as a list of its columns."""
+        if self.as_json:
+            self._line(row)
+            return
+        width = max(map(len, row), default=0)
+        for name, value in row.items():
+            sys.stdout.write(f"{name.ljust(width)}  {shown(value)}\n")
+
+    def note(self, text: str) -> None:
+        """A remark, for people only."""
+        if not self.as_json:
+            sys.stdout.write(f"{text}\n")
+
+    def _line(self, row: Row) -> None:
+        sys.stdout.write(json.dumps(row, default=_as_json, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+
+class Progress:
+    """A line on the terminal that counts up; silent where nobody looks at it.
+
+    Args:
+        what: What is counted.
+        stream: The terminal; None for standard error.
+    """
+
+    def __init__(self, what: str, stream: TextIO | None = None) -> None:
+        self._what = what
+        self._stream = stream or sys.stderr
+
+    def __call__(self, done: int, total: int) -> None:
+        """Shows how far the work is."""
+        if self._stream.isatty():
+            end = "\n" if done >= total else ""
+            self._stream.write(f"\r{done} of {total} {self._what}{end}")
+            self._stream.flush()
+
+
+def shown(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds")
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={shown(one)}" for key, one in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(map(shown, value))
+    return str(value)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)
+
+
+def _write_table(lines: Sequence[Sequence[str]]) -> None:
+    if sys.stdout.isatty() and _write_rich(lines):
+        return
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def _write_rich(lines: Sequence[Sequence[str]]) -> bool:
+    """Draws a table with rich; false if it is not installed."""
+    try:
+        console = importlib.import_module("rich.console")
+        tables = importlib.import_module("rich.table")
+        text = importlib.import_module("rich.text")
+    except ImportError:
+        return False
+    table = tables.Table(*map(str, lines[0]))
+    for line in lines[1:]:
+        table.add_row(*(text.Text(cell) for cell in line))
+    console.Console().print(table)
+    return True

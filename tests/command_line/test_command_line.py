@@ -1,0 +1,185 @@
+"""The command line: every command, as text and as JSON, in this process and in one of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from local_changes import delete_rows
+from row_changes import set_to
+from table_access import append, write_table
+
+from pyspark_lance.command_line.main import main
+from pyspark_lance.table.upkeep.tags import set_tag
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Five versions: rows come, go, and change."""
+    path = str(tmp_path / "t")
+    append(path, 0, 10)
+    append(path, 10, 10)
+    append(path, 20, 10)
+    delete_rows(path, "id = 3")
+    set_to(path, "id = 5", id=105)
+    return path
+
+
+def run(capsys, *arguments, code=0):
+    assert main([str(one) for one in arguments]) == code
+    return capsys.readouterr().out
+
+
+def as_json(capsys, *arguments, code=0):
+    out = run(capsys, *arguments, "--output", "json", code=code)
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_info(capsys, path):
+    (info,) = as_json(capsys, "info", path)
+    assert (info["version"], info["num_rows"], info["num_fragments"]) == (5, 29, 4)
+    assert "compact" in info["advice"][0]
+    text = run(capsys, "info", path)
+    assert "num_rows          29\n" in text
+
+
+def test_history(capsys, path):
+    set_tag(Table(path), "kept", VersionSpec(version=2))
+    rows = as_json(capsys, "history", path, "--limit", 4)
+    assert [(row["version"], row["operation"], row["tags"]) for row in rows] == [
+        (5, "Update", []),
+        (4, "Delete", []),
+        (3, "Append", []),
+        (2, "Append", ["kept"]),
+    ]
+    lines = run(capsys, "history", path).splitlines()
+    assert lines[0].split()[:3] == ["version", "timestamp", "operation"]
+    assert len(lines) == 6
+
+
+def test_fragments(capsys, path):
+    rows = as_json(capsys, "fragments", path)
+    assert [row["num_rows"] for row in rows] == [8, 10, 10, 1]
+    assert rows[3]["max_last_updated_at"] == 5
+    assert len(as_json(capsys, "fragments", path, "--version", 2)) == 2
+    assert "files" not in run(capsys, "fragments", path)
+
+
+def test_verify_has_its_exit_code(capsys, path):
+    assert "0 errors, 0 warnings" in run(capsys, "verify", path, "--read-data")
+    next(Path(path, "data").iterdir()).unlink()
+    (finding,) = as_json(capsys, "verify", path, code=1)
+    assert (finding["kind"], finding["severity"]) == ("missing_data_file", "error")
+    assert "1 errors" in run(capsys, "verify", path, code=1)
+
+
+def test_compact_and_cleanup(capsys, path):
+    (plan,) = as_json(capsys, "compact", path, "--dry-run")
+    assert (plan["version"], plan["fragments_removed"]) == (None, 4)
+    assert lance.dataset(path).version == 5
+    (done,) = as_json(capsys, "compact", path)
+    assert (done["version"], done["fragments_added"], done["num_rows"]) == (6, 1, 29)
+    (plan,) = as_json(capsys, "cleanup", path, "--retain-versions", 2, "--dry-run")
+    assert plan["versions"] == [1, 2, 3, 4]
+    assert len(plan["paths"]) == sum(plan["files"].values())
+    (done,) = as_json(capsys, "cleanup", path, "--older-than", "0s", "--retain-versions", 1)
+    assert done["versions"] == [1, 2, 3, 4, 5]
+    assert sorted(lance.dataset(path).to_table()["id"].to_pylist())[-1] == 105
+
+
+def test_a_tagged_version_is_in_the_way_of_a_cleanup(capsys, path):
+    set_tag(Table(path), "kept", VersionSpec(version=1))
+    assert main(["cleanup", path, "--before-version", "3"]) == 2
+    assert "kept" in capsys.readouterr().err
+    (done,) = as_json(capsys, "cleanup", path, "--before-version", 3, "--keep-tagged")
+    assert done["versions"] == [2]
+
+
+def test_changes(capsys, path):
+    rows = as_json(capsys, "changes", path, 4)
+    kinds = [(row["_change_type"], row["id"], row["_commit_version"]) for row in rows]
+    assert sorted(kinds) == [
+        ("delete", 3, 4),
+        ("update_postimage", 105, 5),
+        ("update_preimage", 5, 5),
+    ]
+    assert as_json(capsys, "changes", path, 4, 4, "--counts") == [
+        {
+            "version": 4,
+            "num_inserted_rows": 0,
+            "num_updated_rows": 0,
+            "num_deleted_rows": 1,
+        }
+    ]
+    assert len(as_json(capsys, "changes", path, 1, "--mode", "netChanges")) == 29
+
+
+def test_tail_tells_versions_as_they_come(capsys, path):
+    rows = as_json(capsys, "tail", path, "--start", 2, "--count", 3)
+    assert [row["version"] for row in rows] == [2, 3, 4]
+    command = [sys.executable, "-m", "pyspark_lance", "tail", path, "--count", "2"]
+    command += ["--interval", "0.05", "--output", "json", "--start", "5"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        first = json.loads(process.stdout.readline())
+        append(path, 40)
+        second = json.loads(process.stdout.readline())
+        assert process.wait(60) == 0
+    assert (first["version"], second["version"]) == (5, 6)
+
+
+def test_blobs_and_odd_values_come_through(capsys, tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"b": [b"\x00\xff"], "ä": ["<ö>"], "n": [None]}))
+    (row,) = as_json(capsys, "changes", path, 1)
+    assert (row["b"], row["ä"], row["n"]) == ("AP8=", "<ö>", None)
+    assert "<ö>" in run(capsys, "changes", path, 1)
+
+
+def test_a_picture_has_a_column_for_each_version_and_a_box_for_each_fragment(
+    capsys, path, tmp_path
+):
+    file = tmp_path / "out.svg"
+    run(capsys, "info", path, "--plot", file)
+    root = ElementTree.parse(file).getroot()
+    tag = "{http://www.w3.org/2000/svg}"
+    versions = [one for one in root.iter(f"{tag}text") if (one.text or "").startswith("v")]
+    assert len(versions) == 5
+    assert len(list(root.iter(f"{tag}g"))) == 1 + 2 + 3 + 3 + 4
+    fills = [one.get("fill") for one in root.iter(f"{tag}rect")]
+    # Fragments that were made by their version, one row that was updated, deleted rows.
+    assert fills.count("#3a9e5c") == 1 + 1 + 1 + 1
+    assert fills.count("#3b78c2") == 1 + 1
+    assert fills.count("#d9534f") == 2 + 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["info", "nowhere"], ["changes", "PATH", "9"], ["fragments", "PATH", "--version", "9"],
+     ["info", "PATH", "--storage", "x"]],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said_in_one_message(capsys, path, arguments):
+    assert main([path if one == "PATH" else one for one in arguments]) == 2
+    assert capsys.readouterr().err.startswith("[LANCE_")
+
+
+def test_misspelt_commands_say_how_it_is_done(capsys, path):
+    for arguments in (
+        [],
+        ["shrink", path],
+        ["cleanup", path, "--older-than", "soon"],
+        ["changes", path, "1", "--mode", "odd"],
+    ):
+        with pytest.raises(SystemExit) as error:
+            main(arguments)
+        assert error.value.code == 2
+        assert "usage:" in capsys.readouterr().err
