@@ -43,6 +43,7 @@ from pyspark_lance.spark.source.change_plan import (
     FEED_COLUMNS,
     feed_request_of,
     feed_schema_of,
+    newest_feed,
     pin_feed,
 )
 from pyspark_lance.spark.source.pushed_down import CALL, PushedDown, pinned_version
@@ -99,7 +100,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "version": snapshot.version,
         "title": f"{snapshot.uri} version {snapshot.version}",
         # With a filter of the user's own, the number of rows takes a scan.
-        "rows": -1 if rows is None or read.filter is not None else rows,
+        "rows": -1 if rows is None or read.filter or read.of_streams else rows,
         "fragments": len(snapshot.manifest.fragments),
         "lineage": dict.fromkeys(lineage, True),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
@@ -110,7 +111,9 @@ def _describe(options: Mapping[str, str]) -> Facts:
 def _describe_feed(options: Mapping[str, str]) -> Facts:
     """A change feed: how many rows it has takes reading it, and it has no hidden columns."""
     read = ReadOptions.parse(options)
-    feed = pin_feed(read, pinned_version(options))
+    assert read.changes is not None
+    is_open = read.changes.starting.is_open  # a stream; of a batch the reader asks for more
+    feed = newest_feed(read) if is_open else pin_feed(read, pinned_version(options))
     if _SCHEMA in options:
         feed_request_of(read, feed, StructType.fromJson(json.loads(options[_SCHEMA])))
     snapshot = open_pinned(read, feed.pinned)

@@ -16,6 +16,7 @@ from pyspark_lance.errors import LanceError
 from pyspark_lance.spark.source.clean_errors import clean_errors
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
     from pyspark_lance.spark.change_writer import LanceChangeWriter
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
     from pyspark_lance.spark.source.change_plan import PinnedFeed
     from pyspark_lance.spark.source.change_reader import LanceChangeReader
+    from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
 
 # As in pushed_down.py, which costs more to import.
 _CALL, _CHANGE = "_lance.call", "_lance.change"
@@ -69,9 +71,11 @@ class LanceDataSource(DataSource):
 
         read = self._read_options()
         if read.changes is not None:
-            from pyspark_lance.spark.source.change_plan import feed_schema_of
+            from pyspark_lance.spark.source.change_plan import feed_schema_of, newest_feed
 
-            found = feed_schema_of(read, self._pin_feed())
+            # A stream may begin with a snapshot; only a batch needs to say where it starts.
+            has_start = not read.changes.starting.is_open
+            found = feed_schema_of(read, self._pin_feed() if has_start else newest_feed(read))
         else:
             found = spark_schema_of(read, self._pin())
         schema = keep_options(found, self.options)
@@ -88,6 +92,7 @@ class LanceDataSource(DataSource):
         self._restore_options(schema)
         pushed = PushedDown.parse(self.options)
         read = self._read_options()
+        read.check_batch()
         if read.changes is not None:
             from pyspark_lance.spark.source.change_reader import LanceChangeReader
 
@@ -117,6 +122,25 @@ class LanceDataSource(DataSource):
         write = WriteOptions.parse(self.options)
         replaces = overwrite or write.must_overwrite
         return LanceBatchWriter(write, schema, overwrite=replaces)
+
+    @clean_errors
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Follows the table from the version that is newest when the query starts."""
+        from pyspark_lance.spark.options.stream_options import StreamOptions
+        from pyspark_lance.spark.source.stream_reader import stream_reader
+        from pyspark_lance.table.version.snapshot import Snapshot
+
+        read = self._read_options()
+        stream = StreamOptions.parse(self.options, read)
+        return stream_reader(read, stream, Snapshot.open(read.table), schema)
+
+    @clean_errors
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LanceStreamWriter:  # noqa: N802
+        """Makes a version of each batch of a stream."""
+        from pyspark_lance.spark.options.parse_options import WriteOptions
+        from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
+
+        return LanceStreamWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def _restore_options(self, schema: StructType) -> None:
         """Takes the options that a catalog table was created with from its schema."""

@@ -60,7 +60,10 @@ OPTIONS = (
         "readChangeFeed", "read", "false", "`true` reads changed rows of versions instead of rows",
         ("readChangeData",),
     ),
-    Option("startingVersion", "read", "", "of these versions, inclusive; 0 is the beginning"),
+    Option(
+        "startingVersion", "read", "",
+        "of these versions, inclusive; 0 is the beginning; for streams also `latest`",
+    ),
     Option("endingVersion", "read", "newest", ""),
     Option(
         "startingTimestamp", "read", "", "instead: of the versions committed between these times",
@@ -69,6 +72,21 @@ OPTIONS = (
     Option(
         "deduplicationMode", "read", "dropCarryovers",
         "`none` keeps updates that change no value, `netChanges` gives one change for each row",
+    ),
+    Option(
+        "maxVersionsPerTrigger", "read", "",
+        "most of a batch of a stream, in versions, changed rows and their stored bytes",
+    ),
+    Option("maxRowsPerTrigger", "read", "", ""),
+    Option("maxBytesPerTrigger", "read", "", ""),
+    Option(
+        "skipChangeCommits", "read", "false",
+        "a stream without `readChangeFeed` passes over commits that update or delete rows",
+    ),
+    Option("ignoreDeletes", "read", "false", "the same for commits that only delete rows"),
+    Option(
+        "failOnDataLoss", "read", "true",
+        "`false`: a stream goes on after versions that were removed before it read them",
     ),
     Option(
         "metadataColumns", "read", "none",
@@ -123,6 +141,10 @@ OPTIONS = (
         "txnAppId", "write", "", "a pair that is committed at most once",
     ),
     Option("txnVersion", "write", "", ""),
+    Option(
+        "streamingQueryId", "write", "the query's id",
+        "name of a stream; batches up to the last one that the table has of it are passed over",
+    ),
     Option(
         "commitRetries", "write", "10",
         "attempts after the first when other writers come first (0: none), and seconds",

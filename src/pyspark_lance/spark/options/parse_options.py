@@ -56,6 +56,16 @@ class ReadOptions:
     batch_rows: int | None
     blob_columns: tuple[str, ...] = ()
     changes: ChangeOptions | None = None
+    of_streams: str | None = None
+
+    def check_batch(self) -> None:
+        """Refuses what only a stream can do; whether it is one is known late.
+
+        Raises:
+            InvalidInputError: That.
+        """
+        if self.of_streams is not None:
+            raise InvalidInputError(self.of_streams, hint="add readChangeFeed = true")
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -69,17 +79,18 @@ class ReadOptions:
         return cls(
             table=Table(_path(found, "read"), storage, found.get("branch")),
             at=VersionSpec(
-                version=_parsed(found, "version", parse_count),
-                timestamp_ns=_parsed(found, "timestampAsOf", parse_timestamp),
+                version=parsed(found, "version", parse_count),
+                timestamp_ns=parsed(found, "timestampAsOf", parse_timestamp),
                 tag=found.get("tag"),
             ),
             metadata_columns=found.get("metadataColumns", "none"),
             columns=None if columns is None else split_names(columns),
             filter=found.get("filter") or None,
-            fragments_per_partition=_parsed(found, "fragmentsPerPartition", parse_count),
-            batch_rows=_parsed(found, "batchSize", parse_count),
+            fragments_per_partition=parsed(found, "fragmentsPerPartition", parse_count),
+            batch_rows=parsed(found, "batchSize", parse_count),
             blob_columns=split_names(found.get("blobColumns", "")),
             changes=_changes(found, options),
+            of_streams=_only_of_streams(found),
         )
 
 
@@ -101,6 +112,7 @@ class WriteOptions:
     column_types: Mapping[str, str]
     must_create: bool = False
     must_overwrite: bool = False
+    streaming_query_id: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -111,27 +123,28 @@ class WriteOptions:
         """
         found, storage = canonical_options(options, "write")
         shown, _ = canonical_options(options, "read")
-        if _parsed(shown, "readChangeFeed", parse_flag):
+        if parsed(shown, "readChangeFeed", parse_flag):
             raise InvalidInputError(
                 "a view that shows changes takes no rows",
                 hint="write to one without readChangeFeed",
             )
-        mode = _parsed(found, "writeMode", parse_write_mode)
+        mode = parsed(found, "writeMode", parse_write_mode)
         return cls(
             table=Table(_path(found, "write"), storage),
-            enable_stable_row_ids=_parsed(found, "enableStableRowIds", parse_flag),
-            max_rows_per_file=_parsed(found, "maxRowsPerFile", parse_count),
-            max_bytes_per_file=_parsed(found, "maxBytesPerFile", parse_count),
-            file_format_version=_parsed(found, "fileFormatVersion", parse_file_version),
-            overwrite_schema=_parsed(found, "overwriteSchema", parse_flag),
-            merge_schema=_parsed(found, "mergeSchema", parse_flag) or False,
+            enable_stable_row_ids=parsed(found, "enableStableRowIds", parse_flag),
+            max_rows_per_file=parsed(found, "maxRowsPerFile", parse_count),
+            max_bytes_per_file=parsed(found, "maxBytesPerFile", parse_count),
+            file_format_version=parsed(found, "fileFormatVersion", parse_file_version),
+            overwrite_schema=parsed(found, "overwriteSchema", parse_flag),
+            merge_schema=parsed(found, "mergeSchema", parse_flag) or False,
             replace_where=found.get("replaceWhere") or None,
             properties=_properties(found),
             commit_retries=_retries(found),
-            commit_timeout_s=_parsed(found, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
+            commit_timeout_s=parsed(found, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
             column_types={word: value for word, value in found.items() if "." in word},
             must_create=CREATE in options or mode == "create",
             must_overwrite=mode == "overwrite",
+            streaming_query_id=found.get("streamingQueryId") or None,
         )
 
 
@@ -147,13 +160,15 @@ _OF_CHANGES = (
     "endingTimestamp",
     "deduplicationMode",
 )
+_STARTING = ("startingVersion", "startingTimestamp")
+LATEST_VERSION = "latest"
 _NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragmentsPerPartition")
 
 
 def _changes(found: Mapping[str, str], given: Mapping[str, str]) -> ChangeOptions | None:
-    if not _parsed(found, "readChangeFeed", parse_flag):
+    if not parsed(found, "readChangeFeed", parse_flag):
         for name in _OF_CHANGES:
-            if name in found:
+            if name in found and name not in _STARTING:
                 raise InvalidInputError(
                     f"the option {name} is for change feeds", hint="add readChangeFeed = true"
                 )
@@ -165,18 +180,30 @@ def _changes(found: Mapping[str, str], given: Mapping[str, str]) -> ChangeOption
             )
     return ChangeOptions(
         starting=Bound(
-            _parsed(found, "startingVersion", parse_whole),
-            _parsed(found, "startingTimestamp", parse_starting_timestamp),
+            None if _is_latest(found) else parsed(found, "startingVersion", parse_whole),
+            parsed(found, "startingTimestamp", parse_starting_timestamp),
             is_exclusive=_AFTER in given,
         ),
         ending=Bound(
-            _parsed(found, "endingVersion", parse_whole),
-            _parsed(found, "endingTimestamp", parse_timestamp),
+            parsed(found, "endingVersion", parse_whole),
+            parsed(found, "endingTimestamp", parse_timestamp),
             is_exclusive=_UNTIL in given,
         ),
-        mode=_parsed(found, "deduplicationMode", parse_deduplication)
+        mode=parsed(found, "deduplicationMode", parse_deduplication)
         or Deduplication.DROP_CARRYOVERS,
     )
+
+
+def _is_latest(found: Mapping[str, str]) -> bool:
+    return found.get("startingVersion", "").strip().lower() == LATEST_VERSION
+
+
+def _only_of_streams(found: Mapping[str, str]) -> str | None:
+    """What is wrong with the options if they are not those of a stream."""
+    if parsed(found, "readChangeFeed", parse_flag):
+        return "startingVersion = latest is for streams" if _is_latest(found) else None
+    stray = next((name for name in _STARTING if name in found), None)
+    return None if stray is None else f"the option {stray} is for change feeds"
 
 
 def parse_deduplication(text: str) -> Deduplication:
@@ -220,7 +247,12 @@ def _properties(found: Mapping[str, str]) -> dict[str, str]:
     return properties
 
 
-def _parsed(found: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
+def parsed(found: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
+    """The value of an option; None if it is not given.
+
+    Raises:
+        InvalidInputError: It cannot be read.
+    """
     if name not in found:
         return None
     try:
@@ -232,7 +264,7 @@ def _parsed(found: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> 
 
 
 def _retries(found: Mapping[str, str]) -> int:
-    asked = _parsed(found, "commitRetries", parse_whole_number)
+    asked = parsed(found, "commitRetries", parse_whole_number)
     return DEFAULT_RETRIES if asked is None else asked
 
 

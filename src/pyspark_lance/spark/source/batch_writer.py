@@ -20,7 +20,7 @@ from pyspark_lance.spark.source.messages import FragmentsWritten
 from pyspark_lance.spark.types.variant_text import variants_as_text
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.version.snapshot import open_existing
-from pyspark_lance.table.write.write_plan import plan_write
+from pyspark_lance.table.write.write_plan import WritePlan, plan_write
 from pyspark_lance.table.write.write_table import abort_write, commit_write, write_rows
 
 
@@ -52,13 +52,22 @@ class LanceBatchWriter(DataSourceArrowWriter):
     @clean_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes one partition as it streams in."""
+        return FragmentsWritten(self.write_fragments(iterator))
+
+    @property
+    def plan(self) -> WritePlan:
+        """What was decided before the first row."""
+        return self._plan
+
+    def write_fragments(self, iterator: Iterator[pa.RecordBatch]) -> tuple[Fragment, ...]:
+        """The rows of one partition, in new files."""
         gc.freeze()
         if self._plan.is_done:
             deque(iterator, maxlen=0)  # Spark expects its rows to be taken
-            return FragmentsWritten(())
+            return ()
         fields = self._plan.request.schema.fields
         batches = (_table_columns(batch, fields) for batch in iterator)
-        return FragmentsWritten(write_rows(self._plan, batches))
+        return write_rows(self._plan, batches)
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -95,6 +95,17 @@ def pin_feed(options: ReadOptions, pinned: tuple[str, int] | None) -> PinnedFeed
     return feed
 
 
+def newest_feed(options: ReadOptions) -> PinnedFeed:
+    """No versions, and the columns of the newest one: what a stream shows.
+
+    Raises:
+        UnsupportedFeatureError: The table does not keep row ids.
+    """
+    snapshot = Snapshot.open(options.table)
+    check_change_feed(snapshot)
+    return PinnedFeed(snapshot.table, ChangeWindow(snapshot.version + 1, snapshot.version))
+
+
 def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
     """What Spark sees when the user gives no schema."""
     shown = shown_columns(options, open_pinned(options, feed.pinned))
@@ -120,7 +131,7 @@ def feed_request_of(
     changes = options.changes
     assert changes is not None
     snapshot = open_pinned(options, feed.pinned)
-    columns = _narrowed(shown_columns(options, snapshot), schema)
+    columns = narrowed_to_feed(shown_columns(options, snapshot), schema)
     return ChangeRequest(
         window=feed.window,
         mode=changes.mode,
@@ -138,7 +149,7 @@ def feed_tasks(
     return plan_changes(feed.table, shown.fields, request)
 
 
-def _narrowed(shown: LanceSchema, schema: StructType) -> LanceSchema:
+def narrowed_to_feed(shown: LanceSchema, schema: StructType) -> LanceSchema:
     """The columns of the table among those of ``schema``."""
     own = []
     for field in schema.fields:

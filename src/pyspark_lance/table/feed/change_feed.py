@@ -26,7 +26,11 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.offset_set import NO_OFFSETS
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.metafile.manifest_file import list_versions, read_neighbours
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    list_versions,
+    read_neighbours,
+)
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_steps import (
@@ -170,7 +174,7 @@ def plan_changes(
 
 def _plan(table: Table, shown: Sequence[Field], request: ChangeRequest) -> tuple[ChangeTask, ...]:
     history, steps = ColumnHistory(), {}
-    planner = _Planner(shown, request, history)
+    planner = ChangePlanner(shown, request, history)
     is_net = request.mode is Deduplication.NET_CHANGES
 
     def take(number: int, step: Step) -> None:
@@ -179,8 +183,8 @@ def _plan(table: Table, shown: Sequence[Field], request: ChangeRequest) -> tuple
         else:
             planner.add(number, every_change([step]))
 
-    waiting: list[tuple[int, _Versions]] = []
-    for number, versions in enumerate(_versions(table, request.window)):
+    waiting: list[tuple[int, VersionStep]] = []
+    for number, versions in enumerate(_steps_of(table, request.window)):
         history.follow(versions.before, versions.after)
         if versions.have_other_columns:
             waiting.append((number, versions))
@@ -206,7 +210,7 @@ def count_changes(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...
 
 def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
     found = []
-    for versions in _versions(table, window):
+    for versions in _steps_of(table, window):
         changes = versions.step().changes
         counts = ChangeCounts(
             version=versions.commit.version,
@@ -242,7 +246,7 @@ def _without_removed_versions(table: Table, plan: Callable[[], _R]) -> _R:
 
 
 @dataclass(frozen=True, slots=True)
-class _Versions:
+class VersionStep:
     """Two neighbours among the versions that are there."""
 
     commit: Commit
@@ -264,36 +268,48 @@ class _Versions:
         return Step(self.commit, version_changes(self.before, self.after, shown))
 
 
-def _versions(table: Table, window: ChangeWindow) -> Iterator[_Versions]:
+def _steps_of(table: Table, window: ChangeWindow) -> Iterator[VersionStep]:
     """The steps of the window, one for each version that is there."""
     if window.is_empty:
         return
-    store = table.store()
     first = max(1, window.start - 1)
-    locations = [one for one in list_versions(store) if first <= one.version <= window.end]
+    locations = [one for one in list_versions(table.store()) if first <= one.version <= window.end]
     there = {location.version for location in locations}
     for needed in {window.end} | ({first} if window.start > 1 else set()):
         if needed not in there:
             raise VersionNotFoundError(
-                f"version {needed} was removed while its changes were planned", where=store.uri
+                f"version {needed} was removed while its changes were planned", where=table.uri
             )
-    files = read_neighbours(store, locations)
-    snapshots = (Snapshot.of_file(table, store, file) for file in files)
-    before = next(snapshots) if window.start > 1 else None
+    yield from read_steps(table, locations, from_nothing=window.start <= 1)
+
+
+def read_steps(
+    table: Table, locations: Sequence[ManifestLocation], *, from_nothing: bool
+) -> Iterator[VersionStep]:
+    """The steps between versions that are there.
+
+    Args:
+        table: The table or branch.
+        locations: Their manifests, ascending.
+        from_nothing: The first of them is a step, too, from a table without rows.
+    """
+    files = read_neighbours(table.store(), locations)
+    snapshots = (Snapshot.of_file(table, table.store(), file) for file in files)
+    before = None if from_nothing else next(snapshots)
     if before is not None:
         _check_row_ids(before)
     for after in snapshots:
         _check_row_ids(after)
         commit = Commit(
             version=after.version,
-            since=window.start - 1 if before is None else before.version,
+            since=0 if before is None else before.version,
             timestamp_us=after.manifest.timestamp_ns // 1000,
         )
-        yield _Versions(commit, before, after)
+        yield VersionStep(commit, before, after)
         before = after
 
 
-class _Planner:
+class ChangePlanner:
     """Turns changes into tasks of about equal cost."""
 
     def __init__(

@@ -43,6 +43,9 @@ class Bound:
         return self.version is None and self.timestamp_ns is None
 
 
+OPEN = Bound()
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeWindow:
     """The versions whose changes are wanted, both inclusive.

@@ -1,0 +1,98 @@
+"""The options of ``spark.readStream``; apart, so that other reads do not import what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.options.option_table import canonical_options
+from pyspark_lance.spark.options.parse_options import (
+    LATEST_VERSION,
+    ReadOptions,
+    parse_count,
+    parse_flag,
+    parse_starting_timestamp,
+    parse_whole,
+    parsed,
+)
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_window import Bound
+from pyspark_lance.table.feed.stream import StreamLimits, Updates
+
+_NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a table is followed.
+
+    Attributes:
+        starting: Where to begin; open is a snapshot of the newest version.
+        begins_after_newest: Begin after what is newest then.
+        limits: Most of a batch.
+        updates: What becomes of commits that do not only add rows.
+        mode: What to leave out of changes.
+        fails_on_data_loss: Whether removed versions are an error.
+    """
+
+    starting: Bound
+    begins_after_newest: bool
+    limits: StreamLimits
+    updates: Updates
+    mode: Deduplication
+    fails_on_data_loss: bool
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], read: ReadOptions) -> StreamOptions:
+        """Reads the options of a stream.
+
+        Args:
+            options: As Spark hands them over.
+            read: The same, as those of any read.
+
+        Raises:
+            InvalidInputError: Options that contradict each other, or are not for streams.
+        """
+        found, _ = canonical_options(options, "read")
+        for name in _NOT_OF_STREAMS:
+            if name in found:
+                raise InvalidInputError(
+                    f"the option {name} is not for streams, which go on",
+                    hint="leave it out; startingVersion and startingTimestamp say where to begin",
+                )
+        is_latest = found.get("startingVersion", "").strip().lower() == LATEST_VERSION
+        starting = Bound(
+            None if is_latest else parsed(found, "startingVersion", parse_whole),
+            parsed(found, "startingTimestamp", parse_starting_timestamp),
+        )
+        if is_latest and not starting.is_open:
+            raise InvalidInputError("startingVersion and startingTimestamp contradict each other")
+        fails = parsed(found, "failOnDataLoss", parse_flag)
+        return cls(
+            starting=starting,
+            begins_after_newest=is_latest,
+            limits=StreamLimits(
+                parsed(found, "maxVersionsPerTrigger", parse_count),
+                parsed(found, "maxRowsPerTrigger", parse_count),
+                parsed(found, "maxBytesPerTrigger", parse_count),
+            ),
+            updates=_updates(found, shows_changes=read.changes is not None),
+            mode=Deduplication.DROP_CARRYOVERS if read.changes is None else read.changes.mode,
+            fails_on_data_loss=fails is not False,
+        )
+
+
+def _updates(found: Mapping[str, str], *, shows_changes: bool) -> Updates:
+    skips = parsed(found, "skipChangeCommits", parse_flag)
+    ignores = parsed(found, "ignoreDeletes", parse_flag)
+    if shows_changes:
+        if skips or ignores:
+            raise InvalidInputError(
+                "readChangeFeed shows what skipChangeCommits and ignoreDeletes leave out",
+                hint="leave out one of them",
+            )
+        return Updates.SHOWN
+    if skips:
+        return Updates.SKIPPED
+    return Updates.DELETES_IGNORED if ignores else Updates.REFUSED

@@ -1,0 +1,163 @@
+"""Streams from a table: plans on the driver, reads on the executors.
+
+Spark asks a class without ``limit`` for everything at once, so there are two classes: one for Spark
+4.1, and one for later releases, where a batch may be limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.options.stream_options import StreamOptions
+from pyspark_lance.spark.source.batch_reader import spark_batches
+from pyspark_lance.spark.source.change_plan import narrowed_to_feed
+from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
+from pyspark_lance.spark.source.messages import ChangePartition
+from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED
+from pyspark_lance.spark.source.read_plan import condition_of, shown_columns
+from pyspark_lance.spark.types.spark_types import narrow
+from pyspark_lance.table.feed.change_feed import feed_predicate_schema
+from pyspark_lance.table.feed.change_task import run_changes
+from pyspark_lance.table.feed.stream import BatchView, StreamLimits, TableStream
+from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
+from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS
+from pyspark_lance.table.version.snapshot import Snapshot
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:  # Spark 4.1
+    HAS_LIMITS = False
+
+
+class _TableReader(DataSourceStreamReader):
+    """Follows a table.
+
+    Args:
+        options: The options of the read.
+        stream: Those of streams.
+        snapshot: The version whose columns the stream shows.
+        schema: The columns that Spark wants.
+    """
+
+    def __init__(
+        self, options: ReadOptions, stream: StreamOptions, snapshot: Snapshot, schema: StructType
+    ) -> None:
+        self._options = options
+        self._limits = stream.limits
+        self._schema = schema
+        self._newest: int | None = None
+        self._stream = TableStream.of(
+            snapshot,
+            starting=stream.starting,
+            begins_after_newest=stream.begins_after_newest,
+            updates=stream.updates,
+            mode=stream.mode,
+            fails_on_data_loss=stream.fails_on_data_loss,
+        )
+        self._view(snapshot)  # what cannot be shown belongs to the start of the query
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Always the same: what it means is decided with the first batch, and logged with it."""
+        return BEGINNING.to_json()
+
+    @clean_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One partition for each task of a batch."""
+        offsets = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        return [ChangePartition(task) for task in self._stream.plan_batch(*offsets, self._view)]
+
+    @clean_iterator
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, in the Arrow types that Spark demands."""
+        if isinstance(partition, ChangePartition):
+            yield from spark_batches(run_changes(partition.task), self._schema, None)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: the checkpoint knows."""
+
+    def _next(self, start: dict[str, Any], limits: StreamLimits) -> dict[str, int]:
+        offset = StreamOffset.from_json(start)
+        return self._stream.latest_offset(offset, limits, self._newest).to_json()
+
+    def _view(self, snapshot: Snapshot) -> BatchView:
+        shown = shown_columns(self._options, snapshot)
+        if self._options.changes is not None:
+            columns = narrowed_to_feed(shown, self._schema)
+        else:
+            columns, lineage = narrow(shown, self._schema)
+            others = [name for name in lineage if name != ROW_ID]
+            if others:
+                raise InvalidInputError(
+                    f"a stream has no column {others[0]}",
+                    hint=f"it has {ROW_ID}, and with readChangeFeed the version of each change",
+                )
+        return BatchView(
+            shown.fields,
+            columns.fields,
+            condition_of(self._options, NOTHING_PUSHED, feed_predicate_schema(snapshot)),
+            self._options.batch_rows or DEFAULT_BATCH_ROWS,
+        )
+
+
+class UnlimitedStreamReader(_TableReader):
+    """For Spark 4.1: each batch takes all there is."""
+
+    @clean_errors
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
+        """The newest version."""
+        return self._next(StreamOffset(self._stream.newest()).to_json(), StreamLimits())
+
+
+if HAS_LIMITS:
+
+    class LanceStreamReader(_TableReader, SupportsTriggerAvailableNow):
+        """For Spark 4.2 and later."""
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+            """Says that batches are limited; the options say how."""
+            return ReadAllAvailable() if self._limits.are_none else ReadMaxRows(1)
+
+        @clean_errors
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+            """Where the next batch ends."""
+            takes_all = isinstance(limit, ReadAllAvailable)
+            return self._next(start, StreamLimits() if takes_all else self._limits)
+
+        @clean_errors
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            """What is newest now is where the query ends."""
+            self._newest = self._stream.newest()
+
+        @clean_errors
+        def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+            """The newest version, for the progress of the query."""
+            return StreamOffset(self._stream.newest()).to_json()
+
+
+def stream_reader(
+    options: ReadOptions, stream: StreamOptions, snapshot: Snapshot, schema: StructType
+) -> DataSourceStreamReader:
+    """The reader that this Spark can use."""
+    if HAS_LIMITS:
+        return LanceStreamReader(options, stream, snapshot, schema)
+    if not stream.limits.are_none:
+        raise InvalidInputError(
+            "this Spark takes all there is in each batch",
+            hint="leave out the options max…PerTrigger, or use Spark 4.2 or later",
+        )
+    return UnlimitedStreamReader(options, stream, snapshot, schema)

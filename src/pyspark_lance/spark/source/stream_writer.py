@@ -1,0 +1,99 @@
+"""Streams into a table: each batch that is not empty becomes one version, exactly once.
+
+The query and the number of the batch go with the version.  A batch that Spark replays after a crash
+is recognised by them, however many versions came between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_lance.commit.application_versions import ApplicationVersion
+from pyspark_lance.errors import InvalidInputError, StorageError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
+from pyspark_lance.spark.source.clean_errors import clean_errors
+from pyspark_lance.table.write.write_plan import WritePlan
+from pyspark_lance.table.write.write_table import abort_write, commit_write
+
+QUERY_PROPERTY = "lance.streaming.queryId"
+"""Of a transaction: the query whose batch it is, where other writers look for it, too."""
+BATCH_PROPERTY = "lance.streaming.epochId"
+"""Of a transaction: the number of the batch."""
+
+_QUERY = "sql.streaming.queryId"
+
+
+@dataclass
+class BatchWritten(WriterCommitMessage):
+    """What one task of a batch wrote.
+
+    Spark makes a writer anew to commit, so the plan that the files were written by comes along.
+    """
+
+    plan: WritePlan
+    fragments: tuple[Fragment, ...]
+    query: str
+
+
+class LanceStreamWriter(DataSourceStreamArrowWriter):
+    """Appends each batch to a table, or puts it in place of all rows.
+
+    Args:
+        options: The options of the write.
+        schema: The columns of the data.
+        overwrite: Each batch replaces the contents: output mode ``complete``.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        if "pyspark_lance.txn_app_id" in options.properties:
+            raise InvalidInputError(
+                "txnAppId and txnVersion are for single writes; a stream numbers its own batches",
+                hint="leave them out; streamingQueryId gives the query another name",
+            )
+        self._query = options.streaming_query_id
+        self._batches = LanceBatchWriter(options, schema, overwrite=overwrite)
+
+    @clean_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes one partition of a batch as it streams in."""
+        context = TaskContext.get()
+        own = "" if context is None else context.getLocalProperty(_QUERY) or ""
+        written = self._batches.write_fragments(iterator)
+        return BatchWritten(self._batches.plan, written, self._query or own)
+
+    @clean_errors
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Makes the rows of a batch visible, unless they are since an earlier attempt."""
+        written = [one for one in messages if isinstance(one, BatchWritten)]
+        if len(written) < len(messages):
+            raise StorageError("a task sent no account of what it wrote; nothing was committed")
+        if not written:
+            return
+        first = written[0]
+        if not first.query:
+            raise StorageError(
+                "Spark does not say which query a batch is of; nothing was committed"
+            )
+        properties = {
+            **first.plan.settings.properties,
+            **ApplicationVersion(f"stream {first.query}", batchId).properties(),
+            QUERY_PROPERTY: first.query,
+            BATCH_PROPERTY: str(batchId),
+        }
+        plan = replace(first.plan, settings=replace(first.plan.settings, properties=properties))
+        commit_write(plan, [fragment for one in written for fragment in one.fragments])
+
+    @clean_errors
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Removes what no version can refer to; a commit before may have worked all the same."""
+        for one in messages:
+            if isinstance(one, BatchWritten):
+                abort_write(one.plan, one.fragments)

@@ -1,0 +1,441 @@
+"""A table as a stream: how far the next batch goes, and the tasks that read it.
+
+The first snapshot comes as inserts, then the changes of every commit.  ``latest_offset`` decides,
+``plan_batch`` only carries out: the same two offsets give the same rows, whatever is newest by
+then, as long as the versions between them are there.
+
+Source: docs/format/table-format.md, sections 7, 12.4.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.field import Field
+from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.table.feed.change_feed import (
+    ChangePlanner,
+    ChangeRequest,
+    VersionStep,
+    check_change_feed,
+    read_steps,
+)
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_task import ChangeTask
+from pyspark_lance.table.feed.change_window import OPEN, Bound, ChangeWindow
+from pyspark_lance.table.feed.column_history import ColumnHistory
+from pyspark_lance.table.feed.net_changes import net_changes
+from pyspark_lance.table.feed.stream_offset import StreamOffset
+from pyspark_lance.table.feed.stream_steps import (
+    Budget,
+    Change,
+    cut_changes,
+    ordered_changes,
+    rows_that_fit,
+    snapshot_changes,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec, newest_at
+
+logger = logging.getLogger(__name__)
+
+
+class Updates(enum.StrEnum):
+    """What a stream does with commits that do not only add rows."""
+
+    SHOWN = "all changes are shown"
+    REFUSED = "an error"
+    SKIPPED = "skipChangeCommits"
+    DELETES_IGNORED = "ignoreDeletes"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """Most of a batch; None is no limit."""
+
+    versions: int | None = None
+    rows: int | None = None
+    num_bytes: int | None = None
+
+    @property
+    def are_none(self) -> bool:
+        """Whether a batch takes all there is."""
+        return self == StreamLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class TableStream:
+    """A table that is followed.
+
+    Attributes:
+        table: The table or branch.
+        version: The version whose columns the stream shows.
+        columns: Those columns.
+        starting: Where it begins; open is the snapshot of the newest version.
+        begins_after_newest: It begins after what is newest with the first batch.
+        updates: What becomes of commits that do not only add rows.
+        mode: What to leave out of changes.
+        fails_on_data_loss: Whether versions that were removed before they were read are an error.
+    """
+
+    table: Table
+    version: int
+    columns: pa.Schema
+    starting: Bound = OPEN
+    begins_after_newest: bool = False
+    updates: Updates = Updates.REFUSED
+    mode: Deduplication = Deduplication.DROP_CARRYOVERS
+    fails_on_data_loss: bool = True
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, **settings: object) -> TableStream:
+        """The stream that shows the columns of a version.
+
+        Raises:
+            UnsupportedFeatureError: The rows have no stable ids.
+        """
+        check_change_feed(snapshot)
+        columns = snapshot.schema.to_arrow()
+        return cls(snapshot.table, snapshot.version, columns, **settings)  # type: ignore[arg-type]
+
+    def newest(self) -> int:
+        """The newest version.
+
+        Raises:
+            VersionNotFoundError: There is no table any more.
+        """
+        return self._versions()[-1].version
+
+    def latest_offset(
+        self, start: StreamOffset, limits: StreamLimits, newest: int | None = None
+    ) -> StreamOffset:
+        """Where the batch ends that begins at ``start``; ``start`` itself if there is nothing new.
+
+        Args:
+            start: What is done.
+            limits: How much a batch holds; one row at least.
+            newest: Versions after this one do not count.
+
+        Raises:
+            VersionNotFoundError: Versions that were not read were removed.
+            SchemaMismatchError: The next version has other columns.
+            UnsupportedFeatureError: The next version does not only add rows, and nothing says
+                what to do about that.
+        """
+        locations = self._versions()
+        last = min(locations[-1].version, newest or locations[-1].version)
+        if start.is_in_snapshot:
+            resolved = self._resolved_beginning(start, locations, last)
+            if isinstance(resolved, StreamOffset):
+                return resolved
+            if resolved is None:
+                return self._end_of_snapshot(start, last, limits)
+            start = StreamOffset(resolved)
+        if locations[-1].version < start.version:
+            raise InvalidInputError(
+                f"the stream has read version {start.version}, but the newest is "
+                f"{locations[-1].version}: the table was replaced by another one",
+                where=self.table.uri,
+                hint="begin with a new checkpoint",
+            )
+        if start == StreamOffset(last) or last < start.version:
+            return start
+        return self._end_of_changes(self._usable(start, locations), locations, last, limits)
+
+    def _versions(self) -> list[ManifestLocation]:
+        locations = list(list_versions(self.table.store()))
+        if not locations:
+            raise VersionNotFoundError(
+                "the table that a stream reads is not there any more", where=self.table.uri
+            )
+        return locations
+
+    def _resolved_beginning(
+        self, start: StreamOffset, locations: Sequence[ManifestLocation], last: int
+    ) -> StreamOffset | int | None:
+        """A first batch without rows, the version that all is done up to, or None: a snapshot."""
+        if self.begins_after_newest:
+            return StreamOffset(last)
+        if self.starting.timestamp_ns is not None:
+            store = self.table.store()
+            before = newest_at(store, self.starting.timestamp_ns - 1, locations)
+            if before == len(locations) - 1:
+                return start  # nothing was committed since then
+            return StreamOffset(0 if before is None else locations[before].version)
+        if self.starting.version is None:
+            return None
+        done = max(0, self.starting.version + self.starting.is_exclusive - 1)
+        return start if done > last else done
+
+    def _end_of_snapshot(
+        self, start: StreamOffset, last: int, limits: StreamLimits
+    ) -> StreamOffset:
+        version = last if start.target is None else start.target
+        if limits.rows is None and limits.num_bytes is None:
+            return StreamOffset(version)
+        changes = snapshot_changes(self._snapshot(version))
+        budget = Budget(None, limits.rows, limits.num_bytes)
+        end = rows_that_fit(changes, start.rows, budget)
+        return StreamOffset(version) if end is None else StreamOffset(-1, end, version)
+
+    def _snapshot(self, version: int) -> Snapshot:
+        return Snapshot.open(self.table, VersionSpec(version=version))
+
+    def _usable(self, start: StreamOffset, locations: Sequence[ManifestLocation]) -> StreamOffset:
+        """Where to go on; further than ``start`` if versions were removed."""
+        there = {location.version for location in locations}
+        needed = {start.version} - {0} | ({start.target} if start.target is not None else set())
+        lost = sorted(needed - there)
+        if not lost:
+            return start
+        oldest = locations[0].version
+        if self.fails_on_data_loss:
+            raise VersionNotFoundError(
+                f"the stream needs version {lost[0]}, which was removed before it was read",
+                where=self.table.uri,
+                hint=f"begin with a new checkpoint, or set failOnDataLoss to false to go on with "
+                f"what came after version {oldest}, the oldest one left",
+            )
+        logger.warning(
+            "the stream of %s lost the changes of versions %d to %d, which were removed",
+            self.table.uri, start.version + 1, oldest,
+        )  # fmt: skip
+        return StreamOffset(oldest)
+
+    def _end_of_changes(
+        self,
+        start: StreamOffset,
+        locations: Sequence[ManifestLocation],
+        last: int,
+        limits: StreamLimits,
+    ) -> StreamOffset:
+        budget = Budget(limits.versions, limits.rows, limits.num_bytes)
+        end = start
+        for versions in self._steps(locations, start, StreamOffset(last)):
+            step_end = StreamOffset(versions.after.version)
+            try:
+                self._check_columns(versions.after)
+                changes = self._changes(versions) if self._must_look(limits) else []
+            except (SchemaMismatchError, UnsupportedFeatureError):
+                if end == start:
+                    raise
+                return end  # the next batch meets it
+            if not budget.take_version():
+                return end
+            if self._is_cut(versions):
+                first = start.rows if end == start else 0
+                place = rows_that_fit(changes, first, budget)
+                if place is not None:
+                    if place == 0:
+                        return end
+                    return StreamOffset(end.version, place, versions.after.version)
+            end = step_end
+        return end
+
+    def _must_look(self, limits: StreamLimits) -> bool:
+        """Whether how far a batch goes depends on what changed."""
+        has_budget = limits.rows is not None or limits.num_bytes is not None
+        return has_budget or self.updates is not Updates.SHOWN
+
+    def _is_cut(self, versions: VersionStep) -> bool:
+        """Whether a batch may end in the middle of a step."""
+        return not versions.have_other_columns and self.mode is not Deduplication.NET_CHANGES
+
+    def _check_columns(self, snapshot: Snapshot) -> None:
+        """Refuses columns that the stream does not show."""
+        if snapshot.version > self.version and not self._shows(snapshot):
+            raise SchemaMismatchError(
+                f"version {snapshot.version} has other columns than the stream shows, which are "
+                f"those of version {self.version}",
+                where=self.table.uri,
+                hint="start the query again from its checkpoint: it then shows the new columns",
+            )
+
+    def _shows(self, snapshot: Snapshot) -> bool:
+        return bool(snapshot.schema.to_arrow().equals(self.columns))
+
+    def _steps(
+        self, locations: Sequence[ManifestLocation], start: StreamOffset, end: StreamOffset
+    ) -> Iterator[VersionStep]:
+        """The steps that a batch is part of."""
+        final = end.version if end.target is None else end.target
+
+        def is_needed(version: int) -> bool:
+            if version in (start.version, start.target, end.version, end.target):
+                return True
+            is_inside = any(
+                one.target is not None and one.version < version < one.target
+                for one in (start, end)
+            )
+            return start.version < version <= final and not is_inside
+
+        chosen = [one for one in locations if is_needed(one.version) and one.version <= final]
+        there = {one.version for one in chosen}
+        for needed in {start.version, final} - {0}:
+            if needed not in there:
+                raise VersionNotFoundError(
+                    f"the batch from version {start.version} to {final} needs version {needed}, "
+                    "which was removed",
+                    where=self.table.uri,
+                    hint="begin with a new checkpoint",
+                )
+        return read_steps(self.table, chosen, from_nothing=start.version == 0)
+
+    def _changes(self, versions: VersionStep) -> list[Change]:
+        """The changes of a step that the stream shows."""
+        step = versions.step()
+        changes = ordered_changes(step)
+        done = step.changes
+        if self.updates is Updates.SHOWN or not (done.deleted or done.kept):
+            return changes
+        only_deletes = not done.kept and not done.inserted
+        if self.updates is Updates.SKIPPED or (
+            self.updates is Updates.DELETES_IGNORED and only_deletes
+        ):
+            return []
+        what = "deletes rows" if only_deletes else "changes rows that were there"
+        raise UnsupportedFeatureError(
+            f"version {versions.after.version} {what}; this stream shows rows that are added",
+            where=self.table.uri,
+            hint="readChangeFeed = true shows all changes, skipChangeCommits = true passes over "
+            "such commits, ignoreDeletes = true over those that only delete",
+        )
+
+    def plan_batch(
+        self,
+        start: StreamOffset,
+        end: StreamOffset,
+        view: Callable[[Snapshot], BatchView],
+    ) -> tuple[ChangeTask, ...]:
+        """The tasks that read what is between two offsets; reads no data file.
+
+        Raises:
+            VersionNotFoundError: Versions of the batch were removed.
+            SchemaMismatchError: A version of it has other columns than the stream shows.
+        """
+        if start == end:
+            return ()
+        if start.is_in_snapshot:
+            if self.begins_after_newest or self.starting.timestamp_ns is not None:
+                return ()
+            if self.starting.version is None:
+                return self._plan_snapshot(start, end, view)
+            start = StreamOffset(max(0, self.starting.version + self.starting.is_exclusive - 1))
+        locations = self._versions()
+        if not self.fails_on_data_loss and start.version:
+            start = self._usable(start, locations)
+            if end.version < start.version:
+                return ()
+        return self._plan_changes(start, end, locations, view)
+
+    def _plan_snapshot(
+        self, start: StreamOffset, end: StreamOffset, view: Callable[[Snapshot], BatchView]
+    ) -> tuple[ChangeTask, ...]:
+        version = end.version if end.target is None else end.target
+        snapshot = self._snapshot(version)
+        self._check_columns(snapshot)
+        last = None if end.target is None else end.rows
+        changes = cut_changes(snapshot_changes(snapshot), start.rows, last)
+        if self._shows(snapshot):
+            history = ColumnHistory()
+            history.follow(None, snapshot)
+            planner = self._planner(snapshot, view, history)
+        else:  # the columns changed since: they are followed to those that the stream shows
+            history = ColumnHistory()
+            for versions in self._steps(
+                self._versions(), StreamOffset(version), StreamOffset(self.version)
+            ):
+                history.follow(versions.before, versions.after)
+            planner = self._planner(self._snapshot(self.version), view, history)
+        planner.add(0, changes)
+        return planner.tasks()
+
+    def _planner(
+        self, shown_at: Snapshot, view: Callable[[Snapshot], BatchView], history: ColumnHistory
+    ) -> ChangePlanner:
+        seen = view(shown_at)
+        request = ChangeRequest(
+            window=ChangeWindow(1, shown_at.version),
+            mode=self.mode,
+            columns=tuple(seen.columns),
+            predicate=seen.predicate,
+            batch_rows=seen.batch_rows,
+        )
+        return ChangePlanner(seen.shown, request, history)
+
+    def _plan_changes(
+        self,
+        start: StreamOffset,
+        end: StreamOffset,
+        locations: Sequence[ManifestLocation],
+        view: Callable[[Snapshot], BatchView],
+    ) -> tuple[ChangeTask, ...]:
+        history = ColumnHistory()
+        steps: list[VersionStep] = []
+        for versions in self._steps(locations, start, end):
+            self._check_columns(versions.after)
+            history.follow(versions.before, versions.after)
+            steps.append(versions)
+        if not steps:
+            return ()
+        shown_at = steps[-1].after
+        if not self._shows(shown_at):
+            later = self._steps(
+                locations, StreamOffset(shown_at.version), StreamOffset(self.version)
+            )
+            for versions in later:
+                history.follow(versions.before, versions.after)
+            shown_at = self._snapshot(self.version)
+        planner = self._planner(shown_at, view, history)
+        net = []
+        for number, versions in enumerate(steps):
+            seen = history if versions.have_other_columns else None
+            if self.mode is Deduplication.NET_CHANGES and self.updates is Updates.SHOWN:
+                step = versions.step(seen, shown_at.version) if seen else versions.step()
+                net.append(step.kept_long())
+                continue
+            changes = self._changes_at(versions, seen, shown_at.version)
+            first = start.rows if versions.after.version == start.target else 0
+            last = end.rows if versions.after.version == end.target else None
+            planner.add(number, cut_changes(changes, first, last))
+        if net:
+            planner.add(0, net_changes(net))
+        return planner.tasks()
+
+    def _changes_at(
+        self, versions: VersionStep, history: ColumnHistory | None, shown_at: int
+    ) -> list[Change]:
+        if history is None:
+            return self._changes(versions)
+        step = versions.step(history, shown_at)
+        return ordered_changes(step) if self.updates is Updates.SHOWN else self._changes(versions)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """What is shown of a batch.
+
+    Attributes:
+        shown: All columns of the table, as shown.
+        columns: Those that are wanted, possibly cut down.
+        predicate: Rows of the feed to return; None for all.
+        batch_rows: Most rows of an Arrow batch.
+    """
+
+    shown: Sequence[Field]
+    columns: Sequence[Field]
+    predicate: Predicate | None
+    batch_rows: int

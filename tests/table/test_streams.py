@@ -1,0 +1,312 @@
+"""A table as a stream: whatever the cuts, the batches together are the changes, each once."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+
+import lance
+import pyarrow as pa
+import pytest
+from local_changes import delete_rows
+from row_changes import add_to
+from table_access import (
+    random_history_or_skip,
+    read_changes,
+    read_ours,
+    remove_versions,
+    write_table,
+)
+
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_task import run_changes
+from pyspark_lance.table.feed.change_window import Bound
+from pyspark_lance.table.feed.stream import BatchView, StreamLimits, TableStream, Updates
+from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+ALL = StreamLimits()
+
+
+def view(snapshot):
+    fields = shown_schema(snapshot.schema).fields
+    return BatchView(fields, fields, None, 1024)
+
+
+def follow(path, **settings):
+    settings.setdefault("updates", Updates.SHOWN)
+    return TableStream.of(Snapshot.open(Table(path)), **settings)
+
+
+def rows_of(stream, start, end):
+    """The rows of one batch; stream and offsets go through the checkpoint and the pickle."""
+    stream = pickle.loads(pickle.dumps(stream))
+    start, end = (StreamOffset.from_json(one.to_json()) for one in (start, end))
+    tasks = pickle.loads(pickle.dumps(stream.plan_batch(start, end, view)))
+    return [row for task in tasks for batch in run_changes(task) for row in batch.to_pylist()]
+
+
+def batches_of(stream, start=BEGINNING, limits=lambda: ALL):
+    """Batches until nothing is new: (start, end, rows)."""
+    found = []
+    while (end := stream.latest_offset(start, limits())) != start:
+        found.append((start, end, rows_of(stream, start, end)))
+        start = end
+    return found
+
+
+def shown(rows):
+    return sorted(map(repr, rows))
+
+
+def together(batches):
+    return shown(row for _, _, rows in batches for row in rows)
+
+
+def feed(path, first, mode="dropCarryovers"):
+    newest = Snapshot.open(Table(path)).version
+    return read_changes(path, first, newest, mode).to_pylist()
+
+
+def numbered(first, last, **more):
+    ids = pa.array(range(first, last), pa.int64())
+    return pa.table({"id": ids, "n": pa.array([0] * len(ids), pa.int64()), **more})
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Five versions: two appends, an update, a delete, an append."""
+    path = str(tmp_path / "t")
+    write_table(path, numbered(0, 6))
+    write_table(path, numbered(6, 13))
+    add_to(path, "id IN (1, 2, 7, 8)", "n", 5)
+    delete_rows(path, "id IN (3, 9)")
+    write_table(path, numbered(20, 24))
+    return path
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("seed", range(12))
+def test_the_batches_of_a_random_history_are_its_feed(tmp_path, seed):
+    path = str(tmp_path / "t")
+    random_history_or_skip(path, seed, ["2.0", "2.1", "2.2"][seed % 3])
+    chance = random.Random(seed)
+    for mode in ("dropCarryovers", "none"):
+        stream = follow(path, starting=Bound(version=0), mode=Deduplication(mode))
+
+        def limits():
+            return StreamLimits(
+                chance.choice([None, 1, 3]), chance.choice([None, 1, 4, 30]),
+                chance.choice([None, 1, 4096]),
+            )  # fmt: skip
+
+        batches = batches_of(stream, limits=limits)
+        assert together(batches) == shown(feed(path, 0, mode))
+        chance.shuffle(batches)
+        for start, end, rows in batches[:10]:  # a replay
+            assert shown(rows_of(stream, start, end)) == shown(rows)
+
+
+@pytest.mark.parametrize("rows", [*range(1, 20), 1000])
+def test_every_cut_gives_the_same_rows(path, rows):
+    stream = follow(path, starting=Bound(version=1))
+    batches = batches_of(stream, limits=lambda: StreamLimits(rows=rows))
+    assert together(batches) == shown(feed(path, 1))
+    # An update is one row that has two images.
+    assert all(len(found) <= 2 * rows for _, _, found in batches)
+
+
+@pytest.mark.parametrize("rows", [None, 1, 2, 5, 100])
+def test_a_snapshot_and_what_follows_it_give_the_table(path, rows):
+    stream = follow(path)
+    limits = StreamLimits(rows=rows)
+    first = batches_of(stream, limits=lambda: limits)
+    assert {row["_change_type"] for _, _, found in first for row in found} == {"insert"}
+    assert {row["_commit_version"] for _, _, found in first for row in found} == {5}
+    add_to(path, "id < 8", "n", 1)
+    lance.dataset(path).optimize.compact_files()
+    delete_rows(path, "id = 21")
+    write_table(path, numbered(30, 31))
+    rest = batches_of(stream, first[-1][1], lambda: limits)
+    replica = {}
+    for _, _, found in [*first, *rest]:
+        for row in found:
+            kind, row_id = row["_change_type"], row["_rowid"]
+            if kind in ("delete", "update_preimage"):
+                assert replica.pop(row_id) == (row["id"], row["n"])
+            else:
+                assert row_id not in replica
+                replica[row_id] = row["id"], row["n"]
+    now = read_ours(path, system_columns=("_rowid",)).to_pylist()
+    assert replica == {row["_rowid"]: (row["id"], row["n"]) for row in now}
+
+
+def test_a_snapshot_that_is_being_read_stays_what_it_was(path):
+    stream = follow(path)
+    cut = stream.latest_offset(BEGINNING, StreamLimits(rows=4))
+    assert cut == StreamOffset(-1, 4, 5)
+    before = shown(rows_of(stream, BEGINNING, cut))
+    delete_rows(path, "id < 30")
+    lance.dataset(path).optimize.compact_files()
+    assert shown(rows_of(stream, BEGINNING, cut)) == before
+    end = stream.latest_offset(cut, ALL)
+    assert end == StreamOffset(5)
+    assert len(rows_of(stream, cut, end)) + len(before) == 15
+    assert len(rows_of(stream, end, stream.latest_offset(end, ALL))) == 15  # deletes
+
+
+def test_a_replay_gives_the_same_rows_whatever_came_later(path):
+    stream = follow(path, starting=Bound(version=2))
+    start = StreamOffset(2)
+    end = stream.latest_offset(start, StreamLimits(rows=5))
+    assert end == StreamOffset(3, 1, 4)
+    before = shown(rows_of(stream, start, end))
+    lance.dataset(path).optimize.compact_files()
+    add_to(path, "id >= 0", "n", 9)
+    remove_versions(path, [1])
+    assert shown(rows_of(stream, start, end)) == before
+
+
+def test_versions_and_bytes_limit_a_batch(path):
+    stream = follow(path, starting=Bound(version=1))
+    ends = [end for _, end, _ in batches_of(stream, limits=lambda: StreamLimits(versions=2))]
+    assert ends == [StreamOffset(2), StreamOffset(4), StreamOffset(5)]
+    assert len(batches_of(stream, limits=lambda: StreamLimits(num_bytes=1))) == 6 + 7 + 4 + 2 + 4
+
+
+def test_only_versions_up_to_a_mark_count(path):
+    stream = follow(path, starting=Bound(version=1))
+    end = stream.latest_offset(BEGINNING, ALL, 3)
+    assert end == StreamOffset(3)
+    assert stream.latest_offset(end, ALL, 3) == end
+    assert stream.latest_offset(end, ALL) == StreamOffset(5)
+
+
+def test_a_stream_begins_where_it_is_told(path):
+    assert batches_of(follow(path, begins_after_newest=True)) == [(BEGINNING, StreamOffset(5), [])]
+    assert batches_of(follow(path, starting=Bound(version=9))) == []
+    (batch,) = batches_of(follow(path, starting=Bound(version=5)))
+    assert {row["_commit_version"] for row in batch[2]} == {5}
+    at = Snapshot.open(Table(path)).manifest.timestamp_ns
+    stream = follow(path, starting=Bound(timestamp_ns=at))
+    (anchor, batch) = batches_of(stream)
+    assert anchor == (BEGINNING, StreamOffset(4), []) and len(batch[2]) == 4
+    soon = follow(path, starting=Bound(timestamp_ns=time.time_ns() + 10**15))
+    assert batches_of(soon) == []
+
+
+def test_net_changes_are_net_within_a_batch(path):
+    add_to(path, "id = 1", "n", 1)
+    add_to(path, "id = 1", "n", 1)
+    stream = follow(path, starting=Bound(version=6), mode=Deduplication("netChanges"))
+    ((_, _, rows),) = batches_of(stream)
+    assert [(row["_change_type"], row["n"]) for row in rows] == [
+        ("update_preimage", 5), ("update_postimage", 7),
+    ]  # fmt: skip
+    singly = batches_of(stream, limits=lambda: StreamLimits(versions=1))
+    assert [len(rows) for _, _, rows in singly] == [2, 2]
+
+
+def test_without_changes_only_appended_rows_are_shown(path):
+    def starting(version, updates):
+        return follow(path, starting=Bound(version=version), updates=updates)
+
+    refusing = starting(1, Updates.REFUSED)
+    assert refusing.latest_offset(BEGINNING, ALL) == StreamOffset(2)
+    with pytest.raises(UnsupportedFeatureError, match="version 3 changes rows") as found:
+        refusing.latest_offset(StreamOffset(2), ALL)
+    assert "skipChangeCommits" in str(found.value)
+    with pytest.raises(UnsupportedFeatureError, match="version 4 deletes rows"):
+        starting(4, Updates.REFUSED).latest_offset(StreamOffset(3), ALL)
+    with pytest.raises(UnsupportedFeatureError, match="version 3"):
+        starting(3, Updates.DELETES_IGNORED).latest_offset(StreamOffset(2), ALL)
+    skipping = batches_of(starting(1, Updates.SKIPPED), limits=lambda: StreamLimits(rows=3))
+    assert sorted(row["id"] for _, _, rows in skipping for row in rows) == [
+        *range(13),
+        *range(20, 24),
+    ]
+    ((_, _, rows),) = batches_of(starting(4, Updates.DELETES_IGNORED))
+    assert [row["id"] for row in rows] == [20, 21, 22, 23]
+
+
+def test_other_columns_end_the_stream_and_are_shown_by_the_next(path):
+    old = follow(path, starting=Bound(version=5))
+    write_table(path, numbered(30, 32))
+    lance.dataset(path).add_columns({"twice": "n * 2"})
+    write_table(path, numbered(40, 41, twice=pa.array([1], pa.int64())))
+    ((_, end, rows),) = batches_of_until_error(old)
+    assert end == StreamOffset(6) and "twice" not in rows[0]
+    with pytest.raises(SchemaMismatchError, match="version 7 has other columns") as found:
+        old.latest_offset(end, ALL)
+    assert "start the query again" in str(found.value)
+    new = follow(path, starting=Bound(version=5))
+    caught_up = batches_of(new, end)
+    assert {row["id"] for _, _, rows in caught_up for row in rows} >= {40}
+    # What was logged before the columns changed can be read by the query that shows them.
+    replay = rows_of(new, StreamOffset(4), end)
+    assert [(row["id"], row["twice"]) for row in replay if row["id"] >= 30] == [
+        (30, None), (31, None),
+    ]  # fmt: skip
+
+
+def batches_of_until_error(stream):
+    found, start = [], BEGINNING
+    while True:
+        try:
+            end = stream.latest_offset(start, ALL)
+        except SchemaMismatchError:
+            return found
+        found.append((start, end, rows_of(stream, start, end)))
+        start = end
+
+
+def test_versions_that_were_removed_unread_are_an_error_or_passed_over(path, caplog):
+    at = StreamOffset(2)
+    remove_versions(path, [1, 2, 3])
+    with pytest.raises(VersionNotFoundError, match="needs version 2") as found:
+        follow(path).latest_offset(at, ALL)
+    assert "failOnDataLoss" in str(found.value) and "version 4" in str(found.value)
+    stream = follow(path, fails_on_data_loss=False)
+    end = stream.latest_offset(at, ALL)
+    assert "lost the changes of versions 3 to 4" in caplog.text
+    assert [row["id"] for row in rows_of(stream, at, end)] == [20, 21, 22, 23]
+
+
+def test_versions_that_are_gone_between_two_others_lose_nothing(path):
+    before = shown(feed(path, 3, "netChanges"))
+    remove_versions(path, [3, 4])
+    stream = follow(path)
+    rows = [row for _, _, found in batches_of(stream, StreamOffset(2)) for row in found]
+    assert {row["id"] for row in rows} == {1, 2, 3, 7, 8, 9, 20, 21, 22, 23}
+    assert len(rows) == len(before)
+
+
+def test_a_table_made_anew_is_not_followed(path, tmp_path):
+    stream = follow(path)
+    with pytest.raises(InvalidInputError, match="replaced by another one"):
+        stream.latest_offset(StreamOffset(17), ALL)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"f": 2, "v": 1}, {"f": 1, "v": "1"}, {"f": 1, "v": 1, "i": 3}, {"f": 1, "v": -7}],
+)
+def test_what_is_no_offset_is_refused(value):
+    with pytest.raises(CorruptFileError):
+        StreamOffset.from_json(value)
+
+
+def test_offsets_are_the_same_text_again():
+    for offset in (BEGINNING, StreamOffset(7), StreamOffset(7, 3, 8), StreamOffset(-1, 5, 2)):
+        assert StreamOffset.from_json(offset.to_json()) == offset
+    assert list(StreamOffset(7, 3, 8).to_json()) == ["f", "v", "i", "t"]
