@@ -10,6 +10,10 @@ from local_changes import delete_rows, merge_rows
 from row_changes import delete_by_source, insert, matched_delete, matched_update, set_to
 from table_access import write_table
 
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
 pytestmark = pytest.mark.interop
 
 WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel"]
@@ -67,7 +71,8 @@ def check(path):
         found = dataset.scanner(columns=["id"], full_text_query=word, with_row_id=True).to_table()
         expected = everything.filter(pa.compute.match_substring(everything["text"], word))
         assert keys(found) == keys(expected), word
-    nearest = {"column": "vector", "q": np.zeros(4, np.float32), "k": everything.num_rows + 5}
+    # More than there ever were: of rows that are gone, pylance counts those of an index.
+    nearest = {"column": "vector", "q": np.zeros(4, np.float32), "k": 1000}
     found = dataset.scanner(
         columns=["id"], nearest=nearest | {"nprobes": 2}, with_row_id=True
     ).to_table()
@@ -83,12 +88,12 @@ def test_random_histories_with_every_kind_of_index(tmp_path, seed):
     write_table(path, table, max_rows_per_file=80, enable_stable_row_ids=stable)
     make_indices(path)
     check(path)
-    for step in range(6):
+    for step in range(7):
         low = int(rng.integers(0, 300))
         between = f"id >= {low} AND id < {low + 25}"
         source = some_rows(rng, rng.choice(400, 12, replace=False))
         names = source.column_names
-        match (step + seed) % 6:
+        match (step + seed) % 7:
             case 0:
                 set_to(path, between, kind="k2", name="a changed name")
             case 1:
@@ -107,4 +112,27 @@ def test_random_histories_with_every_kind_of_index(tmp_path, seed):
             case 5:
                 lance.dataset(path).optimize.compact_files(target_rows_per_fragment=200)
                 lance.dataset(path).optimize.optimize_indices()
+            case 6:
+                compact(Table(path), {"target_rows_per_fragment": 150})
         check(path)
+
+
+def test_indices_that_hold_row_ids_are_used_after_a_compaction(tmp_path):
+    rng = np.random.default_rng(7)
+    path = str(tmp_path / "t")
+    write_table(path, some_rows(rng, range(300)), max_rows_per_file=80)
+    make_indices(path)
+    delete_rows(path, "id >= 20 AND id < 50")
+    assert compact(Table(path), {"target_rows_per_fragment": 150}).fragments_added == 1
+    check(path)
+    snapshot = Snapshot.open(Table(path))
+    (now,) = {fragment.id for fragment in snapshot.manifest.fragments}
+    covers = {index.name: now in index.fragment_bitmap for index in snapshot.indices}
+    assert covers == {
+        "id_idx": False,  # holds addresses
+        "kind_idx": True,
+        "tags_idx": True,
+        "name_idx": True,
+        "text_idx": True,
+        "vector_idx": True,
+    }
