@@ -11,6 +11,7 @@ from table_files import move_sequences_outside
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -69,6 +70,38 @@ def test_conditions_on_hidden_lineage_find_their_rows(path):
 def test_writing_is_refused_by_name(path):
     with pytest.raises(UnsupportedFeatureError, match=r"2048|spill"):
         append(path, 300, rows=1)
+
+
+def fragments_of(path):
+    return Snapshot.open(Table(path)).manifest.fragments
+
+
+def test_a_compaction_moves_hidden_lineage_value_for_value(path):
+    def lineage():
+        return read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").to_pylist()
+
+    before = lineage()
+    version = Snapshot.open(Table(path)).version
+    feed = read_changes(path, 2, version, "none").num_rows
+    # Two bins, of which one fragment is left out: it stays as it is, hidden columns and all.
+    hidden = [one.id for one in fragments_of(path) if one.has_spilled_lineage]
+    assert hidden
+    some = compact(Table(path), {"excluded_fragment_ids": frozenset(hidden[:1])})
+    assert some.fragments_removed
+    assert [one.id for one in fragments_of(path) if one.has_spilled_lineage] == hidden[:1]
+    assert Snapshot.open(Table(path)).manifest.writer_flags & 2048
+    assert lineage() == before
+    assert_same_rows(read_ours(path), read_theirs(path))
+    assert compact(Table(path), {"materialize_deletions_threshold": 0.0}).fragments_added == 1
+    assert lineage() == before
+    assert_same_rows(read_ours(path), read_theirs(path))
+    lance.dataset(path).validate()
+    assert read_changes(path, 2, Snapshot.open(Table(path)).version, "none").num_rows == feed
+    # Nothing is hidden any more, so that everybody may write again.
+    assert not Snapshot.open(Table(path)).manifest.reader_flags & 2048
+    append(path, 300, rows=1)
+    lance.dataset(path).update({"v": "'again'"}, where="id = 7")
+    assert_same_rows(read_ours(path), read_theirs(path))
 
 
 def test_sequences_in_files_of_their_own_read_as_those_in_the_manifest(tmp_path):

@@ -9,7 +9,11 @@ from pyspark_lance.commit.assign_lineage import assign_lineage
 from pyspark_lance.commit.index_rules import Indices
 from pyspark_lance.errors import CommitConflictError, InvalidInputError
 from pyspark_lance.format.data_file import TOMBSTONE
-from pyspark_lance.format.feature_flags import MIXED_FILE_VERSIONS, compute_flags
+from pyspark_lance.format.feature_flags import (
+    MIXED_FILE_VERSIONS,
+    SPILLED_LINEAGE,
+    compute_flags,
+)
 from pyspark_lance.format.fragment import MAX_FRAGMENT_ID, Fragment
 from pyspark_lance.format.manifest import BasePath, Manifest, WriterVersion
 from pyspark_lance.format.schema import LanceSchema
@@ -149,6 +153,9 @@ class Draft:
             stable_row_ids=self.stable,
             has_config=bool(self.config),
             has_base_paths=bool(self.base_paths),
+            # We spill none, so that there is none where there was none.
+            has_spilled_lineage=bool(self.base.reader_flags & SPILLED_LINEAGE)
+            and any(fragment.has_spilled_lineage for fragment in fragments),
             previous_reader_flags=self.base.reader_flags,
             previous_writer_flags=self.base.writer_flags,
         )

@@ -15,6 +15,7 @@ from pyspark_lance.commit.assign_lineage import created_at_of, last_updated_at_o
 from pyspark_lance.commit.index_rules import MEM_WAL_INDEX, Indices
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.data_file import TOMBSTONE
+from pyspark_lance.format.feature_flags import SPILLED_LINEAGE
 from pyspark_lance.format.feature_flags import check_writable as check_writable_flags
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
@@ -31,19 +32,24 @@ from pyspark_lance.format.operation import (
 _SCHEMA_CHANGES = (Overwrite, Merge, Project, UpdateConfig, Restore)
 
 
-def check_writable(manifest: Manifest, indices: Indices, *, replaces_all: bool = False) -> None:
+def check_writable(
+    manifest: Manifest, indices: Indices, *, replaces_all: bool = False, moves_rows: bool = False
+) -> None:
     """Refuses tables with a part that we would lose or break.
 
     Args:
         manifest: The version to go on from.
         indices: Its index entries.
         replaces_all: Whether none of its fragments stays.
+        moves_rows: Whether fragments either stay as they are, or their rows move to others whose
+            lineage is inline; then it does not matter that lineage is in hidden columns.
 
     Raises:
         UnsupportedFeatureError: A feature flag, an unknown field, a write-ahead log, data
             files of several versions, fragments that share an id.
     """
-    check_writable_flags(manifest.reader_flags, manifest.writer_flags)
+    allowed = SPILLED_LINEAGE if moves_rows else 0
+    check_writable_flags(manifest.reader_flags, manifest.writer_flags, allowed=allowed)
     if not replaces_all:
         manifest.check_file_versions()
         manifest.check_fragment_ids()
@@ -190,7 +196,8 @@ def _check_flags(built: Manifest) -> None:
             _require(bool(word & bit) == present, "I8", f"flag {bit} tells the truth")
     has_ids = all(fragment.row_ids is not None for fragment in built.fragments)
     _require(has_ids or not built.uses_stable_row_ids, "I5", "every fragment has row ids")
-    check_writable_flags(reader, writer)
+    # Only who may leave it there has come so far.
+    check_writable_flags(reader, writer, allowed=SPILLED_LINEAGE)
 
 
 def _check_indices(built: Manifest, indices: Indices) -> None:

@@ -61,13 +61,18 @@ def check_readable(reader_flags: int) -> None:
     _refuse(reader_flags & ~_READABLE, "read")
 
 
-def check_writable(reader_flags: int, writer_flags: int) -> None:
+def check_writable(reader_flags: int, writer_flags: int, *, allowed: int = 0) -> None:
     """Refuses a table that takes more than is implemented to write.
+
+    Args:
+        reader_flags: Reader word.
+        writer_flags: Writer word.
+        allowed: Flags that are all right for what is written.
 
     Raises:
         UnsupportedFeatureError: Names the flags.
     """
-    _refuse((reader_flags | writer_flags) & ~_WRITABLE, "written")
+    _refuse((reader_flags | writer_flags) & ~(_WRITABLE | allowed), "written")
 
 
 def check_consistent(
@@ -102,6 +107,7 @@ def compute_flags(
     stable_row_ids: bool,
     has_config: bool,
     has_base_paths: bool,
+    has_spilled_lineage: bool = False,
     previous_reader_flags: int = 0,
     previous_writer_flags: int = 0,
 ) -> tuple[int, int]:
@@ -112,6 +118,7 @@ def compute_flags(
         stable_row_ids: Whether the table has stable row ids.
         has_config: Whether the table configuration is not empty.
         has_base_paths: Whether files may live under other roots.
+        has_spilled_lineage: Whether lineage of any fragment is in hidden columns.
         previous_reader_flags: Reader word of the version before.
         previous_writer_flags: Writer word of the version before.
 
@@ -122,6 +129,7 @@ def compute_flags(
         (DELETION_FILES if has_deletion_files else 0)
         | (STABLE_ROW_IDS if stable_row_ids else 0)
         | (BASE_PATHS if has_base_paths else 0)
+        | (SPILLED_LINEAGE if has_spilled_lineage else 0)
     )
     # Said of things that are carried over: file versions once mixed stay mixed, and index entries
     # are copied as they are.

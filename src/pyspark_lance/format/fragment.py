@@ -137,6 +137,11 @@ class Fragment:
                 )
 
     @property
+    def has_spilled_lineage(self) -> bool:
+        """Whether row ids or versions are in hidden columns of its data files."""
+        return SPILLED in (self.row_ids, self.created_at, self.last_updated_at)
+
+    @property
     def num_deleted_rows(self) -> int:
         """Rows that were deleted."""
         return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows

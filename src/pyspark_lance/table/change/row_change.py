@@ -133,6 +133,7 @@ def plan_change(
     settings: ChangeSettings | None = None,
     *,
     at: VersionSpec = LATEST,
+    moves_rows: bool = False,
 ) -> ChangePlan:
     """A plan on the newest version; writes nothing.
 
@@ -140,13 +141,14 @@ def plan_change(
         table: The table or branch.
         settings: How to change rows.
         at: The version that the rows are found in, for rows that somebody else has found.
+        moves_rows: Rows only move, and nothing of them changes.
 
     Raises:
         TableNotFoundError: There is no table.
         UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
     snapshot = Snapshot.open(table, at)
-    check_writable(snapshot.manifest, snapshot.indices)
+    check_writable(snapshot.manifest, snapshot.indices, moves_rows=moves_rows)
     settings = settings or ChangeSettings()
     return ChangePlan(
         table=snapshot.table,

@@ -133,7 +133,7 @@ def plan_compaction(
         InvalidInputError: An option that is none.
         UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
-    change = plan_change(table, settings)
+    change = plan_change(table, settings, moves_rows=True)
     snapshot = change.snapshot()
     chosen = CompactionOptions.of(snapshot.manifest.config, given)
     request = change.write_request()
