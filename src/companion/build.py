@@ -27,7 +27,11 @@ TARGET = SOURCES.parents[1] / "pyspark_lance" / "jars" / JAR_NAME
 # Of the jar that is kept: another JDK may compile the same sources to other bytes.
 JDK = 17
 _MANIFEST = "META-INF/MANIFEST.MF"
-_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+# Classes that Spark finds by itself, by what it looks for.
+_SERVICES = {
+    "org.apache.spark.sql.sources.DataSourceRegister": "org.pysparklance.LanceSource",
+    "org.apache.spark.sql.SparkSessionExtensionsProvider": "org.pysparklance.LanceExtensions",
+}
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -93,7 +97,7 @@ def has_changelog(jars: Path) -> bool:
 
 def _write_jar(classes: Path, jar: Path) -> None:
     entries = {str(one.relative_to(classes)): one.read_bytes() for one in classes.rglob("*.class")}
-    entries[_SERVICE] = b"org.pysparklance.LanceSource\n"
+    entries |= {f"META-INF/services/{of}": f"{one}\n".encode() for of, one in _SERVICES.items()}
     # Not compressed: what zlib makes of the same bytes differs from one of its kinds to the next.
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_STORED) as archive:
         manifest = (

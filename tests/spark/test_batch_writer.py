@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import lance
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StructField, StructType, VarcharType
 
-from pyspark_lance.errors import StorageError
+from pyspark_lance.errors import CommitConflictError, SchemaMismatchError, StorageError
+from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
+from pyspark_lance.spark.types.declared_columns import declared_schema
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 SCHEMA = StructType([StructField("id", LongType())])
 
@@ -78,3 +84,66 @@ def test_two_writers_that_both_create_the_table_both_land(path):
     assert dataset.version == 2
     assert sorted(dataset.to_table()["id"].to_pylist()) == [1, 2]
     dataset.validate()
+
+
+def test_an_overwrite_by_rows_of_an_older_version_of_the_same_table_is_refused(path):
+    writer(path).commit([writer(path).write(rows(1))])
+    read = LanceDataSource({"path": path}).schema()
+    pinned = LanceDataSource({"path": path, "version": "1"}).schema()
+    LanceBatchWriter(WriteOptions.parse({"path": path}), read, overwrite=True)
+    planned = LanceBatchWriter(WriteOptions.parse({"path": path}), read, overwrite=True)
+    message = planned.write(rows(3))
+    writer(path).commit([writer(path).write(rows(2))])
+    with pytest.raises(CommitConflictError, match="would be lost"):
+        planned.commit([message])
+    with pytest.raises(CommitConflictError, match=r"from version 1 .* at version 2"):
+        LanceBatchWriter(WriteOptions.parse({"path": path}), read, overwrite=True)
+    partly = WriteOptions.parse({"path": path, "replaceWhere": "id > 1"})
+    with pytest.raises(CommitConflictError, match="would be lost"):
+        LanceBatchWriter(partly, read, overwrite=True)
+    assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == [1, 2]
+    allowed = WriteOptions.parse({"path": path, "allowOlderSource": "true"})
+    for options, schema in ((WriteOptions.parse({"path": path}), pinned), (allowed, read)):
+        one = LanceBatchWriter(options, schema, overwrite=True)
+        one.commit([one.write(rows(7))])
+        assert lance.dataset(path).to_table()["id"].to_pylist() == [7]
+
+
+def test_what_columns_are_declared_to_be_holds_for_every_writer(path):
+    declared = StructType(
+        [
+            StructField("id", LongType(), nullable=False),
+            StructField("s", VarcharType(3), metadata={"comment": "short"}),
+            StructField(
+                "st", StructType([StructField("l", ArrayType(VarcharType(2), containsNull=False))])
+            ),
+        ]
+    )
+    LanceBatchWriter(
+        WriteOptions.parse({"path": path}), declared, overwrite=False, declared=True
+    ).commit([])
+    plain = StructType.fromJson(json.loads(declared.json().replace("varchar(3)", "string")
+                                           .replace("varchar(2)", "string")))  # fmt: skip
+    kinds = pa.schema(
+        [("id", pa.int64()), ("s", pa.string()), ("st", pa.struct([("l", pa.list_(pa.string()))]))]
+    )
+    for overwrite in (False, True):
+        for bad, message in (
+            ({"id": None}, "must not be null"),
+            ({"s": "abcd"}, "4 characters, more than varchar"),
+            ({"st": {"l": ["ab", "abc"]}}, "3 characters"),
+            ({"st": {"l": [None]}}, "must not be null"),
+        ):
+            row = {"id": 1, "s": "abc", "st": {"l": ["ab"]}} | bad
+            one = LanceBatchWriter(WriteOptions.parse({"path": path}), plain, overwrite=overwrite)
+            with pytest.raises(SchemaMismatchError, match=message):
+                one.write(iter([pa.RecordBatch.from_pylist([row], kinds)]))
+        one = LanceBatchWriter(WriteOptions.parse({"path": path}), plain, overwrite=overwrite)
+        row = {"id": 1, "s": "äöü", "st": {"l": ["ab"]}}
+        one.commit([one.write(iter([pa.RecordBatch.from_pylist([row], kinds)]))])
+        assert declared_schema(Snapshot.open(Table(path)).schema) == declared
+    assert not lance.dataset(path).schema.field("id").nullable
+    loose = WriteOptions.parse({"path": path, "overwriteSchema": "true"})
+    one = LanceBatchWriter(loose, plain, overwrite=True)
+    one.commit([one.write(iter([pa.RecordBatch.from_pylist([{"s": "abcd"}], kinds)]))])
+    assert lance.dataset(path).to_table()["s"].to_pylist() == ["abcd"]

@@ -69,7 +69,7 @@ def test_delete_by_condition_by_row_id_and_by_subquery(spark, path):
 
 
 def test_update_with_expressions_functions_and_members_of_structs(spark, path):
-    point = pa.array([{"x": i, "y": -i} for i in range(6)])
+    point = pa.array([{"x": i, "y": -i} for i in range(5)] + [None])
     make(path, p=point)
     table = LanceTable.forPath(spark, path)
     twice = sf.udf(lambda v: 2 * v, "int")
@@ -84,6 +84,16 @@ def test_update_with_expressions_functions_and_members_of_structs(spark, path):
     ]
     assert lineage(path, 1) == (1, 1, 4)
     assert lineage(path, 2) == (2, 1, 3)
+    # A member of a null struct makes the struct, as in Spark SQL; what is no text is a literal.
+    assert table.update("p IS NULL", {"p.y": "7", "v": 5, "s": None}).num_updated_rows == 1
+    source = spark.createDataFrame([(9,)], "id bigint")
+    merge = table.merge(source, "target.id = source.id")
+    merge.whenNotMatchedInsert(values={"id": "source.id", "v": 6, "p.x": 8}).execute()
+    assert contents(path)[5:] == [
+        (5, 5, None, {"x": None, "y": 7}), (9, 6, None, {"x": 8, "y": None}),
+    ]  # fmt: skip
+    with pytest.raises(InvalidInputError, match="no member 'z'"):
+        table.update("id = 1", {"p.z": "1"})
 
 
 def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(spark, path):

@@ -183,9 +183,20 @@ def test_older_names_of_parameters_mean_the_same():
     assert LanceTable(None, "p", storage_options={"region": "r"})._table.storage == {"region": "r"}
 
 
+@pytest.mark.parametrize(
+    ("zone", "hours"), [(None, 0), ("UTC", 0), ("Europe/Berlin", 2), ("+02:00", 2), ("GMT-3", -3)]
+)
+def test_times_are_in_the_zone_of_the_session_where_the_companion_says_it(zone, hours):
+    given = {"path": "p", "timestampAsOf": "2026-07-01 12:00:00"}
+    if zone is not None:
+        given["_lance.time_zone"] = zone
+    expected = ReadOptions.parse({"path": "p", "timestampAsOf": f"2026-07-01T{12 - hours}:00:00Z"})
+    assert ReadOptions.parse(given).at == expected.at
+
+
 def test_lists_of_columns_take_any_name():
-    names = split_names("a , `b,c`,`g``h`,```d```")
-    assert names == ("a", "b,c", "g`h", "`d`")
+    names = split_names("a , `b,c`,`g``h`,```d```,` e`,`*`")
+    assert names == ("a", "b,c", "g`h", "`d`", " e", "*")
 
 
 def test_the_package_shows_what_there_is():

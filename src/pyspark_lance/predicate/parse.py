@@ -471,4 +471,5 @@ class _Parser:
 
 
 def _hint() -> str:
-    return _SUPPORTED + ", ".join(sorted((*values.FUNCTION_NAMES, *_TESTS)))
+    functions = ", ".join(sorted((*values.FUNCTION_NAMES, *_TESTS)))
+    return f"{_SUPPORTED}{functions}; for all else, leave it to Spark: df.where(…)"

@@ -12,18 +12,22 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.declared_type import DEFAULT_KEY, SPARK_TYPE_KEY, declared_text
 from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import (
+    add_columns,
     add_null_columns,
+    add_struct_members,
     change_nullability,
     drop_columns,
     rename_column,
     set_metadata,
     widen_column,
 )
-from pyspark_lance.table.columns.local_columns import copied, has_nulls
+from pyspark_lance.table.columns.local_columns import constants, copied, has_nulls
 from pyspark_lance.table.columns.schema_change import find_field
+from pyspark_lance.table.upkeep.metadata_commits import set_properties
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
@@ -61,15 +65,27 @@ class _Columns:
 
     def add(self, changes: list[dict[str, Any]]) -> None:
         for one in changes:
-            if len(one["column"]) > 1 or one["placed"]:
+            if one["placed"]:
                 raise UnsupportedFeatureError(
-                    "new columns come last, and are no fields of structs",
+                    "new columns come last",
                     where=quoted(*one["column"]),
-                    hint="leave out FIRST and AFTER; a write with mergeSchema adds fields",
+                    hint="leave out FIRST and AFTER",
                 )
-        schema = pa.schema([_arrow_field(one) for one in changes])
-        add_null_columns(self._table, schema, self._settings)
-        self.comment([one for one in changes if one.get(_COMMENT)])
+        members = [one for one in changes if len(one["column"]) > 1]
+        for one in members:
+            columns = pa.schema([_within_structs(one["column"][:-1], _arrow_field(one))])
+            add_struct_members(self._table, columns, self._settings)
+        filled = [one for one in changes if one not in members and one.get("value") is not None]
+        empty = [one for one in changes if one not in members and one not in filled]
+        if empty:
+            schema = pa.schema([_arrow_field(one) for one in empty])
+            add_null_columns(self._table, schema, self._settings)
+        if filled:
+            schema = pa.schema([_arrow_field(one) for one in filled])
+            values = [
+                _constant(one["value"], field) for one, field in zip(filled, schema, strict=True)
+            ]
+            add_columns(self._table, schema, constants(values), self._settings)
 
     def drop(self, changes: list[dict[str, Any]]) -> None:
         there = [one for one in changes if not one["ifExists"] or self._has(one["column"])]
@@ -90,9 +106,25 @@ class _Columns:
 
     def retype(self, changes: list[dict[str, Any]]) -> None:
         for one in changes:
-            name, kind = quoted(*one["column"]), _arrow_field(one).type
+            name, field = quoted(*one["column"]), _arrow_field(one)
             run = copied(one["column"][-1])
-            widen_column(self._table, name, kind, run, self._settings)
+            widen_column(self._table, name, field.type, run, self._settings)
+            declared = (field.metadata or {}).get(SPARK_TYPE_KEY.encode())
+            if declared is not None or self._declared_type(one["column"]) is not None:
+                kept = {SPARK_TYPE_KEY: None if declared is None else declared.decode()}
+                set_metadata(self._table, columns={name: kept}, settings=self._settings)
+
+    def _declared_type(self, column: list[str]) -> str | None:
+        field = find_field(Snapshot.open(self._table).schema, quoted(*column))[-1]
+        return declared_text(field.metadata, SPARK_TYPE_KEY)
+
+    def set_default(self, changes: list[dict[str, Any]]) -> None:
+        texts = {quoted(*one["column"]): {DEFAULT_KEY: one["sql"] or None} for one in changes}
+        set_metadata(self._table, columns=texts, settings=self._settings)
+
+    def set_property(self, changes: list[dict[str, Any]]) -> None:
+        entries = {one["name"]: one["value"] for one in changes}
+        set_properties(self._table, entries, self._settings)
 
     def allow_null(self, changes: list[dict[str, Any]]) -> None:
         for one in changes:
@@ -117,15 +149,42 @@ _CHANGES = {
     "UpdateColumnComment": _Columns.comment,
     "DeleteColumn": _Columns.drop,
     "AddColumn": _Columns.add,
+    "UpdateColumnDefaultValue": _Columns.set_default,
+    "SetProperty": _Columns.set_property,
+    "RemoveProperty": _Columns.set_property,
 }
 
 
 def _arrow_field(change: dict[str, Any]) -> pa.Field:
     """The column of a change, in the type in which its values are stored."""
-    nullable = change.get("nullable", True)
-    field = {"name": change["column"][-1], "nullable": nullable, "metadata": {}}
-    given = StructType.fromJson(
-        {"type": "struct", "fields": [{**field, "type": json.loads(change["type"])}]}
-    )
-    stored = stored_schema(given, {}, existing=None, overwrite=False).field(0)
-    return stored.with_nullable(nullable)
+    notes = {"comment": change.get(_COMMENT), "CURRENT_DEFAULT": change.get("sql")}
+    field = {
+        "name": change["column"][-1],
+        "nullable": change.get("nullable", True),
+        "metadata": {name: value for name, value in notes.items() if value},
+        "type": json.loads(change["type"]),
+    }
+    given = StructType.fromJson({"type": "struct", "fields": [field]})
+    return stored_schema(given, {}, existing=None, overwrite=False, declared=True).field(0)
+
+
+def _within_structs(path: list[str], member: pa.Field) -> pa.Field:
+    """A column that holds nothing but a member of a struct in it."""
+    for name in reversed(path):
+        member = pa.field(name, pa.struct([member]))
+    return member
+
+
+def _constant(value: Any, field: pa.Field) -> pa.Scalar:
+    """A default as Spark holds it: days, microseconds, decimals as text."""
+    kind = field.type
+    types = pa.types
+    if not (types.is_primitive(kind) or types.is_string(kind) or types.is_decimal(kind)):
+        raise UnsupportedFeatureError(
+            f"the column {field.name!r} cannot be added with a default of type {kind}",
+            hint="add it without one, fill it with an UPDATE, then ALTER COLUMN … SET DEFAULT",
+        )
+    held = pa.scalar(value)
+    if types.is_date32(kind):
+        held = held.cast(pa.int32())
+    return held.cast(kind)

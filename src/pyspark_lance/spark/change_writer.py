@@ -24,6 +24,7 @@ from pyspark_lance.errors import (
     StorageError,
     VersionNotFoundError,
 )
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
@@ -93,11 +94,13 @@ class LanceChangeWriter(DataSourceArrowWriter):
             what = f"version {version}, which was read, was cleaned up"
             raise RetryableCommitError(what, uri, REDO) from error
         names = {field.name.lower(): field.name for field in self._plan.schema.fields}
-        given = [name for name in schema.names if name not in _OWN]
+        # Spark gives back lineage columns that the command names; they are not changed.
+        given = [name for name in schema.names if name not in (*_OWN, *SYSTEM_COLUMNS)]
         unknown = [name for name in given if name.lower() not in names]
         if unknown:
             raise InvalidInputError(f"the table has no column {unknown[0]!r}", where=uri)
         self._columns = tuple(names[name.lower()] for name in given)
+        self._positions = [schema.names.index(name) for name in (*_OWN, *given)]
         self._command = command
         self._pushed = pushed
         self._retried = retried
@@ -115,7 +118,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         used = clauses[:2] if self._command == "DELETE" else clauses
         names = [*_OWN, *self._columns]
         batches = (
-            pa.RecordBatch.from_arrays(batch.columns, names=names)
+            pa.RecordBatch.from_arrays([batch.column(i) for i in self._positions], names=names)
             for batch in iterator
             if batch.num_rows
         )

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 JAR_NAME = "pyspark-lance-companion.jar"
 _SOURCE = "org.pysparklance.LanceSource"
-_CATALOG = "org.pysparklance.LanceCatalog"
-_CATALOG_KEY = "spark.sql.catalog.lance"
+# Paths as tables, and Spark's own catalog with Lance tables in it.
+_CATALOGS = {
+    "spark.sql.catalog.lance": "org.pysparklance.LanceCatalog",
+    "spark.sql.catalog.spark_catalog": "org.pysparklance.LanceSessionCatalog",
+}
 
 
 def companion_jar() -> str:
@@ -67,8 +70,9 @@ def enable(spark: SparkSession) -> None:
             )
     else:
         spark.addArtifacts(jar)
-    if spark.conf.get(_CATALOG_KEY, None) is None:
-        spark.conf.set(_CATALOG_KEY, _CATALOG)
+    for key, catalog in _CATALOGS.items():
+        if spark.conf.get(key, None) in (None, "builtin"):
+            spark.conf.set(key, catalog)
     hide_storage_options(spark)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType, UserDefinedType
 
 from pyspark_lance.errors import (
     InvalidInputError,
@@ -36,7 +36,7 @@ from pyspark_lance.predicate.types import (
 )
 from pyspark_lance.spark.alter_table import alter_table
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.parse_options import REPLACE, ReadOptions, WriteOptions
 from pyspark_lance.spark.options.write_settings import commit_settings
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.source.change_plan import (
@@ -47,17 +47,24 @@ from pyspark_lance.spark.source.change_plan import (
     pin_feed,
 )
 from pyspark_lance.spark.source.pushed_down import CALL, PushedDown, pinned_version
-from pyspark_lance.spark.source.read_plan import open_pinned, scan_request_of, spark_schema_of
+from pyspark_lance.spark.source.read_plan import (
+    open_pinned,
+    scan_request_of,
+    shown_columns,
+    spark_schema_of,
+)
+from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.change.delete_where import delete_where
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import lineage_bounds, rows_left
+from pyspark_lance.table.upkeep.metadata_commits import properties_of
 from pyspark_lance.table.upkeep.table_folder import drop_table, list_tables, rename_table
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.time_travel import LATEST
 
 _REPLY = "_lance"
-_TEXT, _REPLACE = f"{INTERNAL_PREFIX}text", f"{INTERNAL_PREFIX}replace"
+_TEXT = f"{INTERNAL_PREFIX}text"
 _SCHEMA = f"{INTERNAL_PREFIX}schema"
 # Conditions on these stay with Spark.
 _NOT_COMPARED = (INTERVAL, NULL, TIME)
@@ -96,6 +103,8 @@ def _describe(options: Mapping[str, str]) -> Facts:
     types |= dict.fromkeys(lineage, "bigint")
     return {
         "schema": spark_schema_of(read, (snapshot.uri, snapshot.version)).json(),
+        "declared": _declared(read, snapshot).json(),
+        "properties": properties_of(snapshot),
         "root": snapshot.uri,
         "version": snapshot.version,
         "title": f"{snapshot.uri} version {snapshot.version}",
@@ -106,6 +115,20 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "types": {name: kind for name, kind in types.items() if kind is not None},
     }
+
+
+def _declared(read: ReadOptions, snapshot: Snapshot) -> StructType:
+    """The columns of the read as they were declared."""
+    shown = spark_schema_of(read, (snapshot.uri, snapshot.version))
+    own = {one.name: one for one in declared_schema(shown_columns(read, snapshot)).fields}
+    whole = [own.get(one.name, one) for one in shown.fields]
+    kinds = [isinstance(one.dataType, UserDefinedType) for one in shown.fields]
+    return StructType(
+        [
+            seen if is_own else one
+            for one, seen, is_own in zip(whole, shown.fields, kinds, strict=True)
+        ]
+    )
 
 
 def _describe_feed(options: Mapping[str, str]) -> Facts:
@@ -224,7 +247,7 @@ def _create(options: Mapping[str, str]) -> Facts:
     """A table without rows; with ``_lance.replace``, in place of the rows and columns there."""
     write = WriteOptions.parse(options)
     schema = StructType.fromJson(json.loads(options[_SCHEMA]))
-    LanceBatchWriter(write, schema, overwrite=_REPLACE in options).commit([])
+    LanceBatchWriter(write, schema, overwrite=REPLACE in options, declared=True).commit([])
     return {}
 
 

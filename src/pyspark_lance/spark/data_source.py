@@ -66,7 +66,8 @@ class LanceDataSource(DataSource):
             answered = answer(self.options)
             _speed_up_collection()
             return answered
-        from pyspark_lance.spark.options.catalog_options import keep_options
+        from pyspark_lance.spark.options.catalog_options import is_for_catalog, keep_options
+        from pyspark_lance.spark.source.column_origin import with_origin
         from pyspark_lance.spark.source.read_plan import spark_schema_of
 
         read = self._read_options()
@@ -78,6 +79,8 @@ class LanceDataSource(DataSource):
             found = feed_schema_of(read, self._pin_feed() if has_start else newest_feed(read))
         else:
             found = spark_schema_of(read, self._pin())
+            if read.follows_table and not is_for_catalog(self.options):
+                found = with_origin(found, *self._pin())
         schema = keep_options(found, self.options)
         _speed_up_collection()
         return schema

@@ -34,6 +34,11 @@ def as_column(expression: Expression) -> Column:
     return sf.expr(expression) if isinstance(expression, str) else expression
 
 
+def as_expression(value: object) -> Expression:
+    """What a user gives as a value: SQL texts and Columns as they are, all else as a literal."""
+    return value if isinstance(value, str | Column) else sf.lit(value)
+
+
 def quoted(*parts: str) -> str:
     """A column name as SQL reads it."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)

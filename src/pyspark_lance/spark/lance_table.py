@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -16,7 +17,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.column_expressions import Expression
-from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.expressions import as_expression, quoted
 from pyspark_lance.spark.jobs.column_jobs import declared_columns
 from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
@@ -48,6 +49,8 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 from pyspark_lance.table.write.write_table import create_table
+
+_PROVIDERS = ("lance", "org.pysparklance.lancesource")
 
 
 class LanceTable(TableColumns, TableUpkeep, TableVersions):
@@ -92,6 +95,32 @@ class LanceTable(TableColumns, TableUpkeep, TableVersions):
         """
         Snapshot.open(Table(path, storage_options))
         return cls(spark, path, storage_options)
+
+    @classmethod
+    def forName(cls, spark: SparkSession, name: str, **storage_options: str) -> LanceTable:  # noqa: N802
+        """The table that SQL knows by ``name``: of a catalog, or ``lance.`/path` ``.
+
+        Raises:
+            TableNotFoundError: There is none, or it is no Lance table.
+
+        Example:
+            >>> LanceTable.forName(spark, f"lance.`{path}`").toDF().count()  # doctest: +SKIP
+            3
+        """
+        try:
+            rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+        except PySparkException as error:
+            raise TableNotFoundError(
+                f"there is no table {name}", hint="LanceTable.forPath takes the path of a table"
+            ) from error
+        facts = {row["col_name"]: row["data_type"] for row in rows}
+        path = facts.get("Location")
+        if facts.get("Provider", "").lower() not in _PROVIDERS or not path:
+            raise TableNotFoundError(
+                f"{name} is no Lance table in a catalog",
+                hint="LanceTable.forPath takes the path of a table",
+            )
+        return cls.forPath(spark, path, **storage_options)
 
     @classmethod
     def create(
@@ -327,7 +356,7 @@ class LanceTable(TableColumns, TableUpkeep, TableVersions):
     def update(
         self,
         condition: Expression | None = None,
-        set: Mapping[str, Expression] | None = None,  # noqa: A002
+        set: Mapping[str, object] | None = None,  # noqa: A002
         *,
         rewrite: str = "auto",
         **options: str,
@@ -336,7 +365,8 @@ class LanceTable(TableColumns, TableUpkeep, TableVersions):
 
         Args:
             condition: SQL text or Column; without it all rows are updated.
-            set: Column, or member of a struct, to its value, a SQL text or Column.
+            set: Column, or member of a struct, to its value: a SQL text or Column, or a literal
+                of any other type, such as ``5`` or ``None``.
             rewrite: ``rows`` moves the rows that change to new files; ``columns`` writes the
                 columns that change anew, for all rows of the fragments they are in; ``auto``
                 takes what is cheaper.
@@ -350,7 +380,7 @@ class LanceTable(TableColumns, TableUpkeep, TableVersions):
             >>> table.update("kind = 'click'", {"price": "price * 2"}).num_updated_rows
             2
         """
-        assignments = dict(set or {})
+        assignments = {key: as_expression(value) for key, value in (set or {}).items()}
         mode = rewrite_mode(rewrite)
         return self._change(
             lambda plan: update_by(

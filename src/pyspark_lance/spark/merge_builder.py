@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.column_expressions import Expression
+from pyspark_lance.spark.expressions import as_expression
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge, SparkClause
 from pyspark_lance.table.change.merge import Match, MergeClause, check_clauses
 from pyspark_lance.table.change.row_change import ChangeResult, RowAction
@@ -36,7 +37,7 @@ class LanceMergeBuilder:
     def whenMatchedUpdate(  # noqa: N802
         self,
         condition: Expression | None = None,
-        set: Mapping[str, Expression] | None = None,  # noqa: A002
+        set: Mapping[str, object] | None = None,  # noqa: A002
     ) -> LanceMergeBuilder:
         """Gives columns of a matched target row other values.
 
@@ -77,7 +78,7 @@ class LanceMergeBuilder:
     def whenNotMatchedInsert(  # noqa: N802
         self,
         condition: Expression | None = None,
-        values: Mapping[str, Expression] | None = None,
+        values: Mapping[str, object] | None = None,
     ) -> LanceMergeBuilder:
         """Inserts a row for a source row without a match.
 
@@ -92,8 +93,8 @@ class LanceMergeBuilder:
             >>> insert.execute().num_inserted_rows
             1
         """
-        values = _required(values, "values")
-        return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, values)
+        given = _required(values, "values")
+        return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, given)
 
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
         """Inserts a source row without a match; columns it lacks are null.
@@ -109,7 +110,7 @@ class LanceMergeBuilder:
     def whenNotMatchedBySourceUpdate(  # noqa: N802
         self,
         condition: Expression | None = None,
-        set: Mapping[str, Expression] | None = None,  # noqa: A002
+        set: Mapping[str, object] | None = None,  # noqa: A002
     ) -> LanceMergeBuilder:
         """Gives columns of a target row without a match other values; over the target.
 
@@ -165,7 +166,7 @@ class LanceMergeBuilder:
         return LanceMergeBuilder(merge, self._run)
 
 
-def _required(values: Mapping[str, Expression] | None, name: str) -> Mapping[str, Expression]:
+def _required(values: Mapping[str, object] | None, name: str) -> Mapping[str, Expression]:
     if not values:
         raise InvalidInputError(f"{name} needs at least one column")
-    return dict(values)
+    return {key: as_expression(value) for key, value in values.items()}

@@ -288,7 +288,7 @@ def test_a_range_without_a_version_has_no_changes(companion, path, clause):
 
 
 @needs_changes
-def test_what_has_no_changes_says_so(companion, path, tmp_path):
+def test_what_has_no_changes_says_so_and_tables_of_a_catalog_have_them(companion, path, tmp_path):
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
         changes(companion, str(tmp_path / "nothing"), "VERSION 1")
     plain = str(tmp_path / "plain")
@@ -297,8 +297,9 @@ def test_what_has_no_changes_says_so(companion, path, tmp_path):
         changes(companion, plain, "VERSION 1").collect()
     companion.sql(f"CREATE TABLE followed_by_name USING lance LOCATION '{path}'")
     try:
-        with pytest.raises(Exception, match="spark_catalog does not support Change Data Capture"):
-            companion.sql("SELECT * FROM followed_by_name CHANGES FROM VERSION 1")
+        query = "SELECT id, _change_type FROM followed_by_name CHANGES FROM VERSION 3"
+        found = companion.sql(f"{query} TO VERSION 4")
+        assert found.count() == 3
     finally:
         companion.sql("DROP TABLE followed_by_name")
 

@@ -1,6 +1,8 @@
 package org.pysparklance;
 
+import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Map;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -20,6 +22,18 @@ record Description(StructType schema, JsonNode facts) {
   String root() { return facts.get("root").asText(); }
 
   String version() { return facts.get("version").asText(); }
+
+  /** The columns as they were declared: with defaults, lengths of texts, NOT NULL, comments. */
+  StructType declared() {
+    JsonNode text = facts.get("declared");
+    return text == null ? schema : (StructType) DataType.fromJson(text.asText());
+  }
+
+  /** The properties that the table keeps itself. */
+  Map<String, String> properties() {
+    return facts.has("properties")
+        ? Python.JSON.convertValue(facts.get("properties"), new TypeReference<>() {}) : Map.of();
+  }
 
   /** What is read, for EXPLAIN. */
   String title() { return facts.get("title").asText(); }

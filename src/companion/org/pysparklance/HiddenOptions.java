@@ -1,17 +1,21 @@
 package org.pysparklance;
 
+import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Option;
 import scala.Product;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Hides storage options in the event log when a statement makes or replaces a table. Spark writes
@@ -48,6 +52,17 @@ final class HiddenOptions extends Rule<LogicalPlan> {
           "[LANCE_INVALID_INPUT] storage options of a table are not changed by ALTER TABLE\n"
               + "  hint: give them to reads and writes, to spark.sql.catalog.<name>.storage.*, or "
               + "by the environment of the store");
+    }
+    if (plan instanceof AnalyzeTable statistics
+        && statistics.child() instanceof ResolvedTable analyzed
+        && analyzed.table() instanceof LanceTable) {
+      // What a scan reports is always new.
+      return LocalRelation.fromExternalRows(
+          plan.output(), CollectionConverters.asScala(List.<Row>of()).toSeq());
+    }
+    if (plan instanceof WriteDelta write && write.originalTable() instanceof
+        DataSourceV2Relation relation && relation.table() instanceof LanceTable) {
+      return MergeRepair.repair(plan);
     }
     if (!(plan instanceof V2CreateTablePlan made)) {
       return plan;
@@ -97,7 +112,7 @@ final class HiddenOptions extends Rule<LogicalPlan> {
         name -> ("." + name.toLowerCase(Locale.ROOT)).contains(".storage."));
   }
 
-  private static Object[] parts(Product whole) {
+  static Object[] parts(Product whole) {
     Object[] parts = new Object[whole.productArity()];
     for (int i = 0; i < parts.length; i++) {
       parts[i] = whole.productElement(i);

@@ -1,13 +1,9 @@
 package org.pysparklance;
 
-import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.*;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.*;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
-import org.apache.spark.sql.connector.write.LogicalWriteInfo;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
@@ -16,9 +12,6 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * in it is a path of its own: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
  */
 public class LanceCatalog implements StagingTableCatalog {
-  private static final String CREATE = "_lance.create";
-  private static final String REPLACE = "_lance.replace";
-
   private String name;
   private CaseInsensitiveStringMap options;
 
@@ -29,6 +22,10 @@ public class LanceCatalog implements StagingTableCatalog {
   }
 
   @Override public String name() { return name; }
+
+  @Override public Set<TableCatalogCapability> capabilities() {
+    return Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
+  }
 
   private CaseInsensitiveStringMap optionsOf(Identifier ident) {
     return Options.with(options, "path", pathOf(ident));
@@ -52,8 +49,7 @@ public class LanceCatalog implements StagingTableCatalog {
   }
 
   @Override public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
-    boolean isNumber = version.chars().allMatch(Character::isDigit);
-    return load(ident, Map.of(isNumber ? "version" : "tag", version));
+    return load(ident, Options.version(version));
   }
 
   @Override public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
@@ -69,13 +65,15 @@ public class LanceCatalog implements StagingTableCatalog {
   /** Since 4.3: the options that {@code loadChangelog} needs; all of them reach the scan. */
   public Set<String> changelogStateOptionKeys() { return Set.of("branch", "blobColumns"); }
 
-  private LanceTable load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
+  private NamedTable load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
     CaseInsensitiveStringMap read = Options.merge(optionsOf(ident), more);
     Description found = read.get("path").isEmpty() ? null : Python.find(read);
     if (found == null) {
       throw new NoSuchTableException(ident);
     }
-    return new LanceTable(read, found.schema(), found, false);
+    Map<String, String> known = Map.of(TableCatalog.PROP_LOCATION, read.get("path"),
+        TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
+    return new NamedTable(NamedTable.nameOf(name, ident), read, known, found, null);
   }
 
   @Override public Identifier[] listTables(String[] namespace) {
@@ -88,85 +86,50 @@ public class LanceCatalog implements StagingTableCatalog {
   }
 
   @Override public Table createTable(Identifier ident, TableInfo table) {
-    Staged created = stage(ident, table, CREATE);
+    StagedLanceTable created = stage(ident, table, false);
     created.commitStagedChanges();
     return created;
   }
 
   @Override public StagedTable stageCreate(Identifier ident, TableInfo table) {
-    return stage(ident, table, CREATE);
+    return stage(ident, table, false);
   }
 
   @Override public StagedTable stageReplace(Identifier ident, TableInfo table) {
-    return stage(ident, table, REPLACE);
+    return stage(ident, table, true);
   }
 
   @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table) {
-    return stage(ident, table, REPLACE);
+    return stage(ident, table, true);
   }
 
-  private Staged stage(Identifier ident, TableInfo table, String mode) {
+  private StagedLanceTable stage(Identifier ident, TableInfo table, boolean replaces) {
     LanceSource.refusePartitions(table.partitions().length > 0);
+    String provider = table.properties().getOrDefault(TableCatalog.PROP_PROVIDER, "lance");
+    if (!provider.equalsIgnoreCase("lance") && !isDefault(provider)) {
+      throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the tables of the "
+          + "catalog " + name + " are Lance tables\n  hint: leave out USING " + provider);
+    }
+    if (table.properties().containsKey(TableCatalog.PROP_LOCATION)) {
+      throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the tables of the "
+          + "catalog " + name + " lie in its folder\n  hint: leave out LOCATION, or make the "
+          + "table in spark_catalog");
+    }
     CaseInsensitiveStringMap given = Options.with(
         new CaseInsensitiveStringMap(table.properties()), TableCatalog.PROP_PROVIDER, "lance");
-    return new Staged(
-        Options.merge(optionsOf(ident), Options.ofTable(given)), table.schema(), mode);
+    return new StagedLanceTable(Options.merge(optionsOf(ident), Options.ofTable(given)), table,
+        replaces, () -> {}, () -> {});
   }
 
-  /** A table that is about to be made or replaced, with or without rows, in one version. */
-  private static final class Staged extends LanceTable implements StagedTable {
-    private final String mode;
-    private boolean written;
-
-    Staged(CaseInsensitiveStringMap options, StructType schema, String mode) {
-      super(Options.with(options, mode, "true"), schema, null, true);
-      this.mode = mode;
-    }
-
-    @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
-      written = true;
-      LanceWrite write = super.newWriteBuilder(info);
-      return mode.equals(REPLACE) ? write.truncate() : write;
-    }
-
-    @Override public void commitStagedChanges() {
-      if (!written) {
-        Python.call("create", options, "_lance.schema", schema().json());
-      }
-    }
-
-    @Override public void abortStagedChanges() {
-      // Nothing is visible before the commit of the write.
-    }
-
-    /** Two interfaces of Spark have this method since 4.2. */
-    public CustomTaskMetric[] reportDriverMetrics() { return new CustomTaskMetric[0]; }
+  /** A DataFrame says the default of the session where the user says nothing. */
+  private static boolean isDefault(String provider) {
+    return provider.equals(SQLConf.get().defaultDataSourceName())
+        && LanceSource.isCalledBy("DataFrameWriter");
   }
 
   @Override
   public Table alterTable(Identifier ident, TableChange... changes) throws NoSuchTableException {
-    ArrayNode all = Python.JSON.createArrayNode();
-    for (TableChange change : changes) {
-      ObjectNode one = all.addObject().put("kind", change.getClass().getSimpleName());
-      if (change instanceof TableChange.ColumnChange column) {
-        one.set("column", Python.JSON.valueToTree(column.fieldNames()));
-      }
-      if (change instanceof TableChange.AddColumn added) {
-        one.put("type", added.dataType().json()).put("nullable", added.isNullable())
-            .put("comment", added.comment()).put("placed", added.position() != null);
-      } else if (change instanceof TableChange.RenameColumn renamed) {
-        one.put("name", renamed.newName());
-      } else if (change instanceof TableChange.DeleteColumn dropped) {
-        one.put("ifExists", dropped.ifExists());
-      } else if (change instanceof TableChange.UpdateColumnType changed) {
-        one.put("type", changed.newDataType().json());
-      } else if (change instanceof TableChange.UpdateColumnNullability changed) {
-        one.put("nullable", changed.nullable());
-      } else if (change instanceof TableChange.UpdateColumnComment changed) {
-        one.put("comment", changed.newComment());
-      }
-    }
-    Python.call("alter", optionsOf(ident), "_lance.changes", all.toString());
+    AlterTable.run(optionsOf(ident), changes);
     return loadTable(ident);
   }
 

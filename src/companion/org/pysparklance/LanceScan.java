@@ -54,6 +54,11 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
 
   @Override public void pruneColumns(StructType required) { columns = required; }
 
+  /** What is read. */
+  Description table() { return table; }
+
+  CaseInsensitiveStringMap options() { return options; }
+
   /** Every task stops at the limit; Spark cuts what they return together. */
   @Override public boolean pushLimit(int rows) {
     limit = rows;

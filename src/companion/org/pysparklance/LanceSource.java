@@ -43,7 +43,8 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     boolean inCatalog = properties.containsKey(TableCatalog.PROP_PROVIDER);
     CaseInsensitiveStringMap options = Options.ofTable(new CaseInsensitiveStringMap(properties));
     if (described != null) {
-      return new LanceTable(options, described.schema(), described, false);
+      boolean isView = isCalledBy("CreateTempViewUsing");
+      return new LanceTable(options, described.schema(), described, false, isView);
     }
     if (inCatalog) {
       return catalogTable(schema, options);
@@ -53,7 +54,8 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     }
     if (asked) {
       CaseInsensitiveStringMap checked = Options.with(options, "_lance.schema", schema.json());
-      return new LanceTable(options, schema, Python.describe(checked), false);
+      boolean isView = isCalledBy("CreateTempViewUsing");
+      return new LanceTable(options, schema, Python.describe(checked), false, isView);
     }
     // Only DataFrameWriter.save() asks for a table without asking for its schema or partitioning.
     // Spark knows just append and overwrite for such tables; one that cannot be written sends it
@@ -79,7 +81,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     return new LanceTable(options, found == null ? schema : found.schema(), found, true);
   }
 
-  private static boolean isCalledBy(String name) {
+  static boolean isCalledBy(String name) {
     return StackWalker.getInstance().walk(
         frames -> frames.anyMatch(frame -> frame.getClassName().contains(name)));
   }

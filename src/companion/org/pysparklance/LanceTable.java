@@ -27,7 +27,9 @@ class LanceTable
   protected final CaseInsensitiveStringMap options;
   private final StructType schema;
   private final boolean mayBeMissing;
+  private final boolean follows;
   private Description described;
+  private String foundFor;
 
   /**
    * @param described the version to read; null to find out when it is needed
@@ -35,11 +37,36 @@ class LanceTable
    */
   LanceTable(CaseInsensitiveStringMap options, StructType schema, Description described,
       boolean mayBeMissing) {
+    this(options, schema, described, mayBeMissing, false);
+  }
+
+  /** With {@code follows}, as of a view, every query reads the version that is the newest then. */
+  LanceTable(CaseInsensitiveStringMap options, StructType schema, Description described,
+      boolean mayBeMissing, boolean follows) {
     this.options = options;
     this.schema = schema;
     this.described = described;
     this.mayBeMissing = mayBeMissing;
+    this.follows = follows && !isOfThePast(options);
   }
+
+  /** Whether options name a version, which stays whatever is written. */
+  static boolean isOfThePast(CaseInsensitiveStringMap options) {
+    return OF_THE_PAST.stream().anyMatch(options::containsKey);
+  }
+
+  /** All scans of one query see the same version. */
+  private synchronized Description newest() {
+    String running = follows ? Running.id() : null;
+    if (follows && (running == null || !running.equals(foundFor))) {
+      described = null;
+      foundFor = running;
+    }
+    return described();
+  }
+
+  /** The columns that Spark reads, which are those that it shows. */
+  protected StructType read(Description found) { return schema; }
 
   synchronized Description described() {
     if (described == null) {
@@ -58,19 +85,20 @@ class LanceTable
   @Override public Set<TableCapability> capabilities() {
     return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE,
         TableCapability.MICRO_BATCH_READ, TableCapability.STREAMING_WRITE,
-        TableCapability.TRUNCATE);
+        TableCapability.TRUNCATE, TableCapability.OVERWRITE_BY_FILTER,
+        TableCapability.OVERWRITE_DYNAMIC);
   }
 
   @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
     CaseInsensitiveStringMap all = Options.merge(options, more);
-    Description found = all.equals(options) ? described() : Python.describe(all);
-    return found != null ? new LanceScan(found, schema, all)
+    Description found = all.equals(options) ? newest() : Python.describe(all);
+    return found != null ? new LanceScan(found, read(found), all)
         : () -> new LanceScan.LocalRows(schema, new InternalRow[0], "lance, no rows yet");
   }
 
   @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
     CaseInsensitiveStringMap all = Options.merge(options, info.options());
-    return new LanceWrite(Python.write(all, info.schema(), info), this);
+    return new LanceWrite(this, all, info, false, null);
   }
 
   @Override public MetadataColumn[] metadataColumns() {
@@ -83,14 +111,14 @@ class LanceTable
   @Override public boolean canRenameConflictingMetadataColumns() { return true; }
 
   @Override public boolean canDeleteWhere(Predicate[] predicates) {
-    Description found = described();
+    Description found = newest();
     boolean all = Arrays.stream(predicates).allMatch(AlwaysTrue.class::isInstance);
     return found == null || (all || Math.abs(found.rows()) <= FEW_ROWS)
         && new PredicateJson(found).all(predicates) != null;
   }
 
   @Override public void deleteWhere(Predicate[] predicates) {
-    Description found = described();
+    Description found = newest();
     if (found != null) {
       Python.call("delete", options, "_lance.filter", new PredicateJson(found).all(predicates),
           "_lance.text", Arrays.stream(predicates).map(Predicate::toString)
@@ -101,7 +129,7 @@ class LanceTable
 
   @Override
   public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
-    if (OF_THE_PAST.stream().anyMatch(options::containsKey)) {
+    if (isOfThePast(options)) {
       throw new UnsupportedOperationException(
           "[LANCE_INVALID_INPUT] rows of the past cannot be changed\n  hint: leave out "
               + String.join(", ", OF_THE_PAST));
@@ -110,6 +138,7 @@ class LanceTable
       Python.call("create", options, "_lance.create", "true", "_lance.schema", schema.json());
     }
     Description found = described();
+    RowChange.refuseLineageValues(found);
     return () -> new RowChange(this, found, info.command());
   }
 

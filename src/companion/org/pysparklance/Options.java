@@ -31,6 +31,20 @@ final class Options {
     return new CaseInsensitiveStringMap(merged);
   }
 
+  /** What {@code VERSION AS OF} names: a number, or a tag. */
+  static Map<String, String> version(String named) {
+    boolean isNumber = named.chars().allMatch(Character::isDigit);
+    return Map.of(isNumber ? "version" : "tag", named);
+  }
+
+  static boolean isSamePath(String one, String other) {
+    return plainPath(one).equals(plainPath(other));
+  }
+
+  private static String plainPath(String path) {
+    return path.replaceFirst("^file:/+", "/").replaceAll("/+$", "");
+  }
+
   /** A time of Spark's, in microseconds since 1970, as an option says it. */
   static String time(long micros) {
     return Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString();

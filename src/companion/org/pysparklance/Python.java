@@ -9,6 +9,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -30,7 +31,8 @@ final class Python {
   /** Asks something: options go in, and an object comes back in the metadata of a column. */
   static JsonNode call(String question, CaseInsensitiveStringMap options, String... pairs) {
     CaseInsensitiveStringMap all = Options.with(options, pairs);
-    StructType reply = source().inferSchema(Options.with(all, "_lance.call", question));
+    StructType reply = source().inferSchema(Options.with(all, "_lance.call", question,
+        "_lance.time_zone", SQLConf.get().sessionLocalTimeZone()));
     try {
       return JSON.readTree(reply.fields()[0].metadata().getString("_lance"));
     } catch (JsonProcessingException error) {

@@ -3,20 +3,28 @@ package org.pysparklance;
 import java.util.*;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import org.apache.spark.SparkContext;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.distributions.Distribution;
 import org.apache.spark.sql.connector.distributions.Distributions;
-import org.apache.spark.sql.connector.expressions.*;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
+import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.execution.QueryExecution;
-import org.apache.spark.sql.execution.SQLExecution;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.jdk.javaapi.CollectionConverters;
+import scala.Option;
+import scala.runtime.BoxedUnit;
 
 /**
  * UPDATE, MERGE or DELETE: Spark finds the rows and their new values, Python writes them. When
@@ -47,11 +55,15 @@ final class RowChange implements SupportsDelta {
   }
 
   @Override public NamedReference[] requiredMetadataAttributes() {
-    return new NamedReference[] {Expressions.column("_rowid")};
+    // All that a condition or a value may name: Spark gives a command no others.
+    List<String> names = new ArrayList<>(List.of("_rowid"));
+    version.lineage().fieldNames().forEachRemaining(
+        name -> { if (!name.equals("_rowid") && !name.equals("_rowaddr")) names.add(name); });
+    return names.stream().map(Expressions::column).toArray(NamedReference[]::new);
   }
 
   @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
-    LanceScan scan = new LanceScan(version, table.schema(), Options.merge(table.options, more));
+    LanceScan scan = new LanceScan(version, table.read(version), Options.merge(table.options, more));
     scans.add(scan);
     return scan;
   }
@@ -75,10 +87,43 @@ final class RowChange implements SupportsDelta {
     return Python.write(all, rows, info).build().toBatch();
   }
 
+  /**
+   * Row ids and versions are Lance's to give. Spark passes over assignments to hidden columns, so
+   * what the user wrote is looked at.
+   */
+  static void refuseLineageValues(Description version) {
+    Option<String> text = CurrentOrigin.get().sqlText();
+    if (text.isDefined()) {
+      written(text.get()).foreach(node -> {
+        node.expressions().foreach(value -> value.find(part -> {
+          if (part instanceof Assignment set && set.key() instanceof UnresolvedAttribute key) {
+            refuseLineageValue(version, key.nameParts().last());
+          }
+          return false;
+        }));
+        return BoxedUnit.UNIT;
+      });
+    }
+  }
+
+  private static LogicalPlan written(String text) {
+    try {
+      return SparkSession.active().sessionState().sqlParser().parsePlan(text);
+    } catch (ParseException error) {
+      throw new IllegalStateException(error);  // it was parsed before
+    }
+  }
+
+  private static void refuseLineageValue(Description version, String column) {
+    if (version.lineage().has(column.toLowerCase(Locale.ROOT))) {
+      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the lineage column " + column
+          + " cannot be set\n  hint: leave it out of SET and INSERT");
+    }
+  }
+
   private QueryExecution query() {
     if (running == null) {
-      String id = SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
-      running = SQLExecution.getQueryExecution(Long.parseLong(id));
+      running = Running.query();
     }
     return running;
   }
@@ -88,19 +133,12 @@ final class RowChange implements SupportsDelta {
    * as when other scans, or counts that were answered from metadata, may be of the same table.
    */
   private String lookedFor() {
-    LogicalPlan whole = query().optimizedPlan();
-    List<LogicalPlan> plans = new ArrayList<>(CollectionConverters.asJava(whole.subqueriesAll()));
-    plans.add(whole);
     Set<String> filters = new LinkedHashSet<>();
-    for (LogicalPlan plan : plans) {
-      for (LogicalPlan leaf : CollectionConverters.asJava(plan.collectLeaves())) {
-        if (leaf instanceof DataSourceV2ScanRelation relation) {
-          if (relation.scan() instanceof LanceScan scan) {
-            filters.add(scans.stream().anyMatch(own -> own == scan) ? scan.filter() : null);
-          } else if (relation.scan() instanceof LanceScan.LocalRows) {
-            filters.add(null);
-          }
-        }
+    for (Scan one : Running.scans(query().optimizedPlan())) {
+      if (one instanceof LanceScan scan) {
+        filters.add(scans.stream().anyMatch(own -> own == scan) ? scan.filter() : null);
+      } else if (one instanceof LanceScan.LocalRows) {
+        filters.add(null);
       }
     }
     return filters.contains(null) || filters.isEmpty() ? null

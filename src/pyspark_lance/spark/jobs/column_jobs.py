@@ -55,7 +55,7 @@ def declared_columns(
     columns: str | StructType,
     column_types: Mapping[str, str] = MappingProxyType({}),
 ) -> pa.Schema:
-    """The Arrow schema of columns that are declared, not written; with NOT NULL and comments.
+    """The Arrow schema of columns that are declared, not written, with all that is said of them.
 
     Args:
         spark: The session.
@@ -63,15 +63,7 @@ def declared_columns(
         column_types: Options ``<column>.<kind>``.
     """
     schema = parsed_schema(spark, columns)
-    stored = stored_schema(schema, column_types, existing=None, overwrite=False)
-    fields = []
-    for one in schema.fields:
-        made = stored.field(one.name).with_nullable(one.nullable)
-        comment = (one.metadata or {}).get("comment")
-        if comment:
-            made = made.with_metadata({**(made.metadata or {}), "comment": comment})
-        fields.append(made)
-    return pa.schema(fields)
+    return stored_schema(schema, column_types, existing=None, overwrite=False, declared=True)
 
 
 def expression_columns(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.spark.column_expressions import Expression, name_parts
 from pyspark_lance.spark.expressions import (
@@ -22,6 +24,7 @@ from pyspark_lance.spark.expressions import (
     stored_values,
 )
 from pyspark_lance.spark.jobs.change_job import pinned_scan, run_change_job
+from pyspark_lance.spark.types.spark_types import spark_field
 from pyspark_lance.table.change.commit_changes import Prepared, prepared
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
@@ -83,8 +86,34 @@ def assigned_columns(
             continue
         partly.add(name)
         whole = values.get(name, sf.col(quoted(alias, name)))
-        values[name] = whole.withField(".".join(map(quoted, members)), as_column(expression))
+        field = next(one for one in schema.fields if one.name == name)
+        kind = spark_field(shown_field(field, binary_blobs=True)).dataType
+        values[name] = with_member(whole, kind, members, as_column(expression), key)
     return values
+
+
+def with_member(
+    whole: Column, kind: DataType, path: Sequence[str], value: Column, key: str
+) -> Column:
+    """A struct with another value in the member at ``path``; a null one becomes a struct by it.
+
+    Raises:
+        InvalidInputError: There is no such member; ``key`` is what the user wrote.
+    """
+    first, *rest = path
+    known = kind.fields if isinstance(kind, StructType) else []
+    if not any(one.name.lower() == first.lower() for one in known):
+        raise InvalidInputError(
+            f"there is no member {first!r} to set: {key!r}",
+            hint=f"the members are {', '.join(one.name for one in known) or 'none'}",
+        )
+    members = []
+    for one in known:
+        part = whole.getField(one.name)
+        if one.name.lower() == first.lower():
+            part = with_member(part, one.dataType, rest, value, key) if rest else value
+        members.append(part.alias(one.name))
+    return sf.struct(*members)
 
 
 def assigned_target(key: str, schema: LanceSchema) -> tuple[str, ...]:

@@ -22,11 +22,16 @@ _CATALOG_WORDS = ("provider", "owner")
 _LEFT_OUT = ("location", "is_managed_location", "external", "comment", *_CATALOG_WORDS)
 
 
+def is_for_catalog(options: Mapping[str, str]) -> bool:
+    """Whether Spark asks for a schema to keep it in its catalog."""
+    return any(word.lower() in _CATALOG_WORDS for word in options)
+
+
 def keep_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     """``schema`` with the options in it, when it is asked for on behalf of a catalog."""
-    words = {word.lower(): value for word, value in options.items()}
-    if not any(word in words for word in _CATALOG_WORDS):
+    if not is_for_catalog(options):
         return schema
+    words = {word.lower(): value for word, value in options.items()}
     kept = {
         word: value
         for word, value in words.items()

@@ -93,7 +93,11 @@ OPTIONS = (
         "`all`, `none` or a comma list of the lineage columns, which come after the table's",
     ),
     Option("columns", "read", "all", "comma list of columns to read"),
-    Option("filter", "read", "", "SQL condition, applied before rows leave Python"),
+    Option(
+        "filter", "read", "",
+        "SQL condition of comparisons, tests and simple functions, applied before rows leave "
+        "Python; `where` takes all of SQL",
+    ),
     Option("fragmentsPerPartition", "read", "by size", "fragments in each partition"),
     Option(
         "blobColumns", "read", "none",
@@ -127,6 +131,10 @@ OPTIONS = (
     Option(
         "replaceWhere", "write", "",
         "SQL condition: an overwrite replaces only the rows that match, in one version",
+    ),
+    Option(
+        "allowOlderSource", "write", "false",
+        "`true` lets an overwrite take rows that were read before others changed the same table",
     ),
     Option(
         "storage.allowed_base_paths", "both", "",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import partial
 from typing import TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark import SparkContext
 
@@ -20,11 +24,18 @@ from pyspark_lance.spark.options.option_table import (
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 _T = TypeVar("_T")
 # Set by the JVM companion for modes that never touch an existing table.
 CREATE = f"{INTERNAL_PREFIX}create"
+# Set by it for a table that takes the place of another one.
+REPLACE = f"{INTERNAL_PREFIX}replace"
+# Set by it: a condition, the properties of a new table, and which versions are read.
+_REPLACE_WHERE = f"{INTERNAL_PREFIX}replace_where"
+# Set by it: the time zone of the session, in which times without one are.
+_TIME_ZONE = f"{INTERNAL_PREFIX}time_zone"
+_PROPERTIES, _SOURCES = f"{INTERNAL_PREFIX}properties", f"{INTERNAL_PREFIX}sources"
 # Set by the JVM companion: a version that bounds a change feed is itself left out.
 _AFTER, _UNTIL = f"{INTERNAL_PREFIX}after", f"{INTERNAL_PREFIX}until"
 FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
@@ -67,6 +78,11 @@ class ReadOptions:
         if self.of_streams is not None:
             raise InvalidInputError(self.of_streams, hint="add readChangeFeed = true")
 
+    @property
+    def follows_table(self) -> bool:
+        """Whether the newest version is meant, whichever that is."""
+        return self.changes is None and self.at == LATEST
+
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """Reads the options of ``spark.read`` or of a view.
@@ -80,7 +96,11 @@ class ReadOptions:
             table=Table(_path(found, "read"), storage, found.get("branch")),
             at=VersionSpec(
                 version=parsed(found, "version", parse_count),
-                timestamp_ns=parsed(found, "timestampAsOf", parse_timestamp),
+                timestamp_ns=parsed(
+                    found,
+                    "timestampAsOf",
+                    partial(parse_timestamp, zone=_zone_of(options.get(_TIME_ZONE))),
+                ),
                 tag=found.get("tag"),
             ),
             metadata_columns=found.get("metadataColumns", "none"),
@@ -113,6 +133,10 @@ class WriteOptions:
     must_create: bool = False
     must_overwrite: bool = False
     streaming_query_id: str | None = None
+    keeps_declarations: bool = True
+    allow_older_source: bool = False
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -137,7 +161,7 @@ class WriteOptions:
             file_format_version=parsed(found, "fileFormatVersion", parse_file_version),
             overwrite_schema=parsed(found, "overwriteSchema", parse_flag),
             merge_schema=parsed(found, "mergeSchema", parse_flag) or False,
-            replace_where=found.get("replaceWhere") or None,
+            replace_where=options.get(_REPLACE_WHERE) or found.get("replaceWhere") or None,
             properties=_properties(found),
             commit_retries=_retries(found),
             commit_timeout_s=parsed(found, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
@@ -145,6 +169,10 @@ class WriteOptions:
             must_create=CREATE in options or mode == "create",
             must_overwrite=mode == "overwrite",
             streaming_query_id=found.get("streamingQueryId") or None,
+            allow_older_source=parsed(found, "allowOlderSource", parse_flag) or False,
+            keeps_declarations=REPLACE not in options,
+            table_properties=json.loads(options.get(_PROPERTIES, "{}")),
+            sources=json.loads(options.get(_SOURCES, "{}")),
         )
 
 
@@ -270,19 +298,14 @@ def _retries(found: Mapping[str, str]) -> int:
 
 def split_names(text: str) -> tuple[str, ...]:
     """The names of a comma list; a name in backquotes may hold commas, and backquotes twice."""
-    names, current, quoted, before = [], "", False, ""
-    for char in text:
-        before, last = char, before
-        if char == "`":
-            if last == "`" and not quoted:
-                current, before = current + char, ""
-            quoted = not quoted
-        elif char == "," and not quoted:
-            names.append(current.strip())
-            current = ""
+    names = []
+    for part in re.findall(r"(?:`(?:[^`]|``)*`|[^,`])+", text):
+        name = part.strip()
+        if re.fullmatch(r"`(?:[^`]|``)*`", name):
+            name = name[1:-1].replace("``", "`")
         else:
-            current += char
-    names.append(current.strip())
+            name = re.sub("`([^`]*)`", r"\1", name)
+        names.append(name)
     return tuple(name for name in names if name)
 
 
@@ -359,14 +382,28 @@ def parse_flag(text: str) -> bool:
 _DOUBLE_ERROR_NS = 128
 
 
-def parse_timestamp(text: str) -> int:
-    """UTC nanoseconds since 1970 of an ISO time, as an end; without a zone it is UTC.
+def _zone_of(name: str | None) -> tzinfo:
+    """A time zone of Spark's, ``Europe/Berlin`` or ``+02:00``; UTC if there is none."""
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        found = re.fullmatch(r"(?:GMT|UTC|UT)?([+-])(\d\d?):?(\d\d)?", name)
+        if found is None:
+            return UTC
+        offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+        return timezone(-offset if found[1] == "-" else offset)
+
+
+def parse_timestamp(text: str, *, zone: tzinfo = UTC) -> int:
+    """UTC nanoseconds since 1970 of an ISO time, as an end; without a zone it is in ``zone``.
 
     A time given to the second or microsecond means its end: commits happen at nanoseconds, and
     who asks for the time that a listing shows means that very version. Listings that keep times
     in doubles show them a little early.
     """
-    instant, unit = _instant(text)
+    instant, unit = _instant(text, zone)
     return instant + unit
 
 
@@ -376,7 +413,7 @@ def parse_starting_timestamp(text: str) -> int:
     return instant - (_DOUBLE_ERROR_NS if unit else 0)
 
 
-def _instant(text: str) -> tuple[int, int]:
+def _instant(text: str, zone: tzinfo = UTC) -> tuple[int, int]:
     """UTC nanoseconds since 1970, and how many later ones are meant as well."""
     word = text.strip().replace("Z", "+00:00")
     try:
@@ -389,6 +426,6 @@ def _instant(text: str) -> tuple[int, int]:
                 "use a time such as 2026-11-20 08:00:00 (UTC unless it says)"
             ) from None
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+        moment = moment.replace(tzinfo=zone)
     seconds = int(moment.replace(microsecond=0).timestamp())
     return seconds * 10**9 + moment.microsecond * 1000, 999 + _DOUBLE_ERROR_NS

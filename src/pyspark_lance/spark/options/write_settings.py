@@ -37,8 +37,16 @@ def change_settings(options: WriteOptions) -> ChangeSettings:
     )
 
 
-def write_settings(options: WriteOptions, *, overwrite: bool) -> WriteSettings:
-    """How to write, without the path and the storage options."""
+def write_settings(
+    options: WriteOptions, *, overwrite: bool, source_version: int | None = None
+) -> WriteSettings:
+    """How to write, without the path and the storage options.
+
+    Args:
+        options: As they were given.
+        overwrite: Whether rows give way.
+        source_version: The version of the very table that the rows come from.
+    """
     return WriteSettings(
         properties=options.properties,
         retries=options.commit_retries,
@@ -51,4 +59,6 @@ def write_settings(options: WriteOptions, *, overwrite: bool) -> WriteSettings:
         overwrite_schema=options.overwrite_schema,
         merge_schema=options.merge_schema,
         replace_where=options.replace_where,
+        source_version=source_version,
+        config=options.table_properties,
     )

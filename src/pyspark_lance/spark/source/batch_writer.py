@@ -16,6 +16,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.write_settings import write_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
+from pyspark_lance.spark.source.column_origin import version_read
 from pyspark_lance.spark.source.messages import FragmentsWritten
 from pyspark_lance.spark.types.variant_text import variants_as_text
 from pyspark_lance.spark.types.write_schema import stored_schema
@@ -31,12 +32,23 @@ class LanceBatchWriter(DataSourceArrowWriter):
         options: The options of the write.
         schema: The columns of the data.
         overwrite: Replace the contents instead of adding to them.
+        declared: The columns are those of a CREATE TABLE, and there will be no rows.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(
+        self,
+        options: WriteOptions,
+        schema: StructType,
+        *,
+        overwrite: bool,
+        declared: bool = False,
+    ) -> None:
         existing = open_existing(options.table)
         if options.must_create and existing is not None:
             raise TableAlreadyExistsError("there is a table already", where=existing.uri)
+        source = None
+        if existing is not None and overwrite and not options.allow_older_source:
+            source = version_read(schema, options.sources, existing.uri)
         self._plan = plan_write(
             options.table,
             stored_schema(
@@ -44,8 +56,10 @@ class LanceBatchWriter(DataSourceArrowWriter):
                 options.column_types,
                 existing=existing.schema if existing is not None else None,
                 overwrite=overwrite and options.replace_where is None,
+                keeps_declarations=options.keeps_declarations and not options.overwrite_schema,
+                declared=declared,
             ),
-            write_settings(options, overwrite=overwrite),
+            write_settings(options, overwrite=overwrite, source_version=source),
             existing=existing,
         )
 

@@ -19,6 +19,7 @@ from pyspark_lance.predicate.conditions import Predicate, all_of
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.spark.types.declared_columns import with_user_types
 from pyspark_lance.spark.types.spark_types import narrow, spark_schema
 from pyspark_lance.table.scan.plan_scan import (
     DEFAULT_BATCH_ROWS,
@@ -52,7 +53,7 @@ def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType
     check_version_columns(lineage, stable_row_ids=snapshot.uses_stable_row_ids, uri=snapshot.uri)
     shown = shown_columns(options, snapshot)
     schema = shown if names is None else project(shown, names)
-    result = spark_schema(schema, lineage)
+    result = with_user_types(spark_schema(schema, lineage), schema)
     if not result.fields:
         raise InvalidInputError("the read asks for no column at all", where=options.table.uri)
     return result

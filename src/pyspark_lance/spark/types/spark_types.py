@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
+    UserDefinedType,
 )
 
 from pyspark_lance.errors import InvalidInputError
@@ -126,6 +127,8 @@ def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[s
 
 
 def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Field:
+    if isinstance(asked, UserDefinedType):
+        asked = asked.sqlType()
     if same_type(own, asked):
         return field
     if isinstance(own, StructType) and isinstance(asked, StructType):

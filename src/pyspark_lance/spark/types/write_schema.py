@@ -38,6 +38,11 @@ from pyspark_lance.spark.options.encoding_options import (
     split_options,
     with_encodings,
 )
+from pyspark_lance.spark.types.declared_columns import (
+    keeping_declarations,
+    plain_strings,
+    with_declarations,
+)
 from pyspark_lance.spark.types.spark_types import (
     BLOB_TYPE,
     HAS_TIME_TYPE,
@@ -68,6 +73,8 @@ def stored_schema(
     *,
     existing: LanceSchema | None,
     overwrite: bool,
+    keeps_declarations: bool = True,
+    declared: bool = False,
 ) -> pa.Schema:
     """The Arrow schema of the columns to store; lineage columns of ours are left out.
 
@@ -76,18 +83,24 @@ def stored_schema(
         column_types: Options ``<column>.<kind>``.
         existing: The table's schema, if there is a table.
         overwrite: Whether the table is replaced.
+        keeps_declarations: Whether, then, NOT NULL, defaults and lengths stay with the columns
+            that keep their names and types.
+        declared: Whether the columns are declared, and not those of rows: what is said of nulls,
+            defaults, lengths and comments counts.
 
     Raises:
         InvalidInputError: A column that cannot be stored, or an option that does not fit it.
     """
-    kept = StructType([column for column in schema.fields if not _is_ours(column)])
-    _check_duplicates(kept)
+    given = StructType([column for column in schema.fields if not _is_ours(column)])
+    _check_duplicates(given)
+    appends = existing is not None and not overwrite
+    kept = cast("StructType", plain_strings(given, collations=appends))
     shown = cast("StructType", with_text_for_variants(kept))
     asked = physical_types(column_types, kept)
     known_fields = {field.name.lower(): field for field in existing.fields} if existing else {}
     own = {name: field.to_arrow() for name, field in known_fields.items()}
     fields = []
-    for column, plain in zip(kept.fields, shown.fields, strict=True):
+    for column, plain, asked_for in zip(kept.fields, shown.fields, given.fields, strict=True):
         types, encodings = split_options(asked.get(column.name, {}))
         types = _with_json_for_variants(column, types, known_fields.get(column.name.lower()))
         target = None if overwrite else known_fields.get(column.name.lower())
@@ -106,8 +119,22 @@ def stored_schema(
         made = pa.field(column.name, stored, nullable=True, metadata=metadata)
         if types.get(BLOB_TYPE, "").lower() == "true" and pa.types.is_nested(stored):
             made = _with_blobs(made)
+        if declared or isinstance(column.dataType, UserDefinedType):
+            made = with_declarations(made, asked_for if declared else _nullable(asked_for))
+        elif field is not None and overwrite and keeps_declarations and _replaces(made, field):
+            made = keeping_declarations(made, field)
         fields.append(with_encodings(made, encodings))
     return pa.schema(fields)
+
+
+def _nullable(column: StructField) -> StructField:
+    """The column of rows: whether it holds nulls is not known, and comments are of other tables."""
+    return StructField(column.name, column.dataType)
+
+
+def _replaces(made: pa.Field, own: pa.Field) -> bool:
+    """Whether a column has the type of the one whose name it has, up to nulls in its parts."""
+    return made.name == own.name and _lance_names(made.type) == _lance_names(own.type)
 
 
 def _metadata_of(

@@ -33,6 +33,7 @@ from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
     find_field,
+    merged_schema,
     next_field_id,
     renumbered_file,
     same_columns,
@@ -113,6 +114,38 @@ def add_null_columns(
     def operation(snapshot: Snapshot) -> Operation:
         schema = _with_new_columns(snapshot, columns).schema
         check_null_columns(snapshot.schema, schema, snapshot.manifest.file_version)
+        return _merge(snapshot, schema, snapshot.manifest.fragments)
+
+    return _change(table, operation, settings)
+
+
+def add_struct_members(
+    table: Table,
+    columns: pa.Schema,
+    settings: CommitSettings | None = None,
+) -> ColumnResult:
+    """Adds members to structs, null in every row; writes no data file.
+
+    Args:
+        table: The table.
+        columns: Structs with the members that are new.
+        settings: How to commit.
+
+    Raises:
+        SchemaMismatchError: There is no such struct.
+        UnsupportedFeatureError: The table's files cannot hold a type.
+    """
+
+    def operation(snapshot: Snapshot) -> Operation | None:
+        known = {one.name.lower() for one in snapshot.schema.fields}
+        for one in columns:
+            if one.name.lower() not in known:
+                raise InvalidInputError(f"there is no column {one.name!r} to add a member to")
+        version, first_id = snapshot.manifest.file_version, next_field_id(snapshot.manifest)
+        schema = merged_schema(snapshot.schema, columns, first_id, file_version=version)
+        check_null_columns(snapshot.schema, schema, version)
+        if schema == snapshot.schema:
+            return None
         return _merge(snapshot, schema, snapshot.manifest.fragments)
 
     return _change(table, operation, settings)

@@ -64,6 +64,11 @@ def copied(name: str) -> RunColumns:
     return computed([name], lambda batch: [batch.column(0)])
 
 
+def constants(values: Sequence[pa.Scalar]) -> RunColumns:
+    """Each new column has one value in every row."""
+    return computed([], lambda batch: [pa.repeat(value, batch.num_rows) for value in values])
+
+
 def has_nulls(snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
     """Whether a live row holds null in a column, or in a field of a struct that is not null."""
     *parents, last = [f"`{one.name}`" for one in fields]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.errors import SchemaMismatchError
+from pyspark_lance.format.declared_type import SPARK_TYPE_KEY, longest_text
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.plain_types import rebased_offsets
 from pyspark_lance.table.rows.blob_columns import holds_blob_v2, stored_blobs
@@ -250,12 +251,13 @@ def _validity(array: pa.Array) -> pa.Buffer | None:
 
 
 def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
-    """Refuses nulls where the table forbids them, at any depth."""
+    """Refuses nulls, and texts that are too long, where the table forbids them, at any depth."""
     if array.null_count and not field.nullable:
         raise SchemaMismatchError(
             f"the column {name!r} must not be null, but the data holds {array.null_count} null(s)"
         )
     arrow_type = array.type
+    _check_length(array, field, name)
     if pa.types.is_struct(arrow_type):
         valid = array.is_valid() if array.null_count else None
         for index in range(arrow_type.num_fields):
@@ -263,5 +265,31 @@ def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
             if valid is not None:
                 child = without_offset(child).filter(valid)
             _check_nulls(child, arrow_type.field(index), f"{name}.{arrow_type.field(index).name}")
-    elif _is_list(arrow_type) and not arrow_type.value_field.nullable:
+    elif _is_list(arrow_type) and _is_limited(arrow_type.value_field):
         _check_nulls(array.flatten(), arrow_type.value_field, f"{name}.item")
+
+
+def _is_limited(field: pa.Field) -> bool:
+    """Whether not every value of its type may be in a field, or in a part of it."""
+    kind = field.type
+    parts = [kind.value_field] if _is_list(kind) else []
+    if pa.types.is_struct(kind):
+        parts = [kind.field(index) for index in range(kind.num_fields)]
+    return (
+        not field.nullable
+        or longest_text(field.metadata) is not None
+        or any(map(_is_limited, parts))
+    )
+
+
+def _check_length(array: pa.Array, field: pa.Field, name: str) -> None:
+    """Refuses texts with more characters than the column was declared to hold."""
+    longest = longest_text(field.metadata)
+    if longest is None or not len(array):
+        return
+    found = pc.max(pc.utf8_length(array)).as_py()
+    if found is not None and found > longest:
+        kind = field.metadata[SPARK_TYPE_KEY.encode()].decode()
+        raise SchemaMismatchError(
+            f"a value of column {name!r} has {found} characters, more than {kind} allows"
+        )

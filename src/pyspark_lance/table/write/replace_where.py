@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
+from pyspark_lance.predicate.json import predicate_from_json
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.conform import conform_batch
 
@@ -21,10 +22,15 @@ from pyspark_lance.table.rows.conform import conform_batch
 def parse_condition(text: str, columns: LanceSchema) -> Predicate:
     """The condition over columns that both the table and the data have.
 
+    Args:
+        text: SQL, or the JSON in which the JVM companion says it.
+        columns: Those columns.
+
     Raises:
         InvalidInputError: It is no condition, or names another column.
     """
-    predicate = parse_predicate(text, columns.to_arrow())
+    parse = predicate_from_json if text.startswith("{") else parse_predicate
+    predicate = parse(text, columns.to_arrow())
     missing = columns_of(predicate) - set(columns.names)
     if missing:
         raise InvalidInputError(

@@ -7,13 +7,15 @@ transaction, so that a lost answer or an abort can later be judged by looking fo
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import (
+    CommitConflictError,
     InvalidInputError,
     SchemaMismatchError,
 )
@@ -57,6 +59,9 @@ class WriteSettings(CommitSettings):
         overwrite_schema: False refuses an overwrite that changes the schema.
         merge_schema: Columns that the table lacks are added to it.
         replace_where: With ``overwrite``: only the rows that match this condition are replaced.
+        source_version: With ``overwrite``: the version of this very table that the data were read
+            from; None if they were not.
+        config: Entries of the table's configuration that the write sets.
     """
 
     overwrite: bool = False
@@ -67,6 +72,8 @@ class WriteSettings(CommitSettings):
     overwrite_schema: bool | None = None
     merge_schema: bool = False
     replace_where: str | None = None
+    source_version: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def replaces_all(self) -> bool:
@@ -145,6 +152,8 @@ def plan_write(
         UnsupportedFeatureError: A type that the file version cannot hold.
     """
     _check_names(data_schema)
+    if existing is not None:
+        check_source(existing.version, settings, table.uri)
     if existing is None:
         schema = LanceSchema.from_arrow(data_schema)
         version = new_file_version(schema, settings.file_version)
@@ -206,6 +215,23 @@ def _check_names(schema: pa.Schema) -> None:
         seen.add(name.lower())
     if not schema.names:
         raise InvalidInputError("a table needs at least one column")
+
+
+def check_source(newest: int, settings: WriteSettings, uri: str) -> None:
+    """Refuses an overwrite by rows of this very table that are not those of its newest version.
+
+    Raises:
+        CommitConflictError: What was written since would be lost.
+    """
+    source = settings.source_version
+    if settings.overwrite and source is not None and source < newest:
+        raise CommitConflictError(
+            f"the rows come from version {source} of the very table that they would replace, which "
+            f"is at version {newest}: what was written in between would be lost",
+            where=uri,
+            hint="read the table again and repeat the overwrite; a read with the option version "
+            f"= {source} says that the rows of that version are meant",
+        )
 
 
 def check_overwrite(old: LanceSchema, new: LanceSchema, settings: WriteSettings) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.commit.retries import Environment
 from pyspark_lance.commit.version_put import CommitResult, table_was_replaced
@@ -30,7 +31,7 @@ from pyspark_lance.metafile.paths import DATA
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.change.commit_changes import commit_row_changes
 from pyspark_lance.table.change.delete_where import rows_deleted
-from pyspark_lance.table.change.reads import reads_by
+from pyspark_lance.table.change.reads import EVERYTHING, reads_by
 from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.columns.schema_change import (
     match_columns,
@@ -51,6 +52,7 @@ from pyspark_lance.table.write.write_plan import (
     WritePlan,
     WriteSettings,
     check_overwrite,
+    check_source,
     plan_write,
     schema_with,
 )
@@ -171,7 +173,15 @@ class _Write:
         if self._is_overtaken:
             newest = self._newest()
             check_overwrite(newest.schema, self._plan.table_schema, self._plan.settings)
-        return self._commit(work, _overwrite(self._plan, self._files), newest)
+        if self._plan.settings.source_version is None:
+            return self._commit(work, _overwrite(self._plan, self._files), newest)
+        self._check_source((newest or self._newest()).version)
+        # Rows that others bring meanwhile are no part of what was read.
+        reads = replace(EVERYTHING, appends_too=True)
+        return self._commit(work, _overwrite(self._plan, self._files), newest, reads)
+
+    def _check_source(self, newest: int) -> None:
+        check_source(newest, self._plan.settings, self._plan.request.table.uri)
 
     def _replace_rows(self, work: UnitOfWork) -> CommitResult | None:
         """Removes the rows of the newest version that match, and adds those that were written."""
@@ -184,6 +194,7 @@ class _Write:
             return None
         change = replace(change, transaction_uuid=self._plan.transaction_uuid)
         snapshot = change.snapshot()
+        self._check_source(snapshot.version)
 
         def condition(newest: Snapshot) -> Predicate:
             return parse_condition(text, match_columns(newest.schema, written))
@@ -232,14 +243,18 @@ class _Write:
         return newest
 
     def _commit(
-        self, work: UnitOfWork, operation: Operation, newest: Snapshot | None = None
+        self,
+        work: UnitOfWork,
+        operation: Operation,
+        newest: Snapshot | None = None,
+        reads: Reads | None = None,
     ) -> CommitResult | None:
         """Commits on the version of the plan, or on a newer one that was looked at."""
         plan = self._plan
         base = plan.base if newest is None else BaseVersion.of(newest.manifest)
         proposal = work.propose(base, operation, uuid=plan.transaction_uuid)
         version = plan.request.file_version if isinstance(operation, Overwrite) else None
-        return work.commit(replace(proposal, data_storage_version=version))
+        return work.commit(replace(proposal, data_storage_version=version, reads=reads))
 
 
 def _create(plan: WritePlan, files: tuple[Fragment, ...], work: UnitOfWork) -> CommitResult | None:
@@ -285,7 +300,7 @@ def _overwrite(plan: WritePlan, files: tuple[Fragment, ...]) -> Overwrite:
     return Overwrite(
         fragments=files,
         schema=plan.table_schema,
-        config_upsert_values={},
+        config_upsert_values=plan.settings.config,
         initial_bases=(),
     )
 

@@ -1,0 +1,20 @@
+package org.pysparklance;
+
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Spark runs this when it makes a session with this jar on its class path; it sets the two
+ * catalogs, where the user has set no other.
+ */
+public final class LanceExtensions implements SparkSessionExtensionsProvider {
+  @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
+    SparkConf settings = SparkContext.getOrCreate().conf();
+    settings.setIfMissing("spark.sql.catalog.lance", LanceCatalog.class.getName());
+    settings.setIfMissing("spark.sql.catalog.spark_catalog", LanceSessionCatalog.class.getName());
+    return BoxedUnit.UNIT;
+  }
+}

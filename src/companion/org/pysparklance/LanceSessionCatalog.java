@@ -1,0 +1,262 @@
+package org.pysparklance;
+
+import java.util.*;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.analysis.*;
+import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
+import org.apache.spark.sql.catalyst.catalog.CatalogUtils;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Utils;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+
+/**
+ * Spark's own catalog, {@code spark.sql.catalog.spark_catalog}: a table {@code USING lance} in it
+ * is one Lance table, made and replaced in one version each, whose columns and properties are
+ * those of the newest version. Tables of other sources are none of its business.
+ */
+public class LanceSessionCatalog extends DelegatingCatalogExtension
+    implements StagingTableCatalog {
+  private static final String IMPLEMENTATION = "spark.sql.catalog.spark_catalog";
+
+  @Override public void initialize(String name, CaseInsensitiveStringMap options) {
+    HiddenOptions.addToSession();
+  }
+
+  private static boolean isLance(String provider) {
+    return provider.equalsIgnoreCase("lance") || provider.equals(LanceSource.class.getName());
+  }
+
+  private static boolean isLance(TableInfo table) {
+    return isLance(table.properties().getOrDefault(
+        TableCatalog.PROP_PROVIDER, SQLConf.get().defaultDataSourceName()));
+  }
+
+  /** What the catalog knows of a Lance table; null for a table or view of another kind. */
+  private V1Table lanceTable(Identifier ident) throws NoSuchTableException {
+    return super.loadTable(ident) instanceof V1Table known
+        && isLance(known.catalogTable().provider().getOrElse(() -> "")) ? known : null;
+  }
+
+  @Override public Table loadTable(Identifier ident) throws NoSuchTableException {
+    V1Table known = lanceTable(ident);
+    return known != null ? load(ident, known, Map.of()) : loadOther(ident);
+  }
+
+  @Override public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
+    V1Table known = lanceTable(ident);
+    return known == null ? super.loadTable(ident, version)
+        : load(ident, known, Options.version(version));
+  }
+
+  @Override public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
+    V1Table known = lanceTable(ident);
+    return known == null ? super.loadTable(ident, micros)
+        : load(ident, known, Map.of("timestampAsOf", Options.time(micros)));
+  }
+
+  /** Spark has this method since 4.2; without its types, too, a class loads that declares it. */
+  public Changelog loadChangelog(Identifier ident, ChangelogContext asked,
+      CaseInsensitiveStringMap given) throws NoSuchTableException {
+    V1Table known = lanceTable(ident);
+    if (known == null) {
+      throw new UnsupportedOperationException(ident + " is no Lance table and has no changes");
+    }
+    CaseInsensitiveStringMap read =
+        Options.merge(optionsOf(known), LanceChanges.options(asked, given));
+    Description found = Python.describe(read);
+    return LanceChanges.of(new LanceTable(read, found.schema(), found, false));
+  }
+
+  /** Since 4.3: the options that {@code loadChangelog} needs; all of them reach the scan. */
+  public Set<String> changelogStateOptionKeys() { return Set.of("branch", "blobColumns"); }
+
+  private static CaseInsensitiveStringMap optionsOf(V1Table known) {
+    return Options.ofTable(new CaseInsensitiveStringMap(known.properties()));
+  }
+
+  private NamedTable load(Identifier ident, V1Table known, Map<String, String> more) {
+    CaseInsensitiveStringMap read = Options.merge(optionsOf(known), more);
+    Description found = Python.find(read);
+    Map<String, String> shown = new HashMap<>(known.properties());
+    shown.keySet().removeIf(name -> name.startsWith(TableCatalog.OPTION_PREFIX));
+    if (known.catalogTable().tableType().equals(CatalogTableType.MANAGED())) {
+      shown.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
+    }
+    return new NamedTable(
+        NamedTable.nameOf(name(), ident), read, shown, found, known.schema());
+  }
+
+  /** Spark's catalog gives sources of the newer kind only where no other catalog stands in. */
+  private Table loadOther(Identifier ident) throws NoSuchTableException {
+    Table known = super.loadTable(ident);
+    SQLConf conf = SQLConf.get();
+    if (!(known instanceof V1Table table) || table.catalogTable().provider().isEmpty()
+        || DataSourceV2Utils.getTableProvider(table.catalogTable().provider().get(), conf)
+            .isEmpty()) {
+      return known;
+    }
+    SQLConf plain = conf.clone();
+    plain.setConfString(IMPLEMENTATION, "builtin");
+    return SQLConf.withExistingConf(plain, () -> {
+      try {
+        return super.loadTable(ident);
+      } catch (NoSuchTableException dropped) {
+        return known;
+      }
+    });
+  }
+
+  @Override public Table createTable(Identifier ident, TableInfo table)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    if (!isLance(table)) {
+      return super.createTable(
+          ident, table.columns(), table.partitions(), table.properties());
+    }
+    CaseInsensitiveStringMap options = register(ident, table);
+    if (Python.find(options) == null) {
+      StagedLanceTable made = new StagedLanceTable(
+          options, table, false, () -> {}, () -> super.dropTable(ident));
+      try {
+        made.commitStagedChanges();
+      } catch (Exception error) {  // those of Scala are none of the kinds that Java declares
+        made.abortStagedChanges();
+        throw error;
+      }
+    }
+    return null;  // which saves finding the table
+  }
+
+  /** Since 4.3, which has it for sources of the newer kind; older releases never call it. */
+  public Table createTableLike(Identifier ident, TableInfo table, Table source)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    if (!(source instanceof NamedTable) && !isLance(table)) {
+      throw new UnsupportedOperationException("CREATE TABLE LIKE " + source.name());
+    }
+    Map<String, String> properties = new HashMap<>(table.properties());
+    properties.put(TableCatalog.PROP_PROVIDER, "lance");
+    return createTable(ident, new TableInfo.Builder().withColumns(source.columns())
+        .withPartitions(table.partitions()).withProperties(properties).build());
+  }
+
+  /** Enters the name; returns the options of the table, its path among them. */
+  private CaseInsensitiveStringMap register(Identifier ident, TableInfo table)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    LanceSource.refusePartitions(table.partitions().length > 0);
+    Map<String, String> properties = new HashMap<>(table.properties());
+    properties.put(TableCatalog.PROP_PROVIDER, "lance");
+    String path = properties.get(TableCatalog.OPTION_PREFIX + "path");
+    if (path != null) {
+      properties.putIfAbsent(TableCatalog.PROP_LOCATION, path);
+    }
+    if (!properties.containsKey(TableCatalog.PROP_LOCATION)) {
+      TableIdentifier name = new TableIdentifier(ident.name(), Option.apply(ident.namespace()[0]));
+      properties.put(TableCatalog.PROP_LOCATION, CatalogUtils.URIToString(
+          SparkSession.active().sessionState().catalog().defaultTablePath(name)));
+      properties.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
+    }
+    super.createTable(ident, table.columns(), table.partitions(), properties);
+    return Options.ofTable(new CaseInsensitiveStringMap(properties));
+  }
+
+  @Override public StagedTable stageCreate(Identifier ident, TableInfo table)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    if (!isLance(table)) {
+      return other(ident, table);
+    }
+    return new StagedLanceTable(register(ident, table), table, false, () -> {},
+        () -> super.dropTable(ident));
+  }
+
+  @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException, NoSuchTableException {
+    return replace(ident, table);
+  }
+
+  @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
+    try {
+      return tableExists(ident) ? replace(ident, table) : stageCreate(ident, table);
+    } catch (NoSuchTableException | TableAlreadyExistsException meanwhile) {
+      throw new IllegalStateException(meanwhile);
+    }
+  }
+
+  private StagedTable replace(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException, NoSuchTableException {
+    V1Table known = lanceTable(ident);
+    if (known == null || !isLance(table)) {
+      if (known != null || isLance(table)) {
+        throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] a table is not "
+            + "replaced by one of another source\n  hint: DROP TABLE " + ident + " first");
+      }
+      return replaceOther(ident, table);
+    }
+    LanceSource.refusePartitions(table.partitions().length > 0);
+    Map<String, String> properties = new HashMap<>(table.properties());
+    properties.put(TableCatalog.PROP_PROVIDER, "lance");
+    CaseInsensitiveStringMap own = optionsOf(known);
+    CaseInsensitiveStringMap given = Options.ofTable(new CaseInsensitiveStringMap(properties));
+    String path = own.get("path");
+    String wanted = given.getOrDefault("path", path);
+    if (!Options.isSamePath(path, wanted)) {
+      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the table is at " + path
+          + ", and replacing it leaves it there\n  hint: leave out the location, or DROP TABLE "
+          + ident + " first");
+    }
+    CaseInsensitiveStringMap all = Options.with(Options.merge(own, given), "path", path);
+    return new StagedLanceTable(all, table, true, () -> followColumns(ident), () -> {});
+  }
+
+  @Override public Table alterTable(Identifier ident, TableChange... changes)
+      throws NoSuchTableException {
+    V1Table known = lanceTable(ident);
+    if (known == null) {
+      return super.alterTable(ident, changes);
+    }
+    AlterTable.run(optionsOf(known), changes);
+    followColumns(ident);
+    return loadTable(ident);
+  }
+
+  /** Tells Spark's catalog the columns, for sessions without this class; here nobody asks it. */
+  private void followColumns(Identifier ident) {
+    try {
+      V1Table known = lanceTable(ident);
+      Description found = Python.find(optionsOf(known));
+      List<TableChange> changes = new ArrayList<>();
+      for (String old : known.schema().fieldNames()) {
+        changes.add(TableChange.deleteColumn(new String[] {old}, true));
+      }
+      for (var field : found.schema().fields()) {
+        changes.add(TableChange.addColumn(new String[] {field.name()}, field.dataType()));
+      }
+      super.alterTable(ident, changes.toArray(TableChange[]::new));
+    } catch (Exception notFollowed) {
+      // Some stores of Spark's catalog do not let columns go; what counts is the Lance table.
+    }
+  }
+
+  /** As Spark does it for catalogs that cannot stage: made first, and dropped after a failure. */
+  private StagedTable other(Identifier ident, TableInfo table)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    super.createTable(ident, table.columns(), table.partitions(), table.properties());
+    try {
+      return new StagedOther(loadTable(ident), () -> super.dropTable(ident));
+    } catch (NoSuchTableException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  private StagedTable replaceOther(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
+    super.dropTable(ident);
+    try {
+      return other(ident, table);
+    } catch (TableAlreadyExistsException meanwhile) {
+      throw new IllegalStateException(meanwhile);
+    }
+  }
+}

@@ -1,0 +1,60 @@
+package org.pysparklance;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.MetadataAttribute;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * A MERGE that names hidden columns. Spark gives the rows that it keeps a value too many for each
+ * of them: once as a column of the table, where an assignment could be, and once as what it is.
+ */
+final class MergeRepair {
+  private MergeRepair() {}
+
+  static LogicalPlan repair(LogicalPlan plan) {
+    if (!(plan instanceof MergeRows rows)) {
+      return (LogicalPlan) plan.mapChildren(child -> repair((LogicalPlan) child));
+    }
+    List<Attribute> output = CollectionConverters.asJava(rows.output());
+    int first = 0;
+    while (first < output.size() && !MetadataAttribute.isValid(output.get(first).metadata())) {
+      first++;
+    }
+    Object[] parts = HiddenOptions.parts(rows);
+    boolean changed = false;
+    for (int i = 0; i < parts.length; i++) {
+      if (parts[i] instanceof Seq<?> some && !some.isEmpty()
+          && some.head() instanceof MergeRows.Instruction) {
+        List<Object> repaired = new ArrayList<>();
+        for (Object one : CollectionConverters.asJava(some)) {
+          Object other = repaired((Expression) one, first, output.size());
+          changed |= other != one;
+          repaired.add(other);
+        }
+        parts[i] = CollectionConverters.asScala(repaired).toSeq();
+      }
+    }
+    return changed ? rows.makeCopy(parts) : rows;
+  }
+
+  /** The values from {@code first} on that are too many go. */
+  private static Expression repaired(Expression instruction, int first, int width) {
+    Object[] parts = HiddenOptions.parts(instruction);
+    boolean changed = false;
+    for (int i = 0; i < parts.length; i++) {
+      if (parts[i] instanceof Seq<?> values && values.size() > width) {
+        List<Object> kept = new ArrayList<>(CollectionConverters.asJava(values));
+        kept.subList(first, first + values.size() - width).clear();
+        parts[i] = CollectionConverters.asScala(kept).toSeq();
+        changed = true;
+      }
+    }
+    return changed ? instruction.makeCopy(parts) : instruction;
+  }
+}

@@ -1,0 +1,188 @@
+"""What columns are declared to be besides a type: NOT NULL, DEFAULT, lengths of texts, comments.
+
+All of it is kept in the fields of the table, and holds for every write whoever makes it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    UserDefinedType,
+    VarcharType,
+)
+
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.declared_type import (
+    COMMENT_KEY,
+    DEFAULT_KEY,
+    SPARK_TYPE_KEY,
+    declared_text,
+)
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.spark.types.spark_types import same_type, spark_field
+
+# Spark's own words in the metadata of a column.
+_CURRENT_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
+
+
+def plain_strings(kind: DataType, path: str = "", *, collations: bool = False) -> DataType:
+    """The type with strings in place of texts of limited length.
+
+    Args:
+        kind: The type.
+        path: What has it, for messages.
+        collations: Whether they may be lost, because a column takes the values that has none.
+
+    Raises:
+        UnsupportedFeatureError: A collation, by which Lance could not compare.
+    """
+    if isinstance(kind, CharType | VarcharType):
+        return StringType()
+    if isinstance(kind, StringType) and not is_binary_text(kind):
+        if collations:
+            return StringType()
+        raise UnsupportedFeatureError(
+            f"the column {path!r} has the collation {kind.collation}, which Lance cannot keep",
+            hint="leave the collation out, and name it where texts are compared",
+        )
+    if isinstance(kind, ArrayType):
+        item = plain_strings(kind.elementType, path, collations=collations)
+        return ArrayType(item, kind.containsNull)
+    if isinstance(kind, MapType):
+        key = plain_strings(kind.keyType, path, collations=collations)
+        value = plain_strings(kind.valueType, path, collations=collations)
+        return MapType(key, value, kind.valueContainsNull)
+    if isinstance(kind, StructType):
+        members = []
+        for one in kind.fields:
+            inner = f"{path}.{one.name}" if path else one.name
+            plain = plain_strings(one.dataType, inner, collations=collations)
+            members.append(StructField(one.name, plain, one.nullable, one.metadata))
+        return StructType(members)
+    return kind
+
+
+def is_binary_text(kind: StringType) -> bool:
+    """Whether strings of the type are equal only when their bytes are."""
+    return getattr(kind, "collation", None) in (None, "UTF8_BINARY")
+
+
+def with_declarations(made: pa.Field, declared: StructField) -> pa.Field:
+    """A field that is to be stored, with what was declared of the column and of its parts."""
+    given = declared.metadata or {}
+    kept = {key.decode(): value.decode() for key, value in (made.metadata or {}).items()}
+    if given.get(COMMENT_KEY):
+        kept[COMMENT_KEY] = given[COMMENT_KEY]
+    if given.get(_CURRENT_DEFAULT):
+        kept[DEFAULT_KEY] = given[_CURRENT_DEFAULT]
+    kind = declared.dataType
+    name = _kept_type(kind)
+    if name is not None:
+        kept[SPARK_TYPE_KEY] = name
+    stored = _parts_declared(made.type, kind)
+    return pa.field(made.name, stored, declared.nullable, kept or None)
+
+
+def _kept_type(kind: DataType) -> str | None:
+    """What Lance has no name for."""
+    if isinstance(kind, CharType | VarcharType):
+        return kind.simpleString()
+    return kind.json() if isinstance(kind, UserDefinedType) else None
+
+
+def _parts_declared(stored: pa.DataType, kind: DataType) -> pa.DataType:
+    if pa.types.is_struct(stored) and isinstance(kind, StructType):
+        return pa.struct(
+            [
+                with_declarations(stored.field(place), member)
+                for place, member in enumerate(kind.fields)
+            ]
+        )
+    if pa.types.is_list(stored) and isinstance(kind, ArrayType):
+        item = StructField("item", kind.elementType, kind.containsNull)
+        return pa.list_(with_declarations(stored.value_field, item))
+    return stored
+
+
+def keeping_declarations(made: pa.Field, own: pa.Field) -> pa.Field:
+    """A column that replaces one of the same type: what was declared of that one still holds."""
+    kept = {
+        key: value
+        for key, value in (own.metadata or {}).items()
+        if key.decode() in (COMMENT_KEY, DEFAULT_KEY, SPARK_TYPE_KEY)
+    }
+    metadata = {**kept, **(made.metadata or {})}
+    return pa.field(made.name, own.type, own.nullable, metadata or None)
+
+
+def declared_schema(schema: LanceSchema) -> StructType:
+    """The columns as a catalog shows them, in the types that they were declared to have."""
+    return StructType([_declared_field(field) for field in schema.fields])
+
+
+def _declared_field(field: Field) -> StructField:
+    seen = spark_field(field)
+    metadata = dict(seen.metadata or {})
+    comment = declared_text(field.metadata, COMMENT_KEY)
+    if comment:
+        metadata[COMMENT_KEY] = comment
+    default = declared_text(field.metadata, DEFAULT_KEY)
+    if default is not None:
+        # Rows without a value hold null: where a default was added later, its values are stored.
+        metadata |= {_CURRENT_DEFAULT: default, _EXISTS_DEFAULT: "NULL"}
+    kind = _declared_type(field, seen.dataType)
+    return StructField(field.name, kind, field.nullable, metadata)
+
+
+def _declared_type(field: Field, seen: DataType) -> DataType:
+    name = declared_text(field.metadata, SPARK_TYPE_KEY)
+    if name is not None and not name.startswith("{") and isinstance(seen, StringType):
+        return _text_type(name)
+    if isinstance(seen, StructType) and len(seen.fields) == len(field.children):
+        pairs = zip(seen.fields, field.children, strict=True)
+        return StructType(
+            [
+                StructField(
+                    one.name, _declared_type(child, one.dataType), child.nullable, one.metadata
+                )
+                for one, child in pairs
+            ]
+        )
+    if isinstance(seen, ArrayType) and field.is_list and len(field.children) == 1:
+        item = field.children[0]
+        return ArrayType(_declared_type(item, seen.elementType), item.nullable)
+    return seen
+
+
+def _text_type(name: str) -> DataType:
+    given = json.dumps({"name": "text", "type": name, "nullable": True, "metadata": {}})
+    return StructField.fromJson(json.loads(given)).dataType
+
+
+def with_user_types(schema: StructType, fields: LanceSchema) -> StructType:
+    """The columns of a read, those of user-defined types in these."""
+    by_name = {field.name: field for field in fields.fields}
+    return StructType([_with_user_type(one, by_name.get(one.name)) for one in schema.fields])
+
+
+def _with_user_type(column: StructField, field: Field | None) -> StructField:
+    name = None if field is None else declared_text(field.metadata, SPARK_TYPE_KEY)
+    if name is None or not name.startswith("{"):
+        return column
+    try:
+        kind = UserDefinedType.fromJson(json.loads(name))
+    except Exception:  # noqa: BLE001  (the class is not installed here, or is another one)
+        return column
+    if not same_type(kind.sqlType(), column.dataType):
+        return column
+    return StructField(column.name, kind, column.nullable, column.metadata)

@@ -1,0 +1,226 @@
+"""Random INSERT, UPDATE, DELETE and MERGE against a table that is a dict of rows.
+
+After every statement values, row ids, both row versions and the number of versions are compared,
+as pylance reads them.  More statements: PYSPARK_LANCE_STATEMENTS=5000 pytest -n 0 <this file>.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, replace
+
+import lance
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "500"))
+SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
+TEXTS = [None, "a", "ab", "b"]
+# Statements that are in the way of small jobs: plans that adapt, more than one task.
+QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as the model knows it; ``row_id`` is None until pylance shows it."""
+
+    v: int | None
+    s: str | None
+    created: int
+    updated: int
+    row_id: int | None
+
+
+class Model:
+    """What the table must hold, by ``id``, which is unique."""
+
+    def __init__(self):
+        self.rows: dict[int, Row] = {}
+        self.version = 1
+        self.highest = -1
+
+    def change(self, new: dict[int, Row]) -> None:
+        """The state after a statement, which is a version if it changed anything."""
+        if new != self.rows:
+            self.rows, self.version = new, self.version + 1
+
+    def check(self, path: str, statement: str) -> None:
+        """Compares with the files, and learns the ids of new rows."""
+        dataset = lance.dataset(path)
+        assert dataset.version == self.version, statement
+        names = ["id", "v", "s", "_row_created_at_version", "_row_last_updated_at_version"]
+        table = dataset.to_table(columns=names, with_row_id=True).to_pylist()
+        assert len(table) == len(self.rows), statement
+        found = {}
+        for one in table:
+            known = self.rows[one["id"]]
+            row_id = one["_rowid"]
+            expected = known.row_id if known.row_id is not None else row_id
+            assert known.row_id is not None or row_id > self.highest, statement
+            found[one["id"]] = Row(
+                one["v"], one["s"], one["_row_created_at_version"],
+                one["_row_last_updated_at_version"], row_id,
+            )  # fmt: skip
+            assert found[one["id"]] == replace(known, row_id=expected), statement
+        assert len({row.row_id for row in found.values()}) == len(found), statement
+        self.rows = found
+        self.highest = max([self.highest, *(row.row_id for row in found.values())])
+
+
+class Writer:
+    """Makes statements, runs them in the model, and says their SQL."""
+
+    def __init__(self, chance: random.Random, table: str):
+        self.chance, self.table = chance, table
+        self.next_id = 0
+
+    def condition(self, alias: str = "", depth: int = 0):
+        """SQL of a condition, and the same for (id, row): true, false or None."""
+        chance = self.chance
+        kind = chance.random()
+        if depth < 2 and kind < 0.25:
+            word = chance.choice(["AND", "OR"])
+            (one, f), (other, g) = (self.condition(alias, depth + 1) for _ in range(2))
+
+            def joined(key, row):
+                both = {f(key, row), g(key, row)}
+                decides = word == "OR"
+                return decides if decides in both else (None if None in both else not decides)
+
+            return f"({one} {word} {other})", joined
+        if depth < 2 and kind < 0.32:
+            text, f = self.condition(alias, depth + 1)
+            return f"NOT {text}", lambda key, row: None if f(key, row) is None else not f(key, row)
+        number = chance.randint(0, 9)
+        text = chance.choice(["a", "ab", "b"])
+        return chance.choice([
+            (f"{alias}v > {number}", lambda _, row: None if row.v is None else row.v > number),
+            (f"{alias}v IS NULL", lambda _, row: row.v is None),
+            (f"{alias}s = '{text}'", lambda _, row: None if row.s is None else row.s == text),
+            (f"{alias}s LIKE 'a%'", lambda _, row: None if row.s is None else row.s[0] == "a"),
+            (f"{alias}id % 5 = {number % 5}", lambda key, _: key % 5 == number % 5),
+            (f"{alias}_rowid % 4 = {number % 4}", lambda _, row: row.row_id % 4 == number % 4),
+            (f"{alias}_row_created_at_version > {number}", lambda _, row: row.created > number),
+        ])  # fmt: skip
+
+    def values(self, count: int):
+        """New rows, and a VALUES clause with them."""
+        rows = {}
+        for _ in range(count):
+            rows[self.next_id] = (self.chance.choice([None, *range(10)]), self.chance.choice(TEXTS))
+            self.next_id += 1
+        return rows, values_of(rows)
+
+    def insert(self, model: Model) -> str:
+        rows, text = self.values(self.chance.randint(1, 4))
+        model.change(model.rows | new_rows(rows, model))
+        return f"INSERT INTO {self.table} {text}"
+
+    def overwrite(self, model: Model) -> str:
+        rows, text = self.values(self.chance.randint(1, 6))
+        if self.chance.random() < 0.5:
+            model.change(new_rows(rows, model))
+            return f"INSERT OVERWRITE {self.table} {text}"
+        rows = {key: (3, s) for key, (_, s) in rows.items()}
+        kept = {key: row for key, row in model.rows.items() if row.v != 3}
+        model.change(kept | new_rows(rows, model))
+        return f"INSERT INTO {self.table} REPLACE WHERE v = 3 {values_of(rows)}"
+
+    def delete(self, model: Model) -> str:
+        text, holds = self.condition()
+        model.change({key: row for key, row in model.rows.items() if not holds(key, row)})
+        return f"DELETE FROM {self.table} WHERE {text}"
+
+    def update(self, model: Model) -> str:
+        text, holds = self.condition()
+        settings = {
+            "v = v + 1": lambda _, row: (None if row.v is None else row.v + 1, row.s),
+            "v = CAST(_rowid % 10 AS int)": lambda _, row: (row.row_id % 10, row.s),
+            "s = NULL, v = CAST(id % 7 AS int)": lambda key, _: (key % 7, None),
+        }
+        assignment, value = self.chance.choice(list(settings.items()))
+        stamp = model.version + 1
+        changed = {
+            key: changed_row(row, value(key, row), stamp)
+            for key, row in model.rows.items()
+            if holds(key, row)
+        }
+        model.change(model.rows | changed)
+        return f"UPDATE {self.table} SET {assignment} WHERE {text}"
+
+    def merge(self, model: Model) -> str:
+        old = self.chance.sample(sorted(model.rows), min(len(model.rows), 4))
+        source = {key: (self.chance.choice([None, 1, 8]), self.chance.choice(TEXTS)) for key in old}
+        fresh, _ = self.values(self.chance.randint(0, 2))
+        source |= fresh
+        if not source:
+            return self.insert(model)
+        stamp, rows = model.version + 1, dict(model.rows)
+        text, holds = self.condition("t.")
+        removes = self.chance.random() < 0.3
+        for key in old:
+            if holds(key, rows[key]):
+                row = changed_row(rows[key], source[key], stamp)
+                rows = {k: r for k, r in rows.items() if k != key} if removes else rows | {key: row}
+        clauses = [
+            f"WHEN MATCHED AND {text} THEN "
+            + ("DELETE" if removes else "UPDATE SET v = s.v, s = s.s")
+        ]
+        if self.chance.random() < 0.7:
+            rows |= new_rows(fresh, model)
+            clauses.append("WHEN NOT MATCHED THEN INSERT *")
+        if self.chance.random() < 0.3:
+            other, left = self.condition("t.")
+            for key, row in model.rows.items():
+                if key not in source and left(key, row):
+                    rows[key] = changed_row(row, (5, row.s), stamp)
+            clauses.append(f"WHEN NOT MATCHED BY SOURCE AND {other} THEN UPDATE SET v = 5")
+        model.change(rows)
+        return (
+            f"MERGE INTO {self.table} t USING ({values_of(source)}) s ON t.id = s.id "
+            + " ".join(clauses)
+        )
+
+
+def new_rows(rows, model):
+    """Rows that the next version brings."""
+    stamp = model.version + 1
+    return {key: Row(v, s, stamp, stamp, None) for key, (v, s) in rows.items()}
+
+
+def changed_row(row, values, stamp):
+    """A row that the version ``stamp`` gave other values, or the same ones."""
+    return replace(row, v=values[0], s=values[1], updated=stamp)
+
+
+def values_of(rows):
+    """A query of these rows, typed whatever is null in them."""
+    listed = ", ".join(
+        f"({key}L, {'NULL' if v is None else v}, {'NULL' if s is None else repr(s)})"
+        for key, (v, s) in rows.items()
+    )
+    return (
+        "SELECT id, CAST(v AS int) AS v, CAST(s AS string) AS s "
+        f"FROM VALUES {listed} AS rows(id, v, s)"
+    )
+
+
+def test_random_statements(companion, path):
+    companion.sql(f"CREATE TABLE lance.`{path}` (id bigint, v int, s string)")
+    chance, model = random.Random(SEED), Model()
+    writer = Writer(chance, f"lance.`{path}`")
+    kinds = [writer.insert, writer.delete, writer.update, writer.merge, writer.overwrite]
+    for key, value in QUICK.items():
+        companion.conf.set(key, value)
+    try:
+        for number in range(STATEMENTS):
+            few = len(model.rows) < 5
+            kind = writer.insert if few else chance.choices(kinds, [5, 3, 5, 6, 1])[0]
+            statement = f"{kind(model)}"
+            companion.sql(statement)
+            model.check(path, f"{number}: {statement}")
+    finally:
+        for key in QUICK:
+            companion.conf.unset(key)

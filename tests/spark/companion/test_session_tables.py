@@ -1,0 +1,271 @@
+"""Tables of Spark's own catalog: one Lance table each, made and replaced in one version."""
+
+from __future__ import annotations
+
+import lance
+import pytest
+from pyspark.sql import functions as F
+
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import TableNotFoundError
+
+from .conftest import sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+@pytest.fixture
+def name(companion, request):
+    """A name in the session catalog, free again after the test."""
+    name = f"s_{abs(hash(request.node.name)) % 10**9}"
+    yield name
+    companion.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def location(session, name):
+    """Where a table is."""
+    rows = session.sql(f"DESCRIBE EXTENDED {name}").collect()
+    return next(row.data_type for row in rows if row.col_name == "Location").removeprefix("file:")
+
+
+@pytest.mark.parametrize("place", ["session", "folder"])
+def test_a_table_is_replaced_from_itself_in_one_version(companion, name, place):
+    table = name if place == "session" else f"folder.{name}"
+    companion.sql(f"CREATE OR REPLACE TABLE {table} USING lance AS SELECT id FROM range(4)")
+    path = location(companion, table)
+    companion.sql(
+        f"CREATE OR REPLACE TABLE {table} USING lance AS "
+        f"SELECT id * 10 AS tens, 'x' AS s FROM {table} WHERE id > 1"
+    )
+    assert sql(companion, f"SELECT * FROM {table}") == [(20, "x"), (30, "x")]
+    assert lance.dataset(path).version == 2
+    assert sql(companion, f"SELECT * FROM {table} VERSION AS OF 1") == [(0,), (1,), (2,), (3,)]
+    frame = companion.table(table).selectExpr("tens + 1 AS more")
+    frame.write.format("lance").mode("overwrite").saveAsTable(table)
+    assert sql(companion, f"SELECT * FROM {table}") == [(21,), (31,)]
+    companion.sql(f"REPLACE TABLE {table} (a int) USING lance")
+    assert (companion.table(table).columns, lance.dataset(path).version) == (["a"], 4)
+    companion.sql(f"INSERT INTO {table} VALUES (1)")
+    failing = companion.range(3).selectExpr("assert_true(id < 2) IS NULL AS bad", "id")
+    with pytest.raises(Exception, match="is not true"):
+        failing.write.format("lance").mode("overwrite").saveAsTable(table)
+    assert sql(companion, f"SELECT * FROM {table}") == [(1,)]
+    assert lance.dataset(path).version == 5
+    companion.sql(f"DROP TABLE {table}")
+
+
+def test_a_table_that_cannot_be_made_is_not_there(companion, name):
+    failing = companion.range(3).selectExpr("assert_true(id < 2) IS NULL AS bad", "id")
+    with pytest.raises(Exception, match="is not true"):
+        failing.write.format("lance").saveAsTable(name)
+    assert not companion.catalog.tableExists(name)
+    with pytest.raises(Exception, match="collation"):
+        companion.sql(f"CREATE TABLE {name} (s STRING COLLATE UNICODE_CI) USING lance")
+    assert not companion.catalog.tableExists(name)
+
+
+def test_an_external_table_is_replaced_where_it_is(companion, name, path):
+    companion.range(3).write.format("lance").save(path)
+    companion.sql(f"CREATE TABLE {name} USING lance LOCATION '{path}'")
+    frame = companion.range(5).selectExpr("id", "'a' AS s")
+    frame.write.format("lance").mode("overwrite").option("path", path).saveAsTable(name)
+    assert (lance.dataset(path).version, lance.dataset(path).count_rows()) == (2, 5)
+    with pytest.raises(Exception, match="leave out the location"):
+        frame.write.format("lance").mode("overwrite").option("path", f"{path}2").saveAsTable(name)
+    companion.sql(f"DROP TABLE {name}")
+    assert lance.dataset(path).count_rows() == 5
+
+
+def test_tables_of_other_sources_are_untouched(companion, name):
+    companion.sql(f"CREATE TABLE {name} (a int, b int) USING parquet PARTITIONED BY (b)")
+    companion.sql(f"INSERT INTO {name} VALUES (1, 2)")
+    companion.sql(f"ALTER TABLE {name} ADD COLUMNS (c string)")
+    assert sql(companion, f"SELECT a, b, c FROM {name}") == [(1, 2, None)]
+    companion.sql(f"DROP TABLE {name}")
+    companion.sql(f"CREATE TABLE {name} USING json AS SELECT id FROM range(2)")
+    companion.range(3).write.format("json").mode("overwrite").saveAsTable(name)
+    assert companion.table(name).count() == 3
+    with pytest.raises(Exception, match="another source"):
+        companion.sql(f"CREATE OR REPLACE TABLE {name} USING lance AS SELECT 1 AS a")
+    assert companion.table(name).count() == 3
+    companion.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name}_v AS SELECT * FROM {name}")
+    assert companion.table(f"{name}_v").count() == 3
+    assert "spark_catalog" in {row.catalog for row in companion.sql("SHOW CATALOGS").collect()}
+
+
+def test_alter_table_describe_and_show(companion, name):
+    companion.sql(
+        f"CREATE TABLE {name} (id bigint NOT NULL COMMENT 'key', v varchar(5), "
+        "d int DEFAULT 7, st struct<a: int>) USING lance COMMENT 'all of it' "
+        "TBLPROPERTIES (owner_team = 'web')"
+    )
+    for change in (
+        "ADD COLUMNS (note string COMMENT 'a note', price decimal(10, 2) DEFAULT 1.5)",
+        "ADD COLUMN st.b string",
+        "ALTER COLUMN v TYPE varchar(8)",
+        "RENAME COLUMN note TO remark",
+        "ALTER COLUMN d SET DEFAULT 8",
+        "ALTER COLUMN remark COMMENT 'said'",
+        "SET TBLPROPERTIES (a = 'b', c = 'd')",
+        "UNSET TBLPROPERTIES (a)",
+        "DROP COLUMN price",
+    ):
+        companion.sql(f"ALTER TABLE {name} {change}")
+    companion.sql(f"INSERT INTO {name} (id, st) VALUES (1, named_struct('a', 2, 'b', 'c'))")
+    assert sql(companion, f"SELECT id, v, d, st.b, remark FROM {name}") == [(1, None, 8, "c", None)]
+    shown = {
+        (row.col_name, row.data_type, row.comment)
+        for row in companion.sql(f"DESCRIBE {name}").collect()
+    }
+    assert {("id", "bigint", "key"), ("v", "varchar(8)", None), ("remark", "string", "said")} <= {
+        (column, kind, comment or None) for column, kind, comment in shown
+    }
+    properties = dict(sql(companion, f"SHOW TBLPROPERTIES {name}"))
+    assert (properties["c"], properties["owner_team"], "a" in properties) == ("d", "web", False)
+    text = companion.sql(f"SHOW CREATE TABLE {name}").collect()[0][0]
+    companion.sql(f"ANALYZE TABLE {name} COMPUTE STATISTICS")
+    companion.sql(f"DROP TABLE {name}")
+    companion.sql(text)
+    assert companion.sql(f"SHOW CREATE TABLE {name}").collect()[0][0] == text
+    companion.sql(f"ALTER TABLE {name} RENAME TO {name}_2")
+    assert companion.table(f"{name}_2").count() == 0
+    known = LanceTable.forName(companion, f"{name}_2")
+    assert known.update(set={"d": 3}).num_updated_rows == 0
+    assert known.toDF().columns[:2] == ["id", "v"]
+    with pytest.raises(TableNotFoundError, match="no table"):
+        LanceTable.forName(companion, "nothing_of_the_kind")
+    companion.sql(f"DROP TABLE {name}_2")
+
+
+def test_what_columns_are_declared_to_be_holds_for_every_write(companion, name, path):
+    companion.sql(
+        f"CREATE TABLE {name} (id int NOT NULL, v varchar(3), c char(2), d int DEFAULT 7, "
+        f"st struct<a: int NOT NULL>) USING lance LOCATION '{path}'"
+    )
+    companion.sql(f"INSERT INTO {name} (id, v, c, st) VALUES (1, 'abc', 'x', named_struct('a', 1))")
+    companion.sql(f"INSERT INTO {name} (id) VALUES (2)")
+    companion.sql(
+        f"MERGE INTO {name} t USING (SELECT 3 AS id) s ON t.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+    )
+    companion.sql(f"INSERT OVERWRITE {name} SELECT * FROM {name}")
+    companion.sql(f"INSERT INTO {name} (id) VALUES (4)")
+    companion.sql(f"UPDATE {name} SET d = DEFAULT WHERE id = 1")
+    assert sql(companion, f"SELECT id, d, c FROM {name}") == [
+        (1, 7, "x "), (2, 7, None), (3, 7, None), (4, 7, None),
+    ]  # fmt: skip
+    before = lance.dataset(path).version
+    row = "SELECT 9 AS id, CAST({v} AS string) AS v, 'x' AS c, 1 AS d, {st} AS st"
+    for v, st, message in (
+        ("'abcd'", "named_struct('a', 1)", r"(?i)length|characters"),
+        ("'ab'", "named_struct('a', CAST(NULL AS int))", r"(?i)null"),
+    ):
+        text = row.format(v=v, st=st)
+        with pytest.raises(Exception, match=message):
+            companion.sql(f"INSERT INTO {name} {text}")
+        with pytest.raises(Exception, match=message):
+            companion.sql(text).write.format("lance").mode("append").save(path)
+        with pytest.raises(Exception, match=message):
+            source = companion.sql(text)
+            LanceTable.forPath(companion, path).merge(
+                source, "target.id = source.id"
+            ).whenNotMatchedInsertAll().execute()
+    with pytest.raises(Exception, match=r"(?i)length|characters"):
+        companion.sql(f"UPDATE {name} SET v = 'abcd'")
+    with pytest.raises(Exception, match=r"(?i)null"):
+        companion.sql(f"UPDATE {name} SET id = NULL")
+    assert lance.dataset(path).version == before
+
+
+def test_add_columns_with_a_default_fills_rows_that_exist(companion):
+    companion.sql("CREATE TABLE folder.filled AS SELECT id FROM range(2)")
+    companion.sql(
+        "ALTER TABLE folder.filled ADD COLUMNS (z int DEFAULT 7, s string DEFAULT 'a', "
+        "day date DEFAULT DATE '2026-01-02', price decimal(5, 2) DEFAULT 1.25)"
+    )
+    companion.sql("INSERT INTO folder.filled (id, z) VALUES (2, 8)")
+    rows = sql(
+        companion, "SELECT id, z, s, CAST(day AS string), price + 0.0 > 1 FROM folder.filled"
+    )
+    assert rows == [(0, 7, "a", "2026-01-02", True), (1, 7, "a", "2026-01-02", True),
+                    (2, 8, "a", "2026-01-02", True)]  # fmt: skip
+    companion.sql("DROP TABLE folder.filled")
+
+
+def test_views_follow_the_table(companion, path):
+    companion.range(3).write.format("lance").save(path)
+    companion.sql(f"CREATE OR REPLACE TEMPORARY VIEW followed USING lance OPTIONS (path '{path}')")
+    frame = companion.read.format("lance").load(path)
+    assert companion.table("followed").count() == 3
+    companion.range(10, 12).write.format("lance").mode("append").save(path)
+    assert companion.table("followed").count() == 5
+    companion.sql("INSERT OVERWRITE followed SELECT id + 1 FROM followed")
+    assert sql(companion, "SELECT * FROM followed") == [(1,), (11,), (12,), (2,), (3,)]
+    # A DataFrame stays where it is, and so must not take the place of what came later.
+    with pytest.raises(Exception, match="would be lost"):
+        frame.selectExpr("id + 1 AS id").write.format("lance").mode("overwrite").save(path)
+    with pytest.raises(Exception, match="would be lost"):
+        frame.createOrReplaceTempView("stale")
+        companion.sql(f"INSERT OVERWRITE lance.`{path}` SELECT * FROM stale")
+    assert lance.dataset(path).count_rows() == 5
+    past = companion.read.format("lance").option("version", 1).load(path)
+    past.write.format("lance").mode("overwrite").save(path)
+    assert lance.dataset(path).count_rows() == 3
+
+
+def test_overwrites_of_some_rows(companion, name):
+    companion.sql(f"CREATE TABLE {name} USING lance AS SELECT id, id % 2 AS m FROM range(6)")
+    odd = companion.range(100, 102).selectExpr("id", "1L AS m")
+    odd.writeTo(name).overwrite(F.col("m") == 1)
+    assert sql(companion, f"SELECT id FROM {name} WHERE m = 1") == [(100,), (101,)]
+    companion.sql(f"INSERT INTO {name} REPLACE WHERE m = 0 SELECT 200L, 0L")
+    assert sql(companion, f"SELECT id FROM {name}") == [(100,), (101,), (200,)]
+    companion.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        companion.sql(f"INSERT OVERWRITE {name} SELECT 1L, 1L")
+    finally:
+        companion.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert sql(companion, f"SELECT * FROM {name}") == [(1, 1)]
+
+
+def test_schemas_evolve_where_a_statement_says_so(companion, name):
+    companion.sql(f"CREATE TABLE {name} USING lance AS SELECT 1 AS id, 'a' AS s")
+    companion.sql(
+        f"MERGE WITH SCHEMA EVOLUTION INTO {name} t USING "
+        "(SELECT 1 AS id, 'b' AS s, 5 AS more UNION ALL SELECT 2, 'c', 6) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert sql(companion, f"SELECT id, s, more FROM {name}") == [(1, "b", 5), (2, "c", 6)]
+
+
+@pytest.mark.parametrize("place", ["session", "path"])
+def test_lineage_columns_take_part_in_every_statement(companion, name, path, place):
+    companion.range(0, 5, 1, 1).selectExpr("id", "0L AS v").write.format("lance").save(path)
+    table = f"lance.`{path}`"
+    if place == "session":
+        companion.sql(f"CREATE TABLE {name} USING lance LOCATION '{path}'")
+        table = name
+    companion.sql(f"UPDATE {table} SET v = _rowid + 10 WHERE _rowid >= 3")
+    assert sql(companion, f"SELECT id, v, _rowid FROM {table} WHERE v > 0") == [
+        (3, 13, 3), (4, 14, 4),
+    ]  # fmt: skip
+    companion.sql(f"UPDATE {table} SET v = _row_last_updated_at_version WHERE _rowid = 3")
+    companion.sql(
+        f"MERGE INTO {table} t USING (SELECT 0L AS id UNION ALL SELECT 4L) s ON t._rowid = s.id "
+        "WHEN MATCHED AND t._row_last_updated_at_version = 1 THEN UPDATE SET v = t._rowid - 7 "
+        "WHEN MATCHED THEN DELETE"
+    )
+    assert sql(companion, f"SELECT id, v FROM {table}") == [(0, -7), (1, 0), (2, 0), (3, 2)]
+    companion.sql(f"DELETE FROM {table} WHERE _rowid IN (SELECT _rowid FROM {table} WHERE id = 2)")
+    version = lance.dataset(path).version
+    for statement in (
+        f"UPDATE {table} SET _rowid = 77",
+        f"UPDATE {table} SET v = 1, _row_created_at_version = 1",
+        (
+            f"MERGE INTO {table} t USING (SELECT 0L AS id) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET t._rowid = 5"
+        ),
+    ):
+        with pytest.raises(Exception, match="_row"):
+            companion.sql(statement)
+    assert lance.dataset(path).version == version
