@@ -167,6 +167,8 @@ PLAIN = ("session", "`LOCATION`", "view")
 
 def cell(session, place: str, statement: Statement, folder: str) -> str:
     """Runs one statement on a new table."""
+    if place == "view" and statement.sql.startswith("CREATE"):
+        return NO  # it makes a table beside the view
     try:
         name = PLACES[place](session, folder)
         rows = session.sql(statement.sql.format(t=name)).collect()
@@ -207,8 +209,10 @@ def column_of(place: str, kind: str) -> str:
 
 def write(found: dict[str, dict[str, str]], kind: str) -> None:
     """Puts the cells of one kind of session into docs/sql.md; the others stay."""
-    columns = [*PLACES, *(column_of(place, "plain") for place in PLAIN)]
     known = documented()
+    columns = [*PLACES, *(column_of(place, "plain") for place in PLAIN)]
+    if kind == "companion" and not any(columns[-1] in row for row in known.values()):
+        columns = list(PLACES)
     for label, cells in found.items():
         row = known.setdefault(label, {})
         row |= {column_of(place, kind): value for place, value in cells.items()}

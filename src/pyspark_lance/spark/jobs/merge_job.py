@@ -381,7 +381,9 @@ def _changes(
     assigned = []
     for clause in clauses:
         columns = (
-            assigned_columns(clause.values, schema, alias)
+            assigned_columns(
+                clause.values, schema, alias if clause.action is RowAction.UPDATE else None
+            )
             if clause.action in (RowAction.UPDATE, RowAction.INSERT)
             else {}
         )

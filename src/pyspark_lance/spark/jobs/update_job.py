@@ -68,9 +68,11 @@ def struct_columns(assignments: Mapping[str, Expression], schema: LanceSchema) -
 
 
 def assigned_columns(
-    assignments: Mapping[str, Expression], schema: LanceSchema, alias: str
+    assignments: Mapping[str, Expression], schema: LanceSchema, alias: str | None
 ) -> dict[str, Column]:
     """Whole columns; an assigned member of a struct becomes the struct with that member changed.
+
+    Without an ``alias`` of the table there is no row yet, and its other members are null.
 
     Raises:
         InvalidInputError: There is no such column, or one is assigned twice.
@@ -85,9 +87,10 @@ def assigned_columns(
             values[name] = as_column(expression)
             continue
         partly.add(name)
-        whole = values.get(name, sf.col(quoted(alias, name)))
         field = next(one for one in schema.fields if one.name == name)
         kind = spark_field(shown_field(field, binary_blobs=True)).dataType
+        own = sf.lit(None).cast(kind) if alias is None else sf.col(quoted(alias, name))
+        whole = values.get(name, own)
         values[name] = with_member(whole, kind, members, as_column(expression), key)
     return values
 
