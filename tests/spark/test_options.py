@@ -17,6 +17,7 @@ from pyspark_lance.spark.options.option_table import (
     OPTIONS,
     WITHOUT_EFFECT,
     canonical_options,
+    split_table_properties,
 )
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, split_names
 from pyspark_lance.spark.options.spellings import also_spelled
@@ -236,6 +237,21 @@ def test_writes_and_reads_take_the_names_of_lance_spark(spark, tmp_path):
     assert rows[0].__fields__ == ["id", "_rowid"]
     with pytest.raises(Exception, match="LANCE_TABLE_ALREADY_EXISTS"):
         write.option("write_mode", "create").save(path)
+
+
+def test_properties_of_lance_spark_say_how_columns_are_stored(caplog):
+    given = {word: value for word, value in COLUMN_NAMES if ".arrow." in word or ".lance." in word}
+    own = {"team": "web", "team.json": "x", "lance.encoding": "blob", "arrow.float16": "1"}
+    with caplog.at_level("INFO"):
+        for _ in range(2):
+            kept, options = split_table_properties({**given, **own}, "/of/properties")
+    assert kept == own
+    assert options == {COLUMN_NAMES[pair][0]: COLUMN_NAMES[pair][1] for pair in given.items()}
+    (line,) = [record.message for record in caplog.records]
+    assert "/of/properties" in line
+    assert all(word in line for word in given)
+    with pytest.raises(InvalidInputError, match=r"v.lance.encoding cannot be 'plain'"):
+        split_table_properties({"v.lance.encoding": "plain"}, "/t")
 
 
 def test_options_of_a_view_that_shows_changes_take_no_rows():

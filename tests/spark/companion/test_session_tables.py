@@ -269,3 +269,25 @@ def test_lineage_columns_take_part_in_every_statement(companion, name, path, pla
         with pytest.raises(Exception, match="_row"):
             companion.sql(statement)
     assert lance.dataset(path).version == version
+
+
+@pytest.mark.parametrize("place", ["session", "folder"])
+def test_properties_of_lance_spark_say_how_columns_are_stored(companion, name, place):
+    table = name if place == "session" else f"folder.{name}"
+    companion.sql(
+        f"CREATE TABLE {table} (id int, v array<float>, b binary) USING lance TBLPROPERTIES ("
+        "'v.arrow.fixed-size-list.size' = '2', 'b.lance.compression' = 'zstd', 'team' = 'web')"
+    )
+    companion.sql(f"INSERT INTO {table} VALUES (1, array(0.5f, 1.5f), x'00ff')")
+    stored = lance.dataset(location(companion, table)).schema
+    assert str(stored.field("v").type) == "fixed_size_list<item: float>[2]"
+    assert stored.field("b").metadata == {b"lance-encoding:compression": b"zstd"}
+    shown = dict(sql(companion, f"SHOW TBLPROPERTIES {table}"))
+    assert shown["team"] == "web"
+    # Spark itself shows what its own catalog was given.
+    assert place == "session" or not any(key.startswith(("v.", "b.")) for key in shown)
+    with pytest.raises(Exception, match=r"b\.lance\.encoding cannot be 'plain'"):
+        companion.sql(
+            f"CREATE TABLE {name}_2 (b binary) USING lance "
+            "TBLPROPERTIES ('b.lance.encoding' = 'plain')"
+        )

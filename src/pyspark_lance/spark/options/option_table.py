@@ -258,6 +258,45 @@ def _of_column(word: str, value: str) -> tuple[str, str]:
     raise _unknown(word)
 
 
+def split_table_properties(
+    properties: Mapping[str, str], path: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Properties to keep with a new table, and those that say how columns are stored.
+
+    lance-spark has types and encodings of columns in ``TBLPROPERTIES``.  Its names for them have a
+    dot of their own (``<column>.arrow.float16``), so a property such as ``team.json`` is kept.
+
+    Args:
+        properties: As they were given.
+        path: Of the table, for the log.
+
+    Returns:
+        The properties to keep, and options ``<column>.<kind>`` under our names.
+
+    Raises:
+        InvalidInputError: A value that cannot be.
+    """
+    kept, of_columns, taken = {}, {}, []
+    for word, value in properties.items():
+        parts = word.split(".")
+        endings = [_plain(".".join(parts[-length:])) for length in (2, 3) if length < len(parts)]
+        if any(ending in _COLUMN_WORDS for ending in endings):
+            name, value = _of_column(word, value)
+            of_columns[name] = value
+            taken.append(word)
+        else:
+            kept[word] = value
+    if taken:
+        _say_taken(tuple(sorted(taken)), path)
+    return kept, of_columns
+
+
+@lru_cache(maxsize=1024)
+def _say_taken(words: tuple[str, ...], path: str) -> None:
+    """One line for each table, as for options without effect."""
+    logger.info("properties that say how columns of %s are stored: %s", path, ", ".join(words))
+
+
 @lru_cache(maxsize=1024)
 def _say_unused(words: tuple[str, ...], path: str) -> None:
     """One line for each table, however often Spark has its options parsed."""

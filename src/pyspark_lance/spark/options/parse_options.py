@@ -20,6 +20,7 @@ from pyspark_lance.spark.options.option_table import (
     INTERNAL_PREFIX,
     STORAGE_PREFIX,
     canonical_options,
+    split_table_properties,
 )
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import Bound
@@ -153,8 +154,12 @@ class WriteOptions:
                 hint="write to one without readChangeFeed",
             )
         mode = parsed(found, "writeMode", parse_write_mode)
+        table = Table(_path(found, "write"), storage)
+        given = json.loads(options.get(_PROPERTIES, "{}"))
+        table_properties, of_columns = split_table_properties(given, table.root)
+        found = {**of_columns, **found}
         return cls(
-            table=Table(_path(found, "write"), storage),
+            table=table,
             enable_stable_row_ids=parsed(found, "enableStableRowIds", parse_flag),
             max_rows_per_file=parsed(found, "maxRowsPerFile", parse_count),
             max_bytes_per_file=parsed(found, "maxBytesPerFile", parse_count),
@@ -171,7 +176,7 @@ class WriteOptions:
             streaming_query_id=found.get("streamingQueryId") or None,
             allow_older_source=parsed(found, "allowOlderSource", parse_flag) or False,
             keeps_declarations=REPLACE not in options,
-            table_properties=json.loads(options.get(_PROPERTIES, "{}")),
+            table_properties=table_properties,
             sources=json.loads(options.get(_SOURCES, "{}")),
         )
 
