@@ -182,7 +182,7 @@ def folder(tmp_path):
 
 def event_log(folder):
     log = "".join(p.read_text() for p in (folder / "log").rglob("*") if p.is_file())
-    for command in ("CreateTable", "CreateTableAsSelect", "AtomicReplaceTable"):
+    for command in ("CreateTable", "AtomicCreateTableAsSelect", "AtomicReplaceTable"):
         assert f'"nodeName":"{command}"' in log
     return log
 

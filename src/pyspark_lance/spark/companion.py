@@ -73,7 +73,22 @@ def enable(spark: SparkSession) -> None:
     for key, catalog in _CATALOGS.items():
         if spark.conf.get(key, None) in (None, "builtin"):
             spark.conf.set(key, catalog)
+    _load_catalogs(spark)
     hide_storage_options(spark)
+
+
+def _load_catalogs(spark: SparkSession) -> None:
+    """Makes Spark load the catalogs here, where it finds the jar.
+
+    It does so when one is first needed and keeps them, and other threads do not see a jar that was
+    added to a running session: there not even statements about tables of other sources would run.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        return  # the session of a Connect server has its jars in all threads
+    manager = spark._jsparkSession.sessionState().catalogManager()
+    for key, catalog in _CATALOGS.items():
+        if spark.conf.get(key) == catalog:
+            manager.catalog(key.rpartition(".")[2])
 
 
 def answering_class(spark: SparkSession) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.spark.options.option_table import canonical_options
 from pyspark_lance.spark.options.parse_options import (
     LATEST_VERSION,
@@ -42,6 +43,10 @@ class StreamOptions:
     updates: Updates
     mode: Deduplication
     fails_on_data_loss: bool
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.mode, Deduplication)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], read: ReadOptions) -> StreamOptions:

@@ -23,6 +23,7 @@ from pyspark_lance.errors import (
     VersionNotFoundError,
 )
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.feed.change_feed import (
@@ -53,7 +54,7 @@ from pyspark_lance.table.version.time_travel import VersionSpec, newest_at
 logger = logging.getLogger(__name__)
 
 
-class Updates(enum.StrEnum):
+class Updates(enum.Enum):
     """What a stream does with commits that do not only add rows."""
 
     SHOWN = "all changes are shown"
@@ -99,6 +100,10 @@ class TableStream:
     updates: Updates = Updates.REFUSED
     mode: Deduplication = Deduplication.DROP_CARRYOVERS
     fails_on_data_loss: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.mode, Deduplication)
 
     @classmethod
     def of(cls, snapshot: Snapshot, **settings: object) -> TableStream:
