@@ -151,7 +151,7 @@ def test_further_options_narrow_the_changes(companion, path):
     reader = companion.read.option("startingVersion", 2).option("endingVersion", 5)
     assert rows(reader.option("filter", "n > 50").changes(f"lance.`{path}`")) == rows(expected)
     with pytest.raises(Exception, match="a change feed needs a start"):
-        companion.read.changes(f"lance.`{path}`")
+        companion.read.changes(f"lance.`{path}`").collect()
 
 
 @needs_changes

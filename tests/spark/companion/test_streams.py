@@ -1,4 +1,4 @@
-"""Streaming is Spark's and Python's business, with the companion as without it."""
+"""Batches of a stream that ``foreachBatch`` writes, with the companion; see ``test_streams.py``."""
 
 from __future__ import annotations
 
@@ -40,25 +40,3 @@ def test_a_stream_is_written_batch_by_batch(companion, path, tmp_path):
         )
     assert companion.read.format("lance").load(path).count() == 30
     assert lance.dataset(path).version == 3
-
-
-def test_a_table_as_source_or_sink_is_left_to_python(companion, path, tmp_path):
-    """Python decides what streams; it does not yet, and says so as it does without the jar."""
-    companion.range(3).write.format("lance").save(path)
-    with pytest.raises(Exception, match="streamReader"):
-        run(
-            companion.readStream.format("lance")
-            .load(path)
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(tmp_path / "a"))
-            .start()
-        )
-    rate = companion.readStream.format("rate").load()
-    with pytest.raises(Exception, match="streamWriter"):
-        run(
-            rate.writeStream.format("lance")
-            .option("path", path)
-            .option("checkpointLocation", str(tmp_path / "b"))
-            .start()
-        )
-    assert lance.dataset(path).version == 1
