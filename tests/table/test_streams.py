@@ -30,7 +30,13 @@ from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_task import run_changes
 from pyspark_lance.table.feed.change_window import Bound
-from pyspark_lance.table.feed.stream import BatchView, StreamLimits, TableStream, Updates
+from pyspark_lance.table.feed.stream import (
+    BatchView,
+    StreamLimits,
+    StreamSettings,
+    TableStream,
+    Updates,
+)
 from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -45,7 +51,7 @@ def view(snapshot):
 
 def follow(path, **settings):
     settings.setdefault("updates", Updates.SHOWN)
-    return TableStream.of(Snapshot.open(Table(path)), **settings)
+    return TableStream.of(Snapshot.open(Table(path)), StreamSettings(**settings))
 
 
 def rows_of(stream, start, end):

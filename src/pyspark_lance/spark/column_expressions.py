@@ -201,21 +201,21 @@ _CONNECT_PLAIN = {
 
 
 def _message(message: Any) -> Node:
-    data_type = message.WhichOneof("expr_type")
-    if data_type == "unresolved_attribute":
+    expression_type = message.WhichOneof("expr_type")
+    if expression_type == "unresolved_attribute":
         name = message.unresolved_attribute
         is_bound = name.HasField("plan_id") or name.is_metadata_column
         parts = name_parts(name.unparsed_identifier)
         return Node(Kind.COLUMN if is_bound else Kind.NAME, parts)
-    if data_type == "expression_string":
+    if expression_type == "expression_string":
         return Node(Kind.TEXT, (message.expression_string.expression,))
 
     def children() -> Iterable[Node]:
-        return map(_message, _messages_in(getattr(message, data_type)))
+        return map(_message, _messages_in(getattr(message, expression_type)))
 
-    if data_type == "unresolved_function":
+    if expression_type == "unresolved_function":
         return Node(Kind.CALL, (message.unresolved_function.function_name.lower(),), children)
-    return Node(Kind.OTHER, (), children) if data_type in _CONNECT_PLAIN else _OPAQUE
+    return Node(Kind.OTHER, (), children) if expression_type in _CONNECT_PLAIN else _OPAQUE
 
 
 def _messages_in(message: Any) -> Iterator[Any]:

@@ -9,17 +9,14 @@ The driver holds the filter of the keys and a few rows of the target, both of a 
 from __future__ import annotations
 
 import math
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.spark.jobs.change_job import PIECE_TYPE
 from pyspark_lance.spark.jobs.source_filter import collected_filter
-from pyspark_lance.spark.jobs.stages import Batches, numbered_stage, stage
+from pyspark_lance.spark.jobs.stages import numbered_stage, over_tasks, stage
 from pyspark_lance.table.change.change_stages import PAYLOAD
 from pyspark_lance.table.change.key_filter import KeyFilter
 from pyspark_lance.table.change.plain_merge import PlainMerge
@@ -39,14 +36,11 @@ from pyspark_lance.table.change.plain_merge_stages import (
 )
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.change.sort_changes import Parts
-from pyspark_lance.table.scan.scan_task import ScanTask
 
 _MOST_BUCKETS = 512
 # So many filters, of 2 MB each, are sent to the driver; more of them are united on their way.
 _FEW_FILTERS = 8
 _STAGED = f"{BUCKET} bigint, {KIND} int, {PAYLOAD} binary"
-
-_ScanStage = Callable[[Iterable[ScanTask]], Iterator[pa.RecordBatch]]
 
 
 def plain_pieces(
@@ -78,17 +72,17 @@ def plain_pieces(
     rows = staged.where(sf.col(KIND) == SOURCE)
     parts = Parts.of(plan.snapshot().manifest.fragments)
     tasks = target_tasks(plan, merge, target_filter)
-    scan = partial(_target_scan, spark, tasks)
     look = partial(few_of_target, merge, keys, few_of_task(len(tasks)))
-    few = scan(look).select(KIND, PAYLOAD).collect()
+    few = over_tasks(spark, tasks, look, _STAGED).select(KIND, PAYLOAD).collect()
     found = found_by_few((row[KIND], bytes(row[PAYLOAD])) for row in few)
     if found is not None:
         match = partial(match_stage, plan, merge, parts, found)
         return rows.mapInArrow(numbered_stage(match), PIECE_TYPE), True, keys
     buckets = _num_buckets(spark)
-    split = stage(partial(split_source, merge, buckets))
-    together = scan(partial(split_target, merge, keys, buckets)).union(
-        rows.mapInArrow(split, _STAGED)
+    of_target = partial(split_target, merge, keys, buckets)
+    of_source = stage(partial(split_source, merge, buckets))
+    together = over_tasks(spark, tasks, of_target, _STAGED).union(
+        rows.mapInArrow(of_source, _STAGED)
     )
     # The rows of the target come first, since those of the source are matched as they come.
     arranged = together.repartition(BUCKET).sortWithinPartitions(KIND)
@@ -113,16 +107,3 @@ def _num_partitions(frame: DataFrame) -> float:
         return frame.rdd.getNumPartitions()
     except Exception:  # noqa: BLE001 - each kind of session has an error of its own
         return math.inf
-
-
-def _target_scan(spark: SparkSession, tasks: Sequence[ScanTask], work: _ScanStage) -> DataFrame:
-    """What ``work`` makes of the tasks of a scan."""
-    packed = tuple(pickle.dumps(task) for task in tasks)
-    count = max(1, len(packed))
-    numbers = spark.range(0, count, 1, count)
-    return numbers.mapInArrow(stage(partial(_scan, packed, work)), _STAGED)
-
-
-def _scan(tasks: tuple[bytes, ...], work: _ScanStage, batches: Batches) -> Batches:
-    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-    yield from work(pickle.loads(tasks[number]) for number in numbers if number < len(tasks))

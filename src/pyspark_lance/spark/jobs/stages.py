@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance.spark.source.clean_errors import clean_iterator
+
+_T = TypeVar("_T")
 
 Batches = Iterator[pa.RecordBatch]
 Stage = Callable[[Batches], Batches]
@@ -31,6 +35,33 @@ def stage(work: Stage) -> Stage:
 def numbered_stage(work: NumberedStage) -> Stage:
     """``work`` as a task of Spark, which tells it the number of the task."""
     return partial(_run_numbered, work)
+
+
+def over_tasks(
+    spark: SparkSession,
+    tasks: Sequence[_T],
+    work: Callable[[Iterable[_T]], Batches],
+    columns: str,
+) -> DataFrame:
+    """What ``work`` makes of tasks, one partition for each of them; without tasks, of none.
+
+    Args:
+        spark: The session.
+        tasks: Sent in bytes of their own, since an executor unpacks only those that it runs.
+        work: Gets the tasks of a partition.
+        columns: The columns of its batches, as Spark writes types.
+    """
+    packed = tuple(pickle.dumps(task) for task in tasks)
+    count = max(1, len(packed))
+    numbers = spark.range(0, count, 1, count)
+    return numbers.mapInArrow(stage(partial(_over_tasks, packed, work)), columns)
+
+
+def _over_tasks(
+    packed: Sequence[bytes], work: Callable[[Iterable[_T]], Batches], batches: Batches
+) -> Batches:
+    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    yield from work(pickle.loads(packed[number]) for number in numbers if number < len(packed))
 
 
 @clean_iterator

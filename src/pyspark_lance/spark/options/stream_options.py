@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.spark.options.option_table import canonical_options
 from pyspark_lance.spark.options.parse_options import (
     LATEST_VERSION,
@@ -19,7 +18,7 @@ from pyspark_lance.spark.options.parse_options import (
 )
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import Bound
-from pyspark_lance.table.feed.stream import StreamLimits, Updates
+from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, Updates
 
 _NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTimestamp")
 
@@ -29,24 +28,12 @@ class StreamOptions:
     """How a table is followed.
 
     Attributes:
-        starting: Where to begin; open is a snapshot of the newest version.
-        begins_after_newest: Begin after what is newest then.
+        settings: Where the stream begins, and what it shows.
         limits: Most of a batch.
-        updates: What becomes of commits that do not only add rows.
-        mode: What to leave out of changes.
-        fails_on_data_loss: Whether removed versions are an error.
     """
 
-    starting: Bound
-    begins_after_newest: bool
+    settings: StreamSettings
     limits: StreamLimits
-    updates: Updates
-    mode: Deduplication
-    fails_on_data_loss: bool
-
-    def __post_init__(self) -> None:
-        """Refuses a plain value."""
-        check_enum(self.mode, Deduplication)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], read: ReadOptions) -> StreamOptions:
@@ -73,19 +60,19 @@ class StreamOptions:
         )
         if is_latest and not starting.is_open:
             raise InvalidInputError("startingVersion and startingTimestamp contradict each other")
-        fails = parsed(found, "failOnDataLoss", parse_flag)
-        return cls(
+        settings = StreamSettings(
             starting=starting,
             begins_after_newest=is_latest,
-            limits=StreamLimits(
-                parsed(found, "maxVersionsPerTrigger", parse_count),
-                parsed(found, "maxRowsPerTrigger", parse_count),
-                parsed(found, "maxBytesPerTrigger", parse_count),
-            ),
             updates=_updates(found, shows_changes=read.changes is not None),
             mode=Deduplication.DROP_CARRYOVERS if read.changes is None else read.changes.mode,
-            fails_on_data_loss=fails is not False,
+            fails_on_data_loss=parsed(found, "failOnDataLoss", parse_flag) is not False,
         )
+        limits = StreamLimits(
+            parsed(found, "maxVersionsPerTrigger", parse_count),
+            parsed(found, "maxRowsPerTrigger", parse_count),
+            parsed(found, "maxBytesPerTrigger", parse_count),
+        )
+        return cls(settings, limits)
 
 
 def _updates(found: Mapping[str, str], *, shows_changes: bool) -> Updates:

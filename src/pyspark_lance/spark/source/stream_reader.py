@@ -60,15 +60,7 @@ class _TableReader(DataSourceStreamReader):
         self._options = options
         self._limits = stream.limits
         self._schema = schema
-        self._newest: int | None = None
-        self._stream = TableStream.of(
-            snapshot,
-            starting=stream.starting,
-            begins_after_newest=stream.begins_after_newest,
-            updates=stream.updates,
-            mode=stream.mode,
-            fails_on_data_loss=stream.fails_on_data_loss,
-        )
+        self._stream = TableStream.of(snapshot, stream.settings)
         self._view(snapshot)  # what cannot be shown belongs to the start of the query
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
@@ -90,9 +82,9 @@ class _TableReader(DataSourceStreamReader):
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: the checkpoint knows."""
 
-    def _next(self, start: dict[str, Any], limits: StreamLimits) -> dict[str, int]:
-        offset = StreamOffset.from_json(start)
-        return self._stream.latest_offset(offset, limits, self._newest).to_json()
+    def _newest_offset(self) -> dict[str, int]:
+        """All there is now has been read."""
+        return StreamOffset(self._stream.newest()).to_json()
 
     def _view(self, snapshot: Snapshot) -> BatchView:
         shown = shown_columns(self._options, snapshot)
@@ -120,13 +112,15 @@ class UnlimitedStreamReader(_TableReader):
     @clean_errors
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
         """The newest version."""
-        return self._next(StreamOffset(self._stream.newest()).to_json(), StreamLimits())
+        return self._newest_offset()
 
 
 if HAS_LIMITS:
 
     class LanceStreamReader(_TableReader, SupportsTriggerAvailableNow):
         """For Spark 4.2 and later."""
+
+        _newest: int | None = None
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
             """Says that batches are limited; the options say how."""
@@ -135,8 +129,9 @@ if HAS_LIMITS:
         @clean_errors
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
             """Where the next batch ends."""
-            takes_all = isinstance(limit, ReadAllAvailable)
-            return self._next(start, StreamLimits() if takes_all else self._limits)
+            limits = StreamLimits() if isinstance(limit, ReadAllAvailable) else self._limits
+            offset = StreamOffset.from_json(start)
+            return self._stream.latest_offset(offset, limits, self._newest).to_json()
 
         @clean_errors
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -146,7 +141,7 @@ if HAS_LIMITS:
         @clean_errors
         def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
             """The newest version, for the progress of the query."""
-            return StreamOffset(self._stream.newest()).to_json()
+            return self._newest_offset()
 
 
 def stream_reader(

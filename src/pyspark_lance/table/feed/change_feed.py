@@ -34,10 +34,11 @@ from pyspark_lance.metafile.manifest_file import (
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_steps import (
+    Change,
     KeptChange,
     PlacedChange,
     Step,
-    every_change,
+    changes_of_step,
 )
 from pyspark_lance.table.feed.change_task import (
     CHANGE_FIELDS,
@@ -173,28 +174,8 @@ def plan_changes(
 
 
 def _plan(table: Table, shown: Sequence[Field], request: ChangeRequest) -> tuple[ChangeTask, ...]:
-    history, steps = ColumnHistory(), {}
-    planner = ChangePlanner(shown, request, history)
-    is_net = request.mode is Deduplication.NET_CHANGES
-
-    def take(number: int, step: Step) -> None:
-        if is_net:
-            steps[number] = step.kept_long()
-        else:
-            planner.add(number, every_change([step]))
-
-    waiting: list[tuple[int, VersionStep]] = []
-    for number, versions in enumerate(_steps_of(table, request.window)):
-        history.follow(versions.before, versions.after)
-        if versions.have_other_columns:
-            waiting.append((number, versions))
-        else:
-            take(number, versions.step())
-    for number, versions in waiting:
-        # What a change of columns shows is known when the columns at the end are.
-        take(number, versions.step(history, request.window.end))
-    if is_net:
-        planner.add(0, net_changes([steps[number] for number in sorted(steps)]))
+    planner = ChangePlanner(shown, request, ColumnHistory())
+    planner.add_steps(_steps_of(table, request.window))
     return planner.tasks()
 
 
@@ -293,8 +274,9 @@ def read_steps(
         locations: Their manifests, ascending.
         from_nothing: The first of them is a step, too, from a table without rows.
     """
-    files = read_neighbours(table.store(), locations)
-    snapshots = (Snapshot.of_file(table, table.store(), file) for file in files)
+    store = table.store()
+    files = read_neighbours(store, locations)
+    snapshots = (Snapshot.of_file(table, store, file) for file in files)
     before = None if from_nothing else next(snapshots)
     if before is not None:
         _check_row_ids(before)
@@ -330,7 +312,48 @@ class ChangePlanner:
         self._history = history
         self._files: dict[int, TableFiles] = {}
 
-    def add(self, step: int, changes: Iterable[PlacedChange | KeptChange]) -> None:
+    def add_steps(
+        self,
+        steps: Iterable[VersionStep],
+        changes_of: Callable[[Step], Iterable[Change]] = changes_of_step,
+        *,
+        later: Iterable[VersionStep] = (),
+        follows_columns: bool = True,
+    ) -> None:
+        """Everything that happened in some steps.
+
+        What a change of columns shows is known when the columns at the end are, so such steps wait.
+
+        Args:
+            steps: The steps, ascending.
+            changes_of: The changes of a step that are read, for all modes but net changes.
+            later: The steps after them, up to the version whose columns are shown.
+            follows_columns: Whether new values by a change of columns are changes of their rows.
+        """
+        kept: dict[int, Step] = {}
+        is_net = self._request.mode is Deduplication.NET_CHANGES
+
+        def take(number: int, step: Step) -> None:
+            if is_net:
+                kept[number] = step.kept_long()
+            else:
+                self.add(number, changes_of(step))
+
+        waiting: list[tuple[int, VersionStep]] = []
+        for number, versions in enumerate(steps):
+            self._history.follow(versions.before, versions.after)
+            if versions.have_other_columns and follows_columns:
+                waiting.append((number, versions))
+            else:
+                take(number, versions.step())
+        for versions in later:
+            self._history.follow(versions.before, versions.after)
+        for number, versions in waiting:
+            take(number, versions.step(self._history, self._request.window.end))
+        if is_net:
+            self.add(0, net_changes([kept[number] for number in sorted(kept)]))
+
+    def add(self, step: int, changes: Iterable[Change]) -> None:
         """What happened in a step, the steps in any order."""
         for change in changes:
             if isinstance(change, PlacedChange):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pyspark_lance.format.typed_values import check_enum
@@ -67,14 +67,16 @@ class KeptChange:
     rows: tuple[KeptRows, ...]
 
 
-def every_change(steps: Iterable[Step]) -> Iterator[PlacedChange | KeptChange]:
-    """All changes in the order in which they happened; of one step, deleted rows come first."""
-    for step in steps:
-        changes = step.changes
-        if changes.before is not None:
-            for rows in changes.deleted:
-                yield PlacedChange(ChangeType.DELETE, step.commit, changes.before, rows)
-            if changes.kept:
-                yield KeptChange(step.commit, changes.before, changes.after, changes.kept)
-        for rows in changes.inserted:
-            yield PlacedChange(ChangeType.INSERT, step.commit, changes.after, rows)
+Change = PlacedChange | KeptChange
+
+
+def changes_of_step(step: Step) -> Iterator[Change]:
+    """The changes of a step in the order in which they happened; deleted rows come first."""
+    changes = step.changes
+    if changes.before is not None:
+        for rows in changes.deleted:
+            yield PlacedChange(ChangeType.DELETE, step.commit, changes.before, rows)
+        if changes.kept:
+            yield KeptChange(step.commit, changes.before, changes.after, changes.kept)
+    for rows in changes.inserted:
+        yield PlacedChange(ChangeType.INSERT, step.commit, changes.after, rows)

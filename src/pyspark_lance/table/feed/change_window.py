@@ -9,7 +9,7 @@ from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionN
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
 from pyspark_lance.metafile.refs_file import Branch, read_branch
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.version.table import Table, branch_root
+from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.time_travel import newest_at, version_at
 
 
@@ -187,13 +187,10 @@ def _check_there(table: Table, locations: Sequence[ManifestLocation], start: int
 
 def _branch_of(table: Table, locations: Sequence[ManifestLocation]) -> Branch | None:
     """The branch whose versions these are; None for main, or if that is not known."""
-    store = table.store()
-    name = read_manifest(store, locations[-1], with_indices=False).manifest.branch
-    # The branch may have been opened by its own path.
-    root = store.uri.rstrip("/").removesuffix(branch_root("", name)) if name else store.uri
-    if name is None or root == store.uri:
+    name = read_manifest(table.store(), locations[-1], with_indices=False).manifest.branch
+    if name is None:
         return None
     try:
-        return read_branch(Table(root, table.storage).store(), name)
+        return read_branch(main_line(table, name).store(), name)
     except VersionNotFoundError:
         return None

@@ -24,7 +24,7 @@ from pyspark_lance.format.row_address import (
     group_by_fragment,
     row_addresses,
 )
-from pyspark_lance.table.feed.change_steps import KeptChange, PlacedChange, Step, every_change
+from pyspark_lance.table.feed.change_steps import KeptChange, PlacedChange, Step, changes_of_step
 from pyspark_lance.table.feed.change_task import ChangeType, Commit
 from pyspark_lance.table.feed.kept_rows import KeptPlaces, KeptRows
 from pyspark_lance.table.feed.version_changes import PlacedRows, bounds_of, live_offsets
@@ -52,7 +52,7 @@ def net_changes(steps: Sequence[Step]) -> Iterator[PlacedChange | KeptChange]:
     """
     changes, step_of = [], []
     for number, step in enumerate(steps):
-        parts = [part for change in every_change([step]) for part in _parts(change)]
+        parts = [part for change in changes_of_step(step) for part in _parts(change)]
         changes += parts
         step_of += [number] * len(parts)
     parts_of_others = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -34,14 +34,13 @@ from pyspark_lance.table.feed.change_feed import (
     read_steps,
 )
 from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_steps import Change, Step
 from pyspark_lance.table.feed.change_task import ChangeTask
 from pyspark_lance.table.feed.change_window import OPEN, Bound, ChangeWindow
 from pyspark_lance.table.feed.column_history import ColumnHistory
-from pyspark_lance.table.feed.net_changes import net_changes
 from pyspark_lance.table.feed.stream_offset import StreamOffset
 from pyspark_lance.table.feed.stream_steps import (
     Budget,
-    Change,
     cut_changes,
     ordered_changes,
     rows_that_fit,
@@ -78,13 +77,10 @@ class StreamLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class TableStream:
-    """A table that is followed.
+class StreamSettings:
+    """Where a stream begins, and what it shows.
 
     Attributes:
-        table: The table or branch.
-        version: The version whose columns the stream shows.
-        columns: Those columns.
         starting: Where it begins; open is the snapshot of the newest version.
         begins_after_newest: It begins after what is newest with the first batch.
         updates: What becomes of commits that do not only add rows.
@@ -92,9 +88,6 @@ class TableStream:
         fails_on_data_loss: Whether versions that were removed before they were read are an error.
     """
 
-    table: Table
-    version: int
-    columns: pa.Schema
     starting: Bound = OPEN
     begins_after_newest: bool = False
     updates: Updates = Updates.REFUSED
@@ -105,16 +98,61 @@ class TableStream:
         """Refuses a plain value."""
         check_enum(self.mode, Deduplication)
 
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether the stream begins with the rows of a snapshot, as inserts."""
+        return self.starting.is_open and not self.begins_after_newest
+
+    @property
+    def done_before(self) -> int:
+        """The version after which the stream begins that starts at a given one; 0 is none."""
+        if self.starting.version is None:
+            raise ValueError("the stream does not begin at a given version")
+        return max(0, self.starting.version + self.starting.is_exclusive - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """What is shown of a batch.
+
+    Attributes:
+        shown: All columns of the table, as shown.
+        columns: Those that are wanted, possibly cut down.
+        predicate: Rows of the feed to return; None for all.
+        batch_rows: Most rows of an Arrow batch.
+    """
+
+    shown: Sequence[Field]
+    columns: Sequence[Field]
+    predicate: Predicate | None
+    batch_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStream:
+    """A table that is followed.
+
+    Attributes:
+        table: The table or branch.
+        version: The version whose columns the stream shows.
+        columns: Those columns.
+        settings: Where it begins, and what it shows.
+    """
+
+    table: Table
+    version: int
+    columns: pa.Schema
+    settings: StreamSettings
+
     @classmethod
-    def of(cls, snapshot: Snapshot, **settings: object) -> TableStream:
+    def of(cls, snapshot: Snapshot, settings: StreamSettings) -> TableStream:
         """The stream that shows the columns of a version.
 
         Raises:
             UnsupportedFeatureError: The rows have no stable ids.
         """
         check_change_feed(snapshot)
-        columns = snapshot.schema.to_arrow()
-        return cls(snapshot.table, snapshot.version, columns, **settings)  # type: ignore[arg-type]
+        return cls(snapshot.table, snapshot.version, snapshot.schema.to_arrow(), settings)
 
     def newest(self) -> int:
         """The newest version.
@@ -172,17 +210,17 @@ class TableStream:
         self, start: StreamOffset, locations: Sequence[ManifestLocation], last: int
     ) -> StreamOffset | int | None:
         """A first batch without rows, the version that all is done up to, or None: a snapshot."""
-        if self.begins_after_newest:
+        if self.settings.has_snapshot:
+            return None
+        if self.settings.begins_after_newest:
             return StreamOffset(last)
-        if self.starting.timestamp_ns is not None:
-            store = self.table.store()
-            before = newest_at(store, self.starting.timestamp_ns - 1, locations)
+        since = self.settings.starting.timestamp_ns
+        if since is not None:
+            before = newest_at(self.table.store(), since - 1, locations)
             if before == len(locations) - 1:
                 return start  # nothing was committed since then
             return StreamOffset(0 if before is None else locations[before].version)
-        if self.starting.version is None:
-            return None
-        done = max(0, self.starting.version + self.starting.is_exclusive - 1)
+        done = self.settings.done_before
         return start if done > last else done
 
     def _end_of_snapshot(
@@ -207,7 +245,7 @@ class TableStream:
         if not lost:
             return start
         oldest = locations[0].version
-        if self.fails_on_data_loss:
+        if self.settings.fails_on_data_loss:
             raise VersionNotFoundError(
                 f"the stream needs version {lost[0]}, which was removed before it was read",
                 where=self.table.uri,
@@ -233,7 +271,7 @@ class TableStream:
             step_end = StreamOffset(versions.after.version)
             try:
                 self._check_columns(versions.after)
-                changes = self._changes(versions) if self._must_look(limits) else []
+                changes = self._changes(versions.step()) if self._must_look(limits) else []
             except (SchemaMismatchError, UnsupportedFeatureError):
                 if end == start:
                     raise
@@ -253,11 +291,12 @@ class TableStream:
     def _must_look(self, limits: StreamLimits) -> bool:
         """Whether how far a batch goes depends on what changed."""
         has_budget = limits.rows is not None or limits.num_bytes is not None
-        return has_budget or self.updates is not Updates.SHOWN
+        return has_budget or self.settings.updates is not Updates.SHOWN
 
     def _is_cut(self, versions: VersionStep) -> bool:
         """Whether a batch may end in the middle of a step."""
-        return not versions.have_other_columns and self.mode is not Deduplication.NET_CHANGES
+        is_net = self.settings.mode is Deduplication.NET_CHANGES
+        return not versions.have_other_columns and not is_net
 
     def _check_columns(self, snapshot: Snapshot) -> None:
         """Refuses columns that the stream does not show."""
@@ -299,21 +338,17 @@ class TableStream:
                 )
         return read_steps(self.table, chosen, from_nothing=start.version == 0)
 
-    def _changes(self, versions: VersionStep) -> list[Change]:
+    def _changes(self, step: Step) -> list[Change]:
         """The changes of a step that the stream shows."""
-        step = versions.step()
-        changes = ordered_changes(step)
-        done = step.changes
-        if self.updates is Updates.SHOWN or not (done.deleted or done.kept):
-            return changes
-        only_deletes = not done.kept and not done.inserted
-        if self.updates is Updates.SKIPPED or (
-            self.updates is Updates.DELETES_IGNORED and only_deletes
-        ):
+        changes, updates = step.changes, self.settings.updates
+        if updates is Updates.SHOWN or not (changes.deleted or changes.kept):
+            return ordered_changes(step)
+        only_deletes = not changes.kept and not changes.inserted
+        if updates is Updates.SKIPPED or (updates is Updates.DELETES_IGNORED and only_deletes):
             return []
         what = "deletes rows" if only_deletes else "changes rows that were there"
         raise UnsupportedFeatureError(
-            f"version {versions.after.version} {what}; this stream shows rows that are added",
+            f"version {step.commit.version} {what}; this stream shows rows that are added",
             where=self.table.uri,
             hint="readChangeFeed = true shows all changes, skipChangeCommits = true passes over "
             "such commits, ignoreDeletes = true over those that only delete",
@@ -334,13 +369,13 @@ class TableStream:
         if start == end:
             return ()
         if start.is_in_snapshot:
-            if self.begins_after_newest or self.starting.timestamp_ns is not None:
-                return ()
-            if self.starting.version is None:
+            if self.settings.has_snapshot:
                 return self._plan_snapshot(start, end, view)
-            start = StreamOffset(max(0, self.starting.version + self.starting.is_exclusive - 1))
+            if self.settings.starting.version is None:
+                return ()
+            start = StreamOffset(self.settings.done_before)
         locations = self._versions()
-        if not self.fails_on_data_loss and start.version:
+        if not self.settings.fails_on_data_loss and start.version:
             start = self._usable(start, locations)
             if end.version < start.version:
                 return ()
@@ -354,19 +389,23 @@ class TableStream:
         self._check_columns(snapshot)
         last = None if end.target is None else end.rows
         changes = cut_changes(snapshot_changes(snapshot), start.rows, last)
-        if self._shows(snapshot):
-            history = ColumnHistory()
-            history.follow(None, snapshot)
-            planner = self._planner(snapshot, view, history)
-        else:  # the columns changed since: they are followed to those that the stream shows
-            history = ColumnHistory()
-            for versions in self._steps(
-                self._versions(), StreamOffset(version), StreamOffset(self.version)
-            ):
-                history.follow(versions.before, versions.after)
-            planner = self._planner(self._snapshot(self.version), view, history)
+        history = ColumnHistory()
+        history.follow(None, snapshot)
+        shown_at, later = self._shown_at(snapshot, self._versions)
+        for versions in later:
+            history.follow(versions.before, versions.after)
+        planner = self._planner(shown_at, view, history)
         planner.add(0, changes)
         return planner.tasks()
+
+    def _shown_at(
+        self, last: Snapshot, versions: Callable[[], Sequence[ManifestLocation]]
+    ) -> tuple[Snapshot, Iterable[VersionStep]]:
+        """The version whose columns are shown, and the steps that lead to it from ``last``."""
+        if self._shows(last):
+            return last, ()
+        later = self._steps(versions(), StreamOffset(last.version), StreamOffset(self.version))
+        return self._snapshot(self.version), later
 
     def _planner(
         self, shown_at: Snapshot, view: Callable[[Snapshot], BatchView], history: ColumnHistory
@@ -374,7 +413,7 @@ class TableStream:
         seen = view(shown_at)
         request = ChangeRequest(
             window=ChangeWindow(1, shown_at.version),
-            mode=self.mode,
+            mode=self.settings.mode,
             columns=tuple(seen.columns),
             predicate=seen.predicate,
             batch_rows=seen.batch_rows,
@@ -388,59 +427,29 @@ class TableStream:
         locations: Sequence[ManifestLocation],
         view: Callable[[Snapshot], BatchView],
     ) -> tuple[ChangeTask, ...]:
+        steps = self._steps(locations, start, end)
         history = ColumnHistory()
-        steps: list[VersionStep] = []
-        for versions in self._steps(locations, start, end):
-            self._check_columns(versions.after)
-            history.follow(versions.before, versions.after)
-            steps.append(versions)
-        if not steps:
-            return ()
-        shown_at = steps[-1].after
-        if not self._shows(shown_at):
-            later = self._steps(
-                locations, StreamOffset(shown_at.version), StreamOffset(self.version)
-            )
-            for versions in later:
-                history.follow(versions.before, versions.after)
-            shown_at = self._snapshot(self.version)
+        last = end.version if end.target is None else end.target
+        shown_at, later = self._shown_at(self._snapshot(last), lambda: locations)
         planner = self._planner(shown_at, view, history)
-        net = []
-        for number, versions in enumerate(steps):
-            seen = history if versions.have_other_columns else None
-            if self.mode is Deduplication.NET_CHANGES and self.updates is Updates.SHOWN:
-                step = versions.step(seen, shown_at.version) if seen else versions.step()
-                net.append(step.kept_long())
-                continue
-            changes = self._changes_at(versions, seen, shown_at.version)
-            first = start.rows if versions.after.version == start.target else 0
-            last = end.rows if versions.after.version == end.target else None
-            planner.add(number, cut_changes(changes, first, last))
-        if net:
-            planner.add(0, net_changes(net))
+
+        def changes_of(step: Step) -> Iterable[Change]:
+            version = step.commit.version
+            return cut_changes(
+                self._changes(step),
+                first=start.rows if version == start.target else 0,
+                last=end.rows if version == end.target else None,
+            )
+
+        planner.add_steps(
+            self._checked(steps),
+            changes_of,
+            later=later,
+            follows_columns=self.settings.updates is Updates.SHOWN,
+        )
         return planner.tasks()
 
-    def _changes_at(
-        self, versions: VersionStep, history: ColumnHistory | None, shown_at: int
-    ) -> list[Change]:
-        if history is None:
-            return self._changes(versions)
-        step = versions.step(history, shown_at)
-        return ordered_changes(step) if self.updates is Updates.SHOWN else self._changes(versions)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchView:
-    """What is shown of a batch.
-
-    Attributes:
-        shown: All columns of the table, as shown.
-        columns: Those that are wanted, possibly cut down.
-        predicate: Rows of the feed to return; None for all.
-        batch_rows: Most rows of an Arrow batch.
-    """
-
-    shown: Sequence[Field]
-    columns: Sequence[Field]
-    predicate: Predicate | None
-    batch_rows: int
+    def _checked(self, steps: Iterable[VersionStep]) -> Iterator[VersionStep]:
+        for versions in steps:
+            self._check_columns(versions.after)
+            yield versions

@@ -6,13 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.table.feed.change_steps import KeptChange, PlacedChange, Step, every_change
+from pyspark_lance.table.feed.change_steps import (
+    Change,
+    KeptChange,
+    PlacedChange,
+    Step,
+    changes_of_step,
+)
 from pyspark_lance.table.feed.change_task import ChangeType, Commit
 from pyspark_lance.table.feed.version_changes import PlacedRows, live_offsets
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
-
-Change = PlacedChange | KeptChange
 
 
 @dataclass(slots=True)
@@ -72,7 +76,7 @@ def ordered_changes(step: Step) -> list[Change]:
         replace(change, rows=tuple(sorted(change.rows, key=lambda rows: rows.after.id)))
         if isinstance(change, KeptChange)
         else change
-        for change in every_change([step])
+        for change in changes_of_step(step)
     ]
 
 

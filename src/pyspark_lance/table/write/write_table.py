@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.commit.next_manifest import CreateOptions
-from pyspark_lance.commit.retries import Environment
 from pyspark_lance.commit.version_put import CommitResult, table_was_replaced
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import (
@@ -70,15 +69,12 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
     return write_fragments(plan.request, batches)
 
 
-def commit_write(
-    plan: WritePlan, fragments: Iterable[Fragment], environment: Environment | None = None
-) -> CommitResult | None:
+def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult | None:
     """Commits the fragments of all executors in one step.
 
     Args:
         plan: What the executors were given.
         fragments: What they wrote.
-        environment: Clock, sleep and chance.
 
     Returns:
         The new version; None when there was nothing to do (an append of no rows, or work that
@@ -90,7 +86,7 @@ def commit_write(
     files = tuple(fragments)
     if plan.is_done:
         return None
-    work = UnitOfWork(plan.request.table, plan.settings, environment=environment)
+    work = UnitOfWork(plan.request.table, plan.settings)
     work.register(files)
     return work.run(_Write(plan, files).attempt)
 
@@ -312,8 +308,7 @@ def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
     and type.
     """
     snapshot = Snapshot.open(plan.request.table)
-    replaces_all = plan.settings.overwrite and plan.settings.replace_where is None
-    if not replaces_all:
+    if not plan.settings.replaces_all:
         theirs = {one.id: (one.name, one.logical_type) for one in snapshot.schema.walk()}
         ours = {one.id: (one.name, one.logical_type) for one in plan.table_schema.walk()}
         if theirs != ours or snapshot.manifest.file_version != plan.request.file_version:
