@@ -1,0 +1,478 @@
+"""Streams whose process is killed, again and again: nothing may be lost, and nothing come twice.
+
+    python tests/kills/killed_streams.py --commits 300 --kills 30 --seed 1
+
+One process commits appends, updates, deletes, merges, compactions, restores and overwrites to a
+table, by this package and by pylance, and removes versions that are done with.  Another one, a
+Spark driver, follows that table with two queries: one merges net changes into a replica by
+``foreachBatch`` with ``txnAppId`` and ``txnVersion``, the other appends all changes to a table by
+``writeStream``.  The driver is killed by SIGKILL: at any time, when a batch was logged, or when a
+target has a new version that Spark's checkpoint does not know of.  In the end the replica must be
+the source, by value and by row id, and the appended changes must be those of the commits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+
+import lance
+import pyarrow as pa
+from local_changes import delete_rows
+from row_changes import add_to, upsert
+from table_access import read_changes, read_ours, write_table
+
+from pyspark_lance.commit.application_versions import CONFIG_PREFIX
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.metadata_commits import restore
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+QUERIES = ("replica", "changes")
+SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("text", pa.string())])
+CHANGES = "_change_type", "source_id", "_commit_version", "id", "n", "text"
+
+
+# The driver that is killed -----------------------------------------------------------------
+
+
+def follow(folder: str, *, to_the_end: bool) -> None:
+    """Runs both queries; without ``to_the_end`` until it is killed."""
+    from pyspark.sql import SparkSession
+
+    from pyspark_lance import LanceTable
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+
+    def apply(batch, number):
+        changes = batch.where("_change_type != 'update_preimage'")
+        values = {name: f"source.{name}" for name in SCHEMA.names}
+        (
+            LanceTable.forPath(spark, f"{folder}/replica")
+            .merge(
+                changes, "target.source_id = source.source_id",
+                txnAppId="replica", txnVersion=str(number),
+            )
+            .whenMatchedDelete("source._change_type = 'delete'")
+            .whenMatchedUpdate(set=values)
+            .whenNotMatchedInsert(values={**values, "source_id": "source.source_id"})
+            .execute()
+        )  # fmt: skip
+
+    def read(**options):
+        source = spark.readStream.format("lance").options(readChangeFeed=True, **options)
+        return source.load(f"{folder}/source").withColumnRenamed("_rowid", "source_id")
+
+    def started(writer, name, *path):
+        writer = writer.option("checkpointLocation", f"{folder}/checkpoints/{name}")
+        return (writer.trigger(availableNow=True) if to_the_end else writer).start(*path)
+
+    net = read(deduplicationMode="netChanges", maxVersionsPerTrigger=4, maxRowsPerTrigger=700)
+    every = read(maxRowsPerTrigger=300)
+    queries = [
+        started(net.writeStream.foreachBatch(apply), "replica"),
+        started(every.writeStream.format("lance"), "changes", f"{folder}/changes"),
+    ]
+    print("started", flush=True)
+    for query in queries:
+        query.awaitTermination()
+
+
+class Driver:
+    """The process of ``follow``, with all that it starts."""
+
+    def __init__(self, folder: str, *, to_the_end: bool = False) -> None:
+        environment = {
+            **os.environ,
+            "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        self._log = Path(folder, "driver.log")
+        command = [sys.executable, __file__, "--follow", folder]
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, "--to-the-end"] if to_the_end else command,
+                env=environment, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def wait_until_started(self) -> None:
+        """Until both queries run."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("started"):
+                return
+        raise AssertionError(self._story())
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self, *, with_workers: bool) -> None:
+        """Without the Python workers, which Spark puts in a group of their own, they go later."""
+        if not self.is_running():
+            raise AssertionError(self._story())
+        if with_workers:
+            for process in _processes_of_session(self._process.pid):
+                _kill(process)
+        else:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+    def wait(self) -> None:
+        """Until it is done."""
+        self._process.communicate()
+        if self._process.returncode:
+            raise AssertionError(self._story())
+
+    def _story(self) -> str:
+        return "the driver ended by itself:\n" + self._log.read_text()[-8000:]
+
+
+def _processes_of_session(session: int) -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state = folder.joinpath("stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it is gone
+        if int(state[3]) == session:
+            yield int(folder.name)
+
+
+def _kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
+# The table that is followed ----------------------------------------------------------------
+
+
+@dataclass
+class Source:
+    """A table that gets one commit after another, and what each of them changed.
+
+    Attributes:
+        path: Root of the table.
+        chance: Decides what comes next.
+        changes: Of each version, its changes as rows.
+        rows: Of each version, its rows as inserts.
+        kinds: How many commits of each kind.
+    """
+
+    path: str
+    chance: random.Random
+    changes: dict[int, list[str]] = field(default_factory=dict)
+    rows: dict[int, list[str]] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
+    next_id: int = 0
+
+    def create(self) -> None:
+        write_table(self.path, self._new_rows(1000), max_rows_per_file=200)
+        self._remember()
+
+    def commit(self) -> None:
+        """One commit of a random kind."""
+        kinds: dict[Callable[[], object], int] = {
+            self._append: 4, self._update: 5, self._update_by_pylance: 2, self._delete: 3,
+            self._delete_by_pylance: 1, self._merge: 4, self._compact: 1,
+            self._compact_by_pylance: 1, self._restore: 1, self._overwrite: 1,
+        }  # fmt: skip
+        while True:
+            (kind,) = self.chance.choices(list(kinds), list(kinds.values()))
+            kind()
+            if self._version() not in self.changes:
+                self.kinds[kind.__name__.strip("_").replace("_", " ")] += 1
+                return self._remember()
+
+    def _version(self) -> int:
+        return Snapshot.open(Table(self.path)).version
+
+    def _remember(self) -> None:
+        version = self._version()
+        changes = read_changes(self.path, version, version, "dropCarryovers")
+        self.changes[version] = _texts(changes)
+        rows = read_ours(self.path, system_columns=("_rowid",))
+        added = {"_change_type": pa.array(["insert"] * len(rows), pa.string())}
+        added["_commit_version"] = pa.array([version] * len(rows), pa.int64())
+        for name, values in added.items():
+            rows = rows.append_column(name, values)
+        self.rows[version] = _texts(rows)
+
+    def _new_rows(self, count: int) -> pa.Table:
+        first, self.next_id = self.next_id, self.next_id + count
+        return self._rows(range(first, self.next_id))
+
+    def _rows(self, ids) -> pa.Table:
+        ids = list(ids)
+        number = self.chance.randrange(1000)
+        return pa.table([ids, [number] * len(ids), [f"text {one}" for one in ids]], schema=SCHEMA)
+
+    def _some(self) -> str:
+        first = self.chance.randrange(self.next_id)
+        return f"id BETWEEN {first} AND {first + self.chance.choice([0, 10, 100, 400])}"
+
+    def _append(self) -> None:
+        write_table(self.path, self._new_rows(self.chance.choice([1, 30, 500])))
+
+    def _update(self) -> None:
+        add_to(self.path, self._some(), "n", 1)
+
+    def _update_by_pylance(self) -> None:
+        lance.dataset(self.path).update({"n": "n + 7"}, where=self._some())
+
+    def _delete(self) -> None:
+        delete_rows(self.path, f"{self._some()} AND id % 3 = 0")
+
+    def _delete_by_pylance(self) -> None:
+        lance.dataset(self.path).delete(f"{self._some()} AND id % 3 = 1")
+
+    def _merge(self) -> None:
+        first = self.chance.randrange(self.next_id)
+        known = self._rows(self.chance.sample(range(first, first + 50), 20))
+        self.next_id = max(self.next_id, first + 50)
+        upsert(self.path, known)
+
+    def _compact(self) -> None:
+        compact(Table(self.path))
+
+    def _compact_by_pylance(self) -> None:
+        lance.dataset(self.path).optimize.compact_files()
+
+    def _restore(self) -> None:
+        there = [one["version"] for one in lance.dataset(self.path).versions()]
+        restore(Table(self.path), VersionSpec(version=self.chance.choice(there[-3:])))
+
+    def _overwrite(self) -> None:
+        write_table(self.path, self._new_rows(600), overwrite=True)
+
+    def clean_up(self, done: int) -> int:
+        """Removes versions before ``done``; returns how many."""
+        result = cleanup_old_versions(Table(self.path), CleanupPolicy(before_version=done))
+        return len(result.versions)
+
+
+def _texts(changes: pa.Table) -> list[str]:
+    if "_rowid" in changes.column_names:
+        changes = changes.rename_columns({"_rowid": "source_id"})
+    return [repr(tuple(row.values())) for row in changes.select(CHANGES).to_pylist()]
+
+
+# Killing -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """What happened, and what is wrong in the end."""
+
+    seed: int
+    commits: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    run_again: Counter[str] = field(default_factory=Counter)
+    recognised: Counter[str] = field(default_factory=Counter)
+    versions_removed: int = 0
+    facts: dict[str, object] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def report(self) -> str:
+        """A table."""
+        lines = ["| what | count |", "|---|---|", f"| seed | {self.seed} |"]
+        lines += [f"| commits to the source | {self.commits} |"]
+        lines += [f"| kills: {kind} | {count} |" for kind, count in sorted(self.kills.items())]
+        for name in QUERIES:
+            lines.append(f"| {name}: batches run again | {self.run_again[name]} |")
+            lines.append(f"| {name}: which were committed before | {self.recognised[name]} |")
+        lines.append(f"| versions of the source that were cleaned up | {self.versions_removed} |")
+        lines += [f"| {what} | {count} |" for what, count in self.facts.items()]
+        return "\n".join([*lines, *(f"WRONG: {one}" for one in self.wrong)])
+
+
+def run(folder: str, seed: int, commits: int, kinds: list[str]) -> Outcome:
+    """Commits, and kills the driver once for each of ``kinds``.
+
+    Args:
+        folder: For tables and checkpoints.
+        seed: Of all that is random, but for the speed of the machine.
+        commits: To the source, besides its first.
+        kinds: ``starting``, ``any time``, ``logged`` or ``committed`` of each kill.
+    """
+    chance = random.Random(seed)
+    started = time.monotonic()
+    outcome = Outcome(seed, commits)
+    source = Source(f"{folder}/source", random.Random(seed + 1))
+    source.create()
+    columns = pa.schema([*SCHEMA, pa.field("source_id", pa.int64())])
+    write_table(f"{folder}/replica", columns.empty_table())
+    for number, kind in enumerate(kinds):
+        driver = Driver(folder)
+        share = commits * (number + 1) // len(kinds) - commits * number // len(kinds)
+        writer = threading.Thread(target=_commit_slowly, args=(source, share, driver))
+        writer.start()
+        try:
+            _wait_for(kind, folder, driver, chance)
+        finally:
+            driver.kill(with_workers=chance.random() < 0.5)
+            writer.join()
+        outcome.kills[kind] += 1
+        _note_unfinished(folder, outcome)
+        if number % 5 == 4:
+            outcome.versions_removed += source.clean_up(_version_that_all_did(folder))
+        print(f"{number + 1} kills, {time.monotonic() - started:.0f} s", flush=True)
+    Driver(folder, to_the_end=True).wait()
+    _compare(folder, source, outcome)
+    outcome.facts["seconds"] = round(time.monotonic() - started)
+    return outcome
+
+
+def _commit_slowly(source: Source, commits: int, driver: Driver) -> None:
+    for _ in range(commits):
+        source.commit()
+        if driver.is_running():
+            time.sleep(source.chance.uniform(0, 1))
+
+
+def _wait_for(kind: str, folder: str, driver: Driver, chance: random.Random) -> None:
+    if kind == "starting":
+        time.sleep(chance.uniform(0, 8))
+        return
+    driver.wait_until_started()
+    if kind == "any time":
+        time.sleep(chance.uniform(0, 8))
+        return
+    places = [_PLACES[kind](folder, name) for name in QUERIES]
+    for _ in range(chance.choice([1, 1, 2, 3])):
+        _wait_for_new_file(chance.choice(places), driver)
+    time.sleep(chance.choice([0, 0, chance.uniform(0, 0.5)]))
+
+
+_PLACES: dict[str, Callable[[str, str], Path]] = {
+    "logged": lambda folder, name: Path(folder, "checkpoints", name, "offsets"),
+    "committed": lambda folder, name: Path(folder, name, "_versions"),
+}
+
+
+def _wait_for_new_file(place: Path, driver: Driver) -> None:
+    def found():
+        return {one for one in os.listdir(place) if one[0].isdigit()} if place.exists() else set()
+
+    before, patience = found(), time.monotonic() + 20
+    while found() <= before and time.monotonic() < patience and driver.is_running():
+        time.sleep(0.001)
+
+
+def _checkpoint(folder: str, name: str, log: str) -> list[int]:
+    """Numbers of the batches in ``offsets`` or ``commits``."""
+    place = Path(folder, "checkpoints", name, log)
+    return sorted(int(one.name) for one in place.glob("[0-9]*") if one.name.isdigit())
+
+
+def _note_unfinished(folder: str, outcome: Outcome) -> None:
+    """Counts batches that were logged and not finished, and those that a target has of them."""
+    for name in QUERIES:
+        unfinished = _checkpoint(folder, name, "offsets")[-1:]
+        if not unfinished or unfinished == _checkpoint(folder, name, "commits")[-1:]:
+            continue
+        outcome.run_again[name] += 1
+        if Path(folder, name).exists():
+            config = Snapshot.open(Table(f"{folder}/{name}")).manifest.config
+            done = [int(config[key]) for key in config if key.startswith(CONFIG_PREFIX)]
+            outcome.recognised[name] += done == unfinished
+
+
+def _version_that_all_did(folder: str) -> int:
+    """Both queries are done with all versions up to this one, whatever runs again."""
+    done = []
+    for name in QUERIES:
+        finished = _checkpoint(folder, name, "commits")
+        if not finished:
+            return 0
+        log = Path(folder, "checkpoints", name, "offsets", str(finished[-1])).read_text()
+        done.append(max(0, json.loads(log.splitlines()[-1])["v"]))
+    return min(done)
+
+
+def _compare(folder: str, source: Source, outcome: Outcome) -> None:
+    rows = read_ours(source.path, system_columns=("_rowid",)).to_pylist()
+    wanted = {row.pop("_rowid"): row for row in rows}
+    replica = read_ours(f"{folder}/replica", system_columns=()).to_pylist()
+    found = {row.pop("source_id"): row for row in replica}
+    if len(found) != len(replica):
+        outcome.wrong.append(f"{len(replica) - len(found)} rows of the replica are there twice")
+    differ = [one for one in wanted.keys() | found.keys() if wanted.get(one) != found.get(one)]
+    if differ:
+        outcome.wrong.append(f"{len(differ)} rows of the replica differ, such as {differ[:5]}")
+    appended = read_ours(f"{folder}/changes", system_columns=())
+    first = min(appended["_commit_version"].to_pylist())
+    later = (one for version, rows in source.changes.items() if version > first for one in rows)
+    expected = Counter([*source.rows[first], *later])
+    arrived = Counter(_texts(appended))
+    lost, doubled = expected - arrived, arrived - expected
+    if lost:
+        outcome.wrong.append(f"{lost.total()} changes are lost, such as {next(iter(lost))}")
+    if doubled:
+        outcome.wrong.append(f"{doubled.total()} are too many, such as {next(iter(doubled))}")
+    outcome.facts |= {
+        "rows of the source, and of the replica": f"{len(wanted):,}, {len(replica):,}",
+        "changes expected, and appended": f"{expected.total():,}, {arrived.total():,}",
+        "lost": lost.total(),
+        "doubled": doubled.total(),
+        "rows of the replica that differ": len(differ),
+    }
+    for kind, count in sorted(source.kinds.items()):
+        outcome.facts[f"commits by {kind}"] = count
+    for name in QUERIES:
+        outcome.facts[f"batches of {name}"] = len(_checkpoint(folder, name, "commits"))
+
+
+def kinds_of_kills(kills: int, seed: int) -> list[str]:
+    """A random mixture."""
+    weights = {"starting": 1, "any time": 4, "logged": 2, "committed": 3}
+    return random.Random(seed).choices(list(weights), list(weights.values()), k=kills)
+
+
+def main() -> int:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--commits", type=int, default=300)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--follow", metavar="FOLDER", help="what the process does that is killed")
+    parser.add_argument("--to-the-end", action="store_true")
+    given = parser.parse_args()
+    if given.follow:
+        follow(given.follow, to_the_end=given.to_the_end)
+        return 0
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        kinds = kinds_of_kills(given.kills, given.seed)
+        outcome = run(folder, given.seed, given.commits, kinds)
+    print(outcome.report())
+    return 1 if outcome.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,14 @@
+"""A few kills of ``killed_streams.py``; the command does as many as one wants."""
+
+from __future__ import annotations
+
+import pytest
+from kills.killed_streams import run
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+def test_streams_that_are_killed_lose_nothing_and_repeat_nothing(tmp_path):
+    outcome = run(str(tmp_path), 1, 12, ["logged", "committed"])
+    assert not outcome.wrong, outcome.report()
+    assert outcome.kills.total() == 2
