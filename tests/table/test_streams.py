@@ -38,8 +38,11 @@ from pyspark_lance.table.feed.stream import (
     Updates,
 )
 from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
+from pyspark_lance.table.upkeep.branches import create_branch
+from pyspark_lance.table.upkeep.metadata_commits import restore
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 ALL = StreamLimits()
 
@@ -316,3 +319,105 @@ def test_offsets_are_the_same_text_again():
     for offset in (BEGINNING, StreamOffset(7), StreamOffset(7, 3, 8), StreamOffset(-1, 5, 2)):
         assert StreamOffset.from_json(offset.to_json()) == offset
     assert list(StreamOffset(7, 3, 8).to_json()) == ["f", "v", "i", "t"]
+
+
+def test_net_changes_keep_to_the_limits_of_a_batch_by_whole_versions(path):
+    stream = follow(path, starting=Bound(version=1), mode=Deduplication("netChanges"))
+    ends = [end for _, end, _ in batches_of(stream, limits=lambda: StreamLimits(rows=8))]
+    # 6 inserts; 7; 4 updates, 2 deletes; 4 inserts
+    assert ends == [StreamOffset(1), StreamOffset(2), StreamOffset(4), StreamOffset(5)]
+    ends = [end for _, end, _ in batches_of(stream, limits=lambda: StreamLimits(num_bytes=1))]
+    assert ends == [StreamOffset(version) for version in range(1, 6)]
+    with pytest.raises(InvalidInputError, match="in the middle of version 3"):
+        stream.latest_offset(StreamOffset(2, 1, 3), ALL)
+    with pytest.raises(InvalidInputError, match="in the middle of version 3"):
+        stream.plan_batch(StreamOffset(2), StreamOffset(2, 1, 3), view)
+
+
+def test_an_old_version_that_a_tag_keeps_is_not_read_again(path):
+    remove_versions(path, [2, 3])  # 1 stays
+    stream = follow(path, fails_on_data_loss=False)
+    for start in (StreamOffset(2), StreamOffset(3), StreamOffset(2, 1, 3)):
+        end = stream.latest_offset(start, ALL)
+        assert [row["id"] for row in rows_of(stream, start, end)] == [20, 21, 22, 23]
+    with pytest.raises(VersionNotFoundError, match="needs version 2") as found:
+        follow(path).latest_offset(StreamOffset(2), ALL)
+    assert "after version 4" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {}, {"starting": Bound(version=3)}, {"begins_after_newest": True},
+        {"starting": Bound(timestamp_ns=1)},
+    ],
+    ids=["snapshot", "version", "latest", "timestamp"],
+)  # fmt: skip
+@pytest.mark.parametrize("rows", [None, 4])
+def test_a_crash_in_batch_0_repeats_it_as_it_was_logged(path, settings, rows):
+    stream = follow(path, **settings)
+    end = stream.latest_offset(BEGINNING, StreamLimits(rows=rows))
+    before = rows_of(stream, BEGINNING, end)
+    add_to(path, "id < 8", "n", 1)
+    lance.dataset(path).optimize.compact_files()
+    lance.dataset(path).tags.create("kept", 6)
+    again = follow(path, **settings)
+    assert shown(rows_of(again, BEGINNING, end)) == shown(before)
+    later = [row for _, _, rows in batches_of(again, end) for row in rows]
+    assert {row["_commit_version"] for row in later} >= {6}
+    replayed = [(row["_commit_version"], row["_rowid"], row["_change_type"]) for row in before]
+    all_of_them = [
+        *replayed, *((row["_commit_version"], row["_rowid"], row["_change_type"]) for row in later)
+    ]  # fmt: skip
+    assert len(set(all_of_them)) == len(all_of_them)
+
+
+def test_a_version_that_is_restored_gives_back_the_rows_of_then(path):
+    stream = follow(path, starting=Bound(version=6))
+    restore(Table(path), VersionSpec(version=2))
+    ((_, end, rows),) = batches_of(stream)
+    kinds = sorted((row["_change_type"], row["id"]) for row in rows)
+    assert [one for one in kinds if one[0] == "delete"] == [("delete", i) for i in range(20, 24)]
+    assert [one for one in kinds if one[0] == "insert"] == [("insert", 3), ("insert", 9)]
+    assert [i for kind, i in kinds if kind == "update_postimage"] == [1, 2, 7, 8]
+    assert {row["n"] for row in rows if row["_change_type"] == "update_postimage"} == {0}
+    write_table(path, numbered(50, 51))
+    assert [row["id"] for _, _, rows in batches_of(stream, end) for row in rows] == [50]
+
+
+@pytest.mark.parametrize("shows", [Updates.SHOWN, Updates.REFUSED])
+def test_columns_that_are_renamed_or_dropped_end_the_stream_too(path, shows):
+    write_table(path, numbered(30, 31), overwrite=True)
+    stream = follow(path, updates=shows, starting=Bound(version=7))
+    write_table(path, numbered(40, 42))
+    end = stream.latest_offset(BEGINNING, ALL)
+    lance.dataset(path).alter_columns({"path": "n", "name": "m"})
+    with pytest.raises(SchemaMismatchError, match="version 8 has other columns"):
+        stream.latest_offset(end, ALL)
+    renamed = follow(path, updates=shows, starting=Bound(version=7))
+    assert [set(row) >= {"id", "m"} for row in rows_of(renamed, BEGINNING, end)] == [True, True]
+    after = renamed.latest_offset(end, ALL)
+    assert after == StreamOffset(8) and rows_of(renamed, end, after) == []
+    write_table(path, numbered(50, 51).rename_columns(["id", "m"]))
+    lance.dataset(path).drop_columns(["m"])
+    upto = renamed.latest_offset(after, ALL)
+    assert [row["m"] for row in rows_of(renamed, after, upto)] == [0]
+    with pytest.raises(SchemaMismatchError, match="version 10 has other columns"):
+        renamed.latest_offset(upto, ALL)
+    dropped = follow(path, updates=shows, starting=Bound(version=7))
+    assert "m" not in rows_of(dropped, BEGINNING, end)[0]
+    assert dropped.latest_offset(upto, ALL) == StreamOffset(10)
+
+
+def test_a_branch_is_followed_by_itself(path):
+    create_branch(Table(path), "dev")
+    table = Table(path, branch="dev")
+    settings = StreamSettings(updates=Updates.SHOWN)
+    stream = TableStream.of(Snapshot.open(table), settings)
+    end = stream.latest_offset(BEGINNING, ALL)
+    assert len(rows_of(stream, BEGINNING, end)) == 15
+    write_table(path, numbered(60, 61))
+    assert stream.latest_offset(end, ALL) == end
+    add_to(table.uri, "id = 20", "n", 1)
+    ((_, _, rows),) = batches_of(stream, end)
+    assert [row["n"] for row in rows] == [0, 1]

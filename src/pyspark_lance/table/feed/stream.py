@@ -194,6 +194,7 @@ class TableStream:
                 where=self.table.uri,
                 hint="begin with a new checkpoint",
             )
+        self._check_cursors(start)
         if start == StreamOffset(last) or last < start.version:
             return start
         return self._end_of_changes(self._usable(start, locations), locations, last, limits)
@@ -240,11 +241,12 @@ class TableStream:
     def _usable(self, start: StreamOffset, locations: Sequence[ManifestLocation]) -> StreamOffset:
         """Where to go on; further than ``start`` if versions were removed."""
         there = {location.version for location in locations}
-        needed = {start.version} - {0} | ({start.target} if start.target is not None else set())
-        lost = sorted(needed - there)
+        reached = start.version if start.target is None else start.target
+        lost = sorted({start.version, reached} - {0} - there)
         if not lost:
             return start
-        oldest = locations[0].version
+        # Not one before the start, which a tag may have kept: its changes are read already.
+        oldest = min(version for version in there if version >= reached)
         if self.settings.fails_on_data_loss:
             raise VersionNotFoundError(
                 f"the stream needs version {lost[0]}, which was removed before it was read",
@@ -278,13 +280,11 @@ class TableStream:
                 return end  # the next batch meets it
             if not budget.take_version():
                 return end
-            if self._is_cut(versions):
-                first = start.rows if end == start else 0
-                place = rows_that_fit(changes, first, budget)
-                if place is not None:
-                    if place == 0:
-                        return end
-                    return StreamOffset(end.version, place, versions.after.version)
+            place = rows_that_fit(changes, start.rows if end == start else 0, budget)
+            if place is not None and self._is_cut(versions):
+                return end if place == 0 else StreamOffset(end.version, place, step_end.version)
+            if place is not None and end != start:
+                return end  # a step that is not cut has a batch of its own, if it is too large
             end = step_end
         return end
 
@@ -297,6 +297,19 @@ class TableStream:
         """Whether a batch may end in the middle of a step."""
         is_net = self.settings.mode is Deduplication.NET_CHANGES
         return not versions.have_other_columns and not is_net
+
+    def _check_cursors(self, *offsets: StreamOffset) -> None:
+        """Refuses the middle of a version in a stream of net changes, which does not cut any."""
+        is_net = self.settings.mode is Deduplication.NET_CHANGES
+        for one in offsets:
+            if is_net and one.target is not None and not one.is_in_snapshot:
+                raise InvalidInputError(
+                    f"the checkpoint is in the middle of version {one.target}, which net changes "
+                    "take as a whole",
+                    where=self.table.uri,
+                    hint="run the query with the deduplicationMode that it had until it is through "
+                    "with that version, or begin with a new checkpoint",
+                )
 
     def _check_columns(self, snapshot: Snapshot) -> None:
         """Refuses columns that the stream does not show."""
@@ -368,6 +381,7 @@ class TableStream:
         """
         if start == end:
             return ()
+        self._check_cursors(start, end)
         if start.is_in_snapshot:
             if self.settings.has_snapshot:
                 return self._plan_snapshot(start, end, view)
