@@ -31,7 +31,7 @@ FOUND_ERRORS = 1
 
 def show_info(table: Table, given: argparse.Namespace, output: Output) -> int:
     """``info``."""
-    output.one(asdict(detail(table)))
+    output.row(asdict(detail(table)))
     if given.plot:
         Path(given.plot).write_text(picture_of(table), encoding="utf-8")
     return 0
@@ -39,7 +39,7 @@ def show_info(table: Table, given: argparse.Namespace, output: Output) -> int:
 
 def show_history(table: Table, given: argparse.Namespace, output: Output) -> int:
     """``history``."""
-    output.rows(_history_row(one, output) for one in history(table, given.limit))
+    output.rows(_history_row(entry, output) for entry in history(table, given.limit))
     return 0
 
 
@@ -53,7 +53,7 @@ def _history_row(entry: HistoryEntry, output: Output) -> dict[str, Any]:
 
 def show_fragments(table: Table, given: argparse.Namespace, output: Output) -> int:
     """``fragments``."""
-    rows = (asdict(one) for one in fragments(table, VersionSpec(version=given.version)))
+    rows = (asdict(fragment) for fragment in fragments(table, VersionSpec(version=given.version)))
     output.rows(row if output.as_json else _without(row, "files") for row in rows)
     return 0
 
@@ -65,7 +65,9 @@ def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
 def show_verification(table: Table, given: argparse.Namespace, output: Output) -> int:
     """``verify``."""
     result = verify(table, given.version, read_data=given.read_data)
-    output.rows({**asdict(one), "severity": one.severity.value} for one in result.findings)
+    output.rows(
+        {**asdict(finding), "severity": finding.severity.value} for finding in result.findings
+    )
     output.note(
         f"version {result.version}: {result.num_fragments} fragments, {result.num_files} files, "
         f"{result.num_rows} rows; {len(result.errors)} errors, "
@@ -83,7 +85,7 @@ def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> 
         "max_source_rows": given.max_source_rows,
     }
     result = compact(table, options, rewrite=_rewrite_and_tell, dry_run=given.dry_run)
-    output.one(asdict(result))
+    output.row(asdict(result))
     return 0
 
 
@@ -107,7 +109,7 @@ def show_cleanup(table: Table, given: argparse.Namespace, output: Output) -> int
         table, policy, dry_run=given.dry_run, progress=Progress("files removed")
     )
     row = asdict(result)
-    output.one(row if output.as_json or given.dry_run else _without(row, "paths"))
+    output.row(row if output.as_json or given.dry_run else _without(row, "paths"))
     return 0
 
 
@@ -115,7 +117,7 @@ def show_changes(table: Table, given: argparse.Namespace, output: Output) -> int
     """``changes``."""
     window = resolve_window(table, Bound(version=given.first), Bound(version=given.last))
     if given.counts:
-        output.rows(asdict(one) for one in count_changes(table, window))
+        output.rows(asdict(counts) for counts in count_changes(table, window))
         return 0
     snapshot = Snapshot.open(table, VersionSpec(version=window.end))
     columns = shown_schema(snapshot.schema).fields
@@ -143,7 +145,9 @@ def _as_they_come(
         if newest < following:
             time.sleep(interval_s)
             continue
-        new = [one for one in history(table, newest - following + 1) if one.version >= following]
+        new = [
+            entry for entry in history(table, newest - following + 1) if entry.version >= following
+        ]
         for entry in reversed(new):
             if left is not None:
                 if left <= 0:

@@ -40,9 +40,11 @@ class Output:
             return
         every = [dict(row) for row in rows]
         if every:
-            _write_table([list(every[0]), *([shown(one) for one in row.values()] for row in every)])
+            _write_table(
+                [list(every[0]), *([shown(value) for value in row.values()] for row in every)]
+            )
 
-    def one(self, row: Row) -> None:
+    def row(self, row: Row) -> None:
         """One row, as a list of its columns."""
         if self.as_json:
             self._line(row)
@@ -88,7 +90,7 @@ def shown(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={shown(one)}" for key, one in value.items())
+        return ", ".join(f"{key}={shown(item)}" for key, item in value.items())
     if isinstance(value, tuple | list):
         return ", ".join(map(shown, value))
     return str(value)

@@ -29,11 +29,12 @@ def picture_of(table: Table) -> str:
         TableNotFoundError: There is no table.
     """
     store = Snapshot.open(table).store
-    numbers = [one.version for one in list_versions(store)][-_MOST_VERSIONS:]
-    entries = {one.version: one for one in history(table, len(numbers))}
+    numbers = [location.version for location in list_versions(store)][-_MOST_VERSIONS:]
+    entries = {entry.version: entry for entry in history(table, len(numbers))}
     snapshots = [Snapshot.open(table, VersionSpec(version=number)) for number in numbers]
     most = max(
-        sum(fragment.physical_rows for fragment in one.manifest.fragments) for one in snapshots
+        sum(fragment.physical_rows for fragment in snapshot.manifest.fragments)
+        for snapshot in snapshots
     )
     scale = _HEIGHT / max(1, most)
     parts = []
@@ -46,7 +47,9 @@ def picture_of(table: Table) -> str:
             parts.append(_box(left, top, height, fragment, snapshot.version))
             top += height + 2
     width = 2 * _LEFT + len(snapshots) * (_WIDTH + _GAP)
-    height = _TOP + _HEIGHT + 2 * max(len(one.manifest.fragments) for one in snapshots) + 50
+    height = (
+        _TOP + _HEIGHT + 2 * max(len(snapshot.manifest.fragments) for snapshot in snapshots) + 50
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, 420)}" height="{height}" '
         'font-family="sans-serif" font-size="10">\n'
@@ -110,7 +113,7 @@ def _rows_at(source: object, version: int) -> int:
     sequence = RowDatasetVersionSequence.from_bytes(source)
     starts = [0, *sequence.ends.tolist()[:-1]]
     runs = zip(starts, sequence.ends.tolist(), sequence.versions.tolist(), strict=True)
-    return sum(end - start for start, end, one in runs if one == version)
+    return sum(end - start for start, end, run_version in runs if run_version == version)
 
 
 def _legend(top: float) -> str:

@@ -211,7 +211,9 @@ def _rewrite(draft: Draft, operation: Rewrite) -> None:
     if draft.stable:
         draft.indices = following_rows(draft.indices, moves)
     else:
-        draft.indices = without_fragments(draft.indices, (one for old, _ in moves for one in old))
+        draft.indices = without_fragments(
+            draft.indices, (fragment_id for old, _ in moves for fragment_id in old)
+        )
 
 
 def _check_moved_lineage(draft: Draft, fragment: Fragment) -> None:

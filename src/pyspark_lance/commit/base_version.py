@@ -37,5 +37,5 @@ class BaseVersion:
             manifest.timestamp_ns,
             manifest.transaction_file,
             manifest.max_fragment_id,
-            tuple((one.id, one.name, one.logical_type) for one in manifest.schema.walk()),
+            tuple((field.id, field.name, field.logical_type) for field in manifest.schema.walk()),
         )

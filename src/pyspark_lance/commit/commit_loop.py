@@ -186,16 +186,16 @@ class _Commit:
         """The version that the work was planned on must be in the history of this table."""
         if self._proposal.base is None:
             return
-        number, found = self._proposal.base.version, latest.manifest
-        if number != found.version:
+        number, manifest = self._proposal.base.version, latest.manifest
+        if number != manifest.version:
             path = manifest_path(number, latest.location.scheme)
             location = ManifestLocation(path, number, latest.location.scheme)
             try:
-                found = read_manifest(self._store, location, with_indices=False).manifest
+                manifest = read_manifest(self._store, location, with_indices=False).manifest
             except FileNotFoundError as error:
                 what = f"version {number}, which the work was planned on, was cleaned up"
                 raise RetryableCommitError(what, self._store.uri, REDO) from error
-        if BaseVersion.of(found) != self._proposal.base:
+        if BaseVersion.of(manifest) != self._proposal.base:
             raise table_was_replaced(self._store)
 
     def _found_table(self) -> CommitResult:

@@ -214,7 +214,9 @@ def append_meets_merge(ours: Append, theirs: Merge) -> Judgement:
 
     What ours has under the old field would be null; a column that is only dropped is not missed.
     """
-    written = {field for one in ours.fragments for file in one.files for field in file.fields}
+    written = {
+        field for fragment in ours.fragments for file in fragment.files for field in file.fields
+    }
     present = {field.id for field in theirs.schema.walk()}
     if any(field >= 0 for field in written - present):
         return _retry("a concurrent Merge replaced a column that was written")

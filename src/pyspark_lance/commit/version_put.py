@@ -147,7 +147,8 @@ class VersionPut:
         newest = newest_versions(self._store, 2)
         if newest and newest[0].version > number:
             return self._is_in_history(wanted)
-        if not self._follows(wanted, [one for one in newest if one.version < number]):
+        older = [location for location in newest if location.version < number]
+        if not self._follows(wanted, older):
             self._take_back(wanted)
             raise table_was_replaced(self._store)
         self.in_doubt = None
@@ -155,9 +156,9 @@ class VersionPut:
 
     def _is_in_history(self, wanted: WantedVersion) -> bool:
         """Our manifest was put, and there are newer ones: whether they were made of it."""
-        versions = {one.version: one for one in list_versions(self._store)}
+        versions = {location.version: location for location in list_versions(self._store)}
         number = wanted.result.version
-        newer = [one for one in versions.values() if one.version > number]
+        newer = [location for location in versions.values() if location.version > number]
         fate = self._fate(wanted, newer)
         if fate is Fate.UNKNOWN and number in versions:
             # The one after ours is gone and ours is not, though cleanups begin with the oldest.
@@ -195,14 +196,14 @@ class VersionPut:
         kept = sorted(paths & files_of(before.manifest.fragments)) or sorted(paths)
         return not kept or self._store.exists(kept[0])
 
-    def _is_same(self, before: ManifestFile, found: Sequence[ManifestLocation]) -> bool:
-        """Whether the manifest in ``found`` is still the one that was read."""
+    def _is_same(self, before: ManifestFile, newest: Sequence[ManifestLocation]) -> bool:
+        """Whether the manifest in ``newest`` is still the one that was read."""
         read = before.location
-        if not found or found[0].version != read.version:
+        if not newest or newest[0].version != read.version:
             return False
-        if read.identity and found[0].identity == read.identity:
+        if read.identity and newest[0].identity == read.identity:
             return True
-        manifest = read_manifest(self._store, found[0], with_indices=False).manifest
+        manifest = read_manifest(self._store, newest[0], with_indices=False).manifest
         return BaseVersion.of(manifest) == BaseVersion.of(before.manifest)
 
 

@@ -120,31 +120,31 @@ class _V2Blobs:
         """The bytes of each blob; nothing for nulls, and for external ones unless asked for."""
         wanted = self._valid if external else self._valid & (self.kinds != EXTERNAL)
         require_room(int(self.sizes[wanted].sum(dtype=np.float64)))
-        found: list[Buffer] = [b""] * len(self.kinds)
+        blobs: list[Buffer] = [b""] * len(self.kinds)
         inline = np.flatnonzero(self._valid & (self.kinds == INLINE) & (self.sizes != 0))
-        _fetch_from(self._file, self.positions, self.sizes, inline, found)
+        _fetch_from(self._file, self.positions, self.sizes, inline, blobs)
         jobs: list[Callable[[], None]] = []
         beside = self._valid & ((self.kinds == PACKED) | (self.kinds == DEDICATED))
         for blob_id in np.unique(self._ids[beside]).tolist():
             source = _Source(self._file.store, sidecar_path(self._file.path, blob_id))
             rows = np.flatnonzero(beside & (self._ids == blob_id))
-            jobs.append(self._job(source, rows, found))
+            jobs.append(self._job(source, rows, blobs))
         if external:
-            jobs += self._external_jobs(found)
+            jobs += self._external_jobs(blobs)
         _run(jobs, in_turn=isinstance(self._file.store, LocalStore) and not external)
-        return found
+        return blobs
 
     def uris(self) -> list[str]:
         """The absolute URI of each external blob, '' for others."""
         rows = np.flatnonzero(self._valid & (self.kinds == EXTERNAL))
-        found = [""] * len(self.kinds)
+        uris = [""] * len(self.kinds)
         for row, uri in zip(
             rows.tolist(), self._uris.take(pa.array(rows)).to_pylist(), strict=True
         ):
-            found[row] = self._resolver().absolute(uri, int(self._ids[row]))
-        return found
+            uris[row] = self._resolver().absolute(uri, int(self._ids[row]))
+        return uris
 
-    def _external_jobs(self, found: list[Buffer]) -> Iterable[Callable[[], None]]:
+    def _external_jobs(self, blobs: list[Buffer]) -> Iterable[Callable[[], None]]:
         rows = np.flatnonzero(self._valid & (self.kinds == EXTERNAL))
         places: dict[tuple[str, int], list[int]] = {}
         uris = self._uris.take(pa.array(rows)).to_pylist()
@@ -152,14 +152,14 @@ class _V2Blobs:
             places.setdefault((uri, int(self._ids[row])), []).append(row)
         for (uri, base_id), members in places.items():
             source = _Source(*self._resolver().locate_external(uri, base_id))
-            yield self._job(source, np.array(members), found)
+            yield self._job(source, np.array(members), blobs)
 
     def _job(
-        self, source: _Source, rows: NDArray[np.int64], found: list[Buffer]
+        self, source: _Source, rows: NDArray[np.int64], blobs: list[Buffer]
     ) -> Callable[[], None]:
         def fetch() -> None:
             try:
-                self._fetch_object(source, rows, found)
+                self._fetch_object(source, rows, blobs)
             except FileNotFoundError as error:
                 raise MissingFileError(
                     "a file that holds blobs is missing",
@@ -168,14 +168,14 @@ class _V2Blobs:
 
         return fetch
 
-    def _fetch_object(self, source: _Source, rows: NDArray[np.int64], found: list[Buffer]) -> None:
+    def _fetch_object(self, source: _Source, rows: NDArray[np.int64], blobs: list[Buffer]) -> None:
         """Blobs of one object; those of size 0 are the rest of the object, if it is external."""
         kinds, starts, sizes = self.kinds[rows], self.positions[rows], self.sizes[rows]
         open_ended = (kinds == EXTERNAL) & (sizes == 0)
         if open_ended.any():
             whole = memoryview(source.store.get(source.path))
             for row in rows[open_ended].tolist():
-                found[row] = whole[int(self.positions[row]) :]
+                blobs[row] = whole[int(self.positions[row]) :]
         closed = ~open_ended & (sizes != 0)
         if not closed.any():
             return
@@ -188,7 +188,7 @@ class _V2Blobs:
         for row, piece in zip(
             rows[closed].tolist(), source.store.get_ranges(source.path, ranges), strict=True
         ):
-            found[row] = piece
+            blobs[row] = piece
 
     def _resolver(self) -> ExternalBlobs:
         if self._file.external is None:
@@ -230,7 +230,7 @@ def _fetch_from(
     positions: NDArray[np.uint64],
     sizes: NDArray[np.uint64],
     rows: NDArray[np.int64],
-    found: list[Buffer],
+    blobs: list[Buffer],
 ) -> None:
     """Blobs in the data file itself, with one request."""
     if not len(rows):
@@ -238,7 +238,7 @@ def _fetch_from(
     starts, lengths = positions[rows], sizes[rows]
     _check_places(starts, lengths, file.metadata.file_size, file.path)
     for row, piece in zip(rows.tolist(), file.fetch(_ranges(starts, lengths)), strict=True):
-        found[row] = piece
+        blobs[row] = piece
 
 
 def _run(jobs: Sequence[Callable[[], None]], *, in_turn: bool) -> None:

@@ -295,7 +295,8 @@ class FileMetadata:
         buffers = self._ranges_of(message.buffer_offsets, message.buffer_sizes, place, what)
         info = ColumnInfo(url, encoding, tuple(pages), buffers)
         encodings = (message.encoding, *(page.encoding for page in message.pages))
-        if not any(one.HasField("indirect") for one in encodings):  # that is in the file itself
+        # An indirect encoding is in the file itself.
+        if not any(encoding_proto.HasField("indirect") for encoding_proto in encodings):
             _COLUMNS.keep(data, (info, info.end))
         return info
 
@@ -310,14 +311,14 @@ class FileMetadata:
         Raises:
             CorruptFileError: It has not.
         """
-        found = self.column(index).num_rows
-        if found != self.num_rows * slots_per_row:
+        num_slots = self.column(index).num_rows
+        if num_slots != self.num_rows * slots_per_row:
             raise CorruptFileError(
-                f"the pages of column {index} ({name}) have {found // slots_per_row} rows, "
+                f"the pages of column {index} ({name}) have {num_slots // slots_per_row} rows, "
                 f"the file has {self.num_rows}",
                 where=self.path,
             )
-        if found >= 1 << 62:
+        if num_slots >= 1 << 62:
             raise CorruptFileError(f"a file of {self.num_rows} rows is impossible", where=self.path)
 
     def where_page(self, index: int, name: str, page: int) -> str:

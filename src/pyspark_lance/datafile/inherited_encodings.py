@@ -38,11 +38,13 @@ def _inherit(field: Field, path: str, outer: Mapping[str, bytes]) -> Field:
     own = {key: value for key, value in field.metadata.items() if asks_for_encoding(key)}
     passed_on = {**outer, **own}
     if not passed_on:
-        children = tuple(_inherit(one, f"{path}.{one.name}", {}) for one in field.children)
+        children = tuple(_inherit(child, f"{path}.{child.name}", {}) for child in field.children)
         return field if children == field.children else replace(field, children=children)
     made = replace(
         field,
-        children=tuple(_inherit(one, f"{path}.{one.name}", passed_on) for one in field.children),
+        children=tuple(
+            _inherit(child, f"{path}.{child.name}", passed_on) for child in field.children
+        ),
     )
     for key, value in own.items():
         if not any(key in leaf.metadata for leaf in _leaves(made)):

@@ -55,9 +55,9 @@ class FileBytes:
         if not self._ahead.ranges:
             return self._read(ranges)
         known = [self._ahead.find(wanted) for wanted in ranges]
-        missing = [wanted for wanted, found in zip(ranges, known, strict=True) if found is None]
+        missing = [wanted for wanted, buffer in zip(ranges, known, strict=True) if buffer is None]
         fetched = iter(self._read(missing))
-        return [next(fetched) if found is None else found for found in known]
+        return [next(fetched) if buffer is None else buffer for buffer in known]
 
     def _read(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
         if not ranges:

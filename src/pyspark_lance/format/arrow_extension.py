@@ -76,9 +76,9 @@ def _serialized_parameters(data_type: pa.BaseExtensionType) -> bytes:
 
 def _c_metadata(address: int | None) -> dict[bytes, bytes]:
     """Metadata of the C data interface: int32 count, then length-prefixed keys and values."""
-    found: dict[bytes, bytes] = {}
+    metadata: dict[bytes, bytes] = {}
     if not address:
-        return found
+        return metadata
     position = address
 
     def read_int32() -> int:
@@ -96,8 +96,8 @@ def _c_metadata(address: int | None) -> dict[bytes, bytes]:
 
     for _ in range(read_int32()):
         key = read_bytes()
-        found[key] = read_bytes()
-    return found
+        metadata[key] = read_bytes()
+    return metadata
 
 
 def _text(key: bytes) -> str:

@@ -31,5 +31,5 @@ def longest_text(metadata: Mapping[bytes, bytes] | None) -> int | None:
     """How many characters the metadata of an Arrow field allow; None for any number."""
     if not metadata:
         return None
-    found = _TEXT_OF_LENGTH.fullmatch(metadata.get(SPARK_TYPE_KEY.encode(), b"").decode())
-    return None if found is None else int(found[2])
+    match = _TEXT_OF_LENGTH.fullmatch(metadata.get(SPARK_TYPE_KEY.encode(), b"").decode())
+    return None if match is None else int(match[2])

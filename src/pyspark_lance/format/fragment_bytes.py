@@ -150,10 +150,10 @@ def _same_run(data: bytes, position: int, known: FragmentBytes, there: int) -> i
     while start < end:
         stop = min(start + step, end)
         at = position + start - begin
-        one, other = data[at : at + stop - start], known.data[start:stop]
-        if one != other:
-            both = min(len(one), len(other))
-            differs = np.frombuffer(one, np.uint8, both) != np.frombuffer(other, np.uint8, both)
+        ours, theirs = data[at : at + stop - start], known.data[start:stop]
+        if ours != theirs:
+            both = min(len(ours), len(theirs))
+            differs = np.frombuffer(ours, np.uint8, both) != np.frombuffer(theirs, np.uint8, both)
             start += int(np.argmax(differs)) if differs.any() else both
             break
         start, step = stop, min(2 * step, _MOST_COMPARED)

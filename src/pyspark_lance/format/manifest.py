@@ -176,13 +176,13 @@ class Manifest:
         data = bytes(data)
         cut = cut_manifest(data, known)
         try:
-            found = None if cut is None else _from_cut(cut)
+            parsed = None if cut is None else _from_cut(cut)
         except LanceError:
             # Read alone, it says what is wrong.
-            found = None
-        if cut is None or found is None:
+            parsed = None
+        if cut is None or parsed is None:
             return cls.from_bytes(data, where), None
-        manifest, stored = found
+        manifest, stored = parsed
         # What nobody understands is looked for in each manifest anew.
         if manifest.has_unknown_fields:
             return manifest, None
@@ -242,9 +242,9 @@ class Manifest:
         Lance 0.15 and 0.16 recorded 0.1 for newer files too, and those before recorded nothing; so
         that the files decide, as long as they are of one version.
         """
-        found = self.file_versions()
-        if len(found) == 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
-            return found.pop()
+        versions = self.file_versions()
+        if len(versions) == 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
+            return versions.pop()
         return self.data_storage_version or (
             "2.0" if self.reader_flags & V2_FORMAT or self.writer_flags & V2_FORMAT else "0.1"
         )
@@ -264,10 +264,10 @@ class Manifest:
         Raises:
             UnsupportedFeatureError: There are some.
         """
-        found = self.file_versions()
-        if len(found) > 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
+        versions = self.file_versions()
+        if len(versions) > 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
             raise UnsupportedFeatureError(
-                f"the table has data files of versions {', '.join(sorted(found))}, a mistake of "
+                f"the table has data files of versions {', '.join(sorted(versions))}, a mistake of "
                 "Lance before 0.17",
                 f"version {self.version}",
                 "it can be read; go back to a version before, or overwrite the table",

@@ -66,9 +66,9 @@ def _field(tag: int, values: NDArray[np.uint64]) -> _Columns:
 def _nested(content: _Columns) -> _Columns:
     """A message in field 1, short enough for its length to take one byte."""
     lengths = np.sum([sizes for _, sizes in content], axis=0)
-    one = np.ones(len(lengths), np.int64)
+    one_byte = np.ones(len(lengths), np.int64)
     tags = np.full(len(lengths), _MESSAGE_TAG, np.uint64)
-    return [(tags, one), (lengths.astype(np.uint64), one), *content]
+    return [(tags, one_byte), (lengths.astype(np.uint64), one_byte), *content]
 
 
 def _varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -80,8 +80,8 @@ def _varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def _varint_bytes(columns: _Columns) -> bytes:
-    values = np.stack([one for one, _ in columns], axis=1).ravel()
-    sizes = np.stack([one for _, one in columns], axis=1).ravel()
+    values = np.stack([column_values for column_values, _ in columns], axis=1).ravel()
+    sizes = np.stack([column_sizes for _, column_sizes in columns], axis=1).ravel()
     values, sizes = values[sizes > 0], sizes[sizes > 0]
     firsts = np.cumsum(sizes) - sizes
     out = np.empty(int(sizes.sum()), np.uint8)
@@ -184,11 +184,11 @@ class _Varints:
     ) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
         """Whether a short message in field 1 begins at each place; and where it ends."""
         # Tag and length take a byte each, or the bytes do not mean what they seem to.
-        found = (self.values[place] == _MESSAGE_TAG) & (self.starts[place] == begin)
-        found &= self.starts[place + 1] == begin + np.uint64(1)
-        found &= self.starts[place + 2] == begin + _HEAD_BYTES
-        found &= self.values[place + 1] < _CONTINUES
-        return found, begin + _HEAD_BYTES + self.values[place + 1]
+        is_message = (self.values[place] == _MESSAGE_TAG) & (self.starts[place] == begin)
+        is_message &= self.starts[place + 1] == begin + np.uint64(1)
+        is_message &= self.starts[place + 2] == begin + _HEAD_BYTES
+        is_message &= self.values[place + 1] < _CONTINUES
+        return is_message, begin + _HEAD_BYTES + self.values[place + 1]
 
     def number(
         self, place: NDArray[np.int64], tag: int, end: NDArray[np.uint64]

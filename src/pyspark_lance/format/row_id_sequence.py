@@ -75,7 +75,11 @@ class RowIdSequence:
 
     def to_bytes(self) -> bytes:
         """The serialized message."""
-        bounds = [(one.start, one.end) for one in self.segments if isinstance(one, RangeSegment)]
+        bounds = [
+            (segment.start, segment.end)
+            for segment in self.segments
+            if isinstance(segment, RangeSegment)
+        ]
         if len(bounds) == len(self.segments) >= WORTHWHILE_RANGES:
             starts, ends = np.array(bounds, dtype=np.uint64).T
             return encode_ranges(Ranges(starts, ends))
@@ -129,10 +133,10 @@ class RowIdSequence:
 
     def bounds(self) -> tuple[int, int] | None:
         """Smallest and largest id; None when empty."""
-        found = [bounds for segment in self.segments if (bounds := segment.bounds())]
-        if not found:
+        spans = [bounds for segment in self.segments if (bounds := segment.bounds())]
+        if not spans:
             return None
-        return min(low for low, _ in found), max(high for _, high in found)
+        return min(low for low, _ in spans), max(high for _, high in spans)
 
     def to_array(self) -> NDArray[np.uint64]:
         """The ids, shape (len(self),)."""

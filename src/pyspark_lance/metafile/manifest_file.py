@@ -143,13 +143,13 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
         UnsupportedFeatureError: Manifests of both naming schemes are there.
     """
     locations = _locations(store)
-    found = list(itertools.islice(locations, count))
+    manifests = list(itertools.islice(locations, count))
     # Names of scheme V2 sort newest first, so one page of the listing is enough.
-    if found and not (store.lists_in_order and found[0].scheme is NamingScheme.V2):
-        found += locations
-        _check_one_scheme(store, found)
-        found.sort(key=lambda location: location.version, reverse=True)
-    return found[:count]
+    if manifests and not (store.lists_in_order and manifests[0].scheme is NamingScheme.V2):
+        manifests += locations
+        _check_one_scheme(store, manifests)
+        manifests.sort(key=lambda location: location.version, reverse=True)
+    return manifests[:count]
 
 
 def find_version(store: ObjectStore, version: int) -> ManifestLocation:

@@ -82,14 +82,14 @@ def parse_manifest_name(name: str) -> ManifestName | None:
         return None
     number = int(digits)
     if is_detached:
-        found = ManifestName(number, NamingScheme.V2)
-        return found if found.is_detached and number <= _MAX_U64 else None
+        parsed = ManifestName(number, NamingScheme.V2)
+        return parsed if parsed.is_detached and number <= _MAX_U64 else None
     if len(digits) == _V2_DIGITS:
-        found = ManifestName(_MAX_U64 - number, NamingScheme.V2)
+        parsed = ManifestName(_MAX_U64 - number, NamingScheme.V2)
     else:
-        found = ManifestName(number, NamingScheme.V1)
-    canonical = found.version > 0 and not found.is_detached
-    return found if canonical and manifest_name(found.version, found.scheme) == name else None
+        parsed = ManifestName(number, NamingScheme.V1)
+    canonical = parsed.version > 0 and not parsed.is_detached
+    return parsed if canonical and manifest_name(parsed.version, parsed.scheme) == name else None
 
 
 def manifest_path(version: int, scheme: NamingScheme) -> str:

@@ -241,12 +241,12 @@ class _References(Generic[_R]):
     def _paths(self, store: ObjectStore) -> dict[str, str]:
         """Name -> path of everything in the folder."""
         prefix = f"{self.folder}/"
-        found = {}
+        paths = {}
         for info in store.list(self.folder):
             name = parse_reference_name(info.path.removeprefix(prefix))
             if name is not None:
-                found[name] = info.path
-        return found
+                paths[name] = info.path
+        return paths
 
 
 def _parse_tag(name: str, content: _Json) -> Tag:

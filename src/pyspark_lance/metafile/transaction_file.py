@@ -48,9 +48,9 @@ def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None
     Raises:
         CorruptFileError: The bytes contradict the format.
     """
-    found, name = file.transaction(), file.manifest.transaction_file
-    if found is not None or not name:
-        return found
+    inline, name = file.transaction(), file.manifest.transaction_file
+    if inline is not None or not name:
+        return inline
     try:
         return read_transaction(store, name)
     except FileNotFoundError:

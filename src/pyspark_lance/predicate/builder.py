@@ -56,8 +56,8 @@ def comparison(
     if pa.types.is_null(left.type):
         return TRUE if operator == "<=>" else UNKNOWN
     if operator == "<=>":
-        for one, other in ((left, right), (right, left)):
-            if isinstance(one, Literal) and one.is_null:
+        for side, other in ((left, right), (right, left)):
+            if isinstance(side, Literal) and side.is_null:
                 return is_null(other)
     elif _is_null_literal(left) or _is_null_literal(right):
         return UNKNOWN
@@ -151,10 +151,10 @@ def _constants(items: Sequence[Literal], data_type: pa.DataType, time_zone: str)
     for item in items:
         by_type.setdefault(item.type, []).append(item.scalar)
     parts = [
-        cast_array(pa.array([one.as_py() for one in scalars], own), data_type, time_zone)
+        cast_array(pa.array([scalar.as_py() for scalar in scalars], own), data_type, time_zone)
         if own not in _BEYOND_PYTHON
         else pa.concat_arrays(
-            [cast_array(pa.repeat(one, 1), data_type, time_zone) for one in scalars]
+            [cast_array(pa.repeat(scalar, 1), data_type, time_zone) for scalar in scalars]
         )
         for own, scalars in by_type.items()
     ]
@@ -268,19 +268,20 @@ def disjunction(terms: Sequence[Expression]) -> Predicate:
 
 def _merge_equalities(terms: list[Expression]) -> list[Expression]:
     """``a = 1 OR a = 2 OR …`` as ``a IN (1, 2, …)``: the same answers, one pass over ``a``."""
-    found: dict[tuple[Column, pa.DataType], list[pa.Scalar]] = {}
+    equalities: dict[tuple[Column, pa.DataType], list[pa.Scalar]] = {}
     result: list[Expression | tuple[Column, pa.DataType]] = []
     for term in terms:
         match term:
             case Comparison("=", Column() as column, Literal(scalar)):
                 key = (column, scalar.type)
-                if key not in found:
+                if key not in equalities:
                     result.append(key)
-                found.setdefault(key, []).append(scalar)
+                equalities.setdefault(key, []).append(scalar)
             case _:
                 result.append(term)
     return [
-        _equal_to_any(item[0], found[item]) if isinstance(item, tuple) else item for item in result
+        _equal_to_any(item[0], equalities[item]) if isinstance(item, tuple) else item
+        for item in result
     ]
 
 

@@ -280,12 +280,12 @@ def zone_of(name: str) -> ZoneInfo | timezone:
     """
     if name.upper() in ("Z", "UTC", "GMT", "ETC/UTC"):
         return UTC
-    found = _OFFSET.fullmatch(name)
-    if found:
-        hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
+    match = _OFFSET.fullmatch(name)
+    if match:
+        hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
         offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
         if offset <= timedelta(hours=18):
-            return timezone(-offset if found[1] == "-" else offset)
+            return timezone(-offset if match[1] == "-" else offset)
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -20,34 +20,34 @@ def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
     """
     lineage = [name for name in SYSTEM_COLUMNS if name not in schema.names]
     fields = [*schema, *(pa.field(name, pa.uint64()) for name in lineage)]
-    found = _find_field(path[0], fields, "column")
-    if found.name in SYSTEM_COLUMNS and pa.types.is_uint64(found.type):
+    field = _find_field(path[0], fields, "column")
+    if field.name in SYSTEM_COLUMNS and pa.types.is_uint64(field.type):
         data_type = pa.int64()
     else:
-        data_type = found.type
-    names = [found.name]
+        data_type = field.type
+    names = [field.name]
     for name in path[1:]:
         if not pa.types.is_struct(data_type):
             raise InvalidInputError(
                 f"{'.'.join(names)!r} is not a struct, so it has no field {name!r}",
                 hint="put a column name that has a dot in it into `backquotes`",
             )
-        found = _find_field(name, list(data_type), f"field of {'.'.join(names)}")
-        data_type = found.type
-        names.append(found.name)
+        field = _find_field(name, list(data_type), f"field of {'.'.join(names)}")
+        data_type = field.type
+        names.append(field.name)
     return Column(tuple(names), spark_type_of(data_type))
 
 
 def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
     wanted = name.lower()
-    found = [field for field in fields if field.name.lower() == wanted]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        spelled = ", ".join(field.name for field in found)
+    matches = [field for field in fields if field.name.lower() == wanted]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        spelled = ", ".join(field.name for field in matches)
         raise InvalidInputError(f"{name!r} is ambiguous, it could be {spelled}")
     names = [field.name for field in fields]
-    spelled_as = {one.lower(): one for one in names}
+    spelled_as = {field_name.lower(): field_name for field_name in names}
     near = difflib.get_close_matches(wanted, spelled_as, n=1, cutoff=0.6)
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
     raise InvalidInputError(

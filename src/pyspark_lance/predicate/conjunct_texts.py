@@ -52,7 +52,7 @@ def on_one_table(text: str, alias: str, names: Collection[str]) -> str | None:
     """
     known = {name.lower() for name in names}
     tokens = _tokens(text)
-    kept, end, found = [], 0, False
+    kept, end, has_alias = [], 0, False
     for place, token in enumerate(tokens):
         if token.kind not in ("word", "quoted") or _follows_dot(tokens, place):
             continue
@@ -60,10 +60,10 @@ def on_one_table(text: str, alias: str, names: Collection[str]) -> str | None:
         if name == alias.lower() and tokens[place + 1].upper == ".":
             kept.append(text[end : token.position])
             end = tokens[place + 2].position
-            found = True
+            has_alias = True
         elif name in known:
             return None
-    return "".join([*kept, text[end:]]) if found else None
+    return "".join([*kept, text[end:]]) if has_alias else None
 
 
 def _tokens(text: str) -> list[Token]:

@@ -76,11 +76,11 @@ class _Rows:
         return int(self.batch.num_rows)
 
     def column(self, column: Column) -> pa.Array:
-        found = self._converted.get(column.path)
-        if found is None:
-            found = _as_spark(_stored_column(self.batch, column.path), column)
-            self._converted[column.path] = found
-        return found
+        values = self._converted.get(column.path)
+        if values is None:
+            values = _as_spark(_stored_column(self.batch, column.path), column)
+            self._converted[column.path] = values
+        return values
 
     def where(self, mask: pa.BooleanArray, names: frozenset[str]) -> _Rows:
         """The rows at which ``mask`` is true, with only the columns ``names``."""
@@ -195,10 +195,10 @@ _PLAIN_COMPARISONS: dict[str, Callable[[_Values, _Values], _Values]] = {
 
 def _nan(values: _Values) -> _Values | None:
     """Where ``values`` are NaN; None when they are nowhere."""
-    found = pc.is_nan(values)
-    if isinstance(found, pa.Scalar):
-        return found if found.as_py() else None
-    return found if found.true_count else None
+    is_nan = pc.is_nan(values)
+    if isinstance(is_nan, pa.Scalar):
+        return is_nan if is_nan.as_py() else None
+    return is_nan if is_nan.true_count else None
 
 
 def _both(left: _Values | None, right: _Values | None) -> _Values | None:
@@ -217,14 +217,14 @@ def _in(node: In, rows: _Rows) -> _Values:
         # The set tells -0.0 from 0.0; adding zero makes them one.
         zero = pa.scalar(0, wanted.type)
         values, wanted = pc.add(values, zero), pc.add(wanted, zero)
-    found = pc.is_in(_on_arrays(values), value_set=wanted, skip_nulls=True)
+    is_in = pc.is_in(_on_arrays(values), value_set=wanted, skip_nulls=True)
     if pa.types.is_floating(wanted.type) and _nan(wanted) is not None:
         # It also tells NaN from -NaN, which is what -x makes of it.
-        found = pc.or_(found, pc.is_nan(_on_arrays(values)).fill_null(False))
+        is_in = pc.or_(is_in, pc.is_nan(_on_arrays(values)).fill_null(False))
     known = pc.is_valid(_on_arrays(values))
     if node.has_null:
-        known = pc.and_(known, found)
-    return _like(pc.if_else(known, found, pa.scalar(None, pa.bool_())), values)
+        known = pc.and_(known, is_in)
+    return _like(pc.if_else(known, is_in, pa.scalar(None, pa.bool_())), values)
 
 
 def _is_null(node: IsNull, rows: _Rows) -> _Values:

@@ -74,7 +74,7 @@ class _Reader:
                     value = self.expression(inner, depth + 1)
                     return values.cast(value, parse_type(kind), self._time_zone)
                 case {"op": str(name), "args": [*arguments]}:
-                    given = [self.expression(one, depth + 1) for one in arguments]
+                    given = [self.expression(argument, depth + 1) for argument in arguments]
                     return self._operation(name.upper(), given, node)
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
             if isinstance(error, LanceError):

@@ -82,15 +82,15 @@ def rlike_regex(pattern: str) -> str:
     """
     translated, position = [], 0
     while position < len(pattern):
-        found = _TOKEN.match(pattern, position)
-        if found is None:
+        token = _TOKEN.match(pattern, position)
+        if token is None:
             raise UnsupportedFeatureError(
                 f"the regular expression {pattern!r} uses {pattern[position : position + 4]!r} at "
                 f"position {position}, which is not supported here",
                 hint="use plain classes, groups, alternatives and quantifiers; or filter in Spark",
             )
-        translated.append(_translate(found))
-        position = found.end()
+        translated.append(_translate(token))
+        position = token.end()
     result = "".join(translated)
     try:
         re.compile(pattern)
@@ -101,9 +101,9 @@ def rlike_regex(pattern: str) -> str:
     return result
 
 
-def _translate(found: re.Match[str]) -> str:
-    text = found.group()
-    match found.lastgroup:
+def _translate(token: re.Match[str]) -> str:
+    text = token.group()
+    match token.lastgroup:
         case "other":
             return {".": _NOT_LINE_END, "$": _LINE_END, "^": r"\A"}.get(text, text)
         case "space":

@@ -107,23 +107,23 @@ class _Parts:
 
     def answers(self, predicate: Predicate) -> _Answers:
         """The answers that rows of each part may give."""
-        found: _Answers | None = None
+        answers: _Answers | None = None
         match predicate:
             case Not(term):
-                found = _negated(self.answers(term))
+                answers = _negated(self.answers(term))
             case And(terms):
-                found = _all_of([self.answers(term) for term in terms])
+                answers = _all_of([self.answers(term) for term in terms])
             case Or(terms):
-                found = _negated(_all_of([_negated(self.answers(term)) for term in terms]))
+                answers = _negated(_all_of([_negated(self.answers(term)) for term in terms]))
             case Literal() as constant:
-                found = self._always(_answer_of(constant))
+                answers = self._always(_answer_of(constant))
             case IsNull(value):
-                found = self._is_null(value)
+                answers = self._is_null(value)
             case Comparison(operator, left, right):
-                found = self._compared(operator, left, right)
+                answers = self._compared(operator, left, right)
             case In(value, values, has_null):
-                found = self._among(value, values, has_null)
-        return self._always(_ANY) if found is None else found
+                answers = self._among(value, values, has_null)
+        return self._always(_ANY) if answers is None else answers
 
     def _always(self, answers: int) -> _Answers:
         return np.full(self._num_parts, answers, dtype=np.uint8)
@@ -172,8 +172,8 @@ class _Parts:
 
     def _among_few(self, value: Expression, values: pa.Array) -> _Answers:
         unequal = [self._always(_TRUE)]
-        for one in values:
-            equal = self._compared("=", value, Literal(one))
+        for constant in values:
+            equal = self._compared("=", value, Literal(constant))
             unequal.append(self._always(_ANY) if equal is None else _negated(equal))
         return _negated(_all_of(unequal))
 
@@ -210,11 +210,11 @@ class _Sides:
             if not is_constant and (column is None or column.path not in bounds):
                 return None
             paths.append(None if column is None else column.path)
-        one, other = paths
-        if one is not None and other is not None and one[0] == other[0]:
+        left_path, right_path = paths
+        if left_path is not None and right_path is not None and left_path[0] == right_path[0]:
             return None
         of_both = tuple(None if path is None else bounds[path] for path in paths)
-        return cls(left, right, (one, other), (of_both[0], of_both[1]))
+        return cls(left, right, (left_path, right_path), (of_both[0], of_both[1]))
 
     @property
     def nullable(self) -> bool:
@@ -318,10 +318,10 @@ def _whole_numbers(values: pa.Array) -> NDArray[np.int64] | None:
     if pa.types.is_int64(values.type):
         return np.unique(np.asarray(values))
     exact = [_exact(Literal(value)) for value in values]
-    if any(one is None for one in exact):
+    if any(number is None for number in exact):
         return None
-    whole = {int(one) for one in exact if one is not None and one.denominator == 1}
-    fitting = sorted(one for one in whole if _INT64.min <= one <= _INT64.max)
+    whole = {int(number) for number in exact if number is not None and number.denominator == 1}
+    fitting = sorted(number for number in whole if _INT64.min <= number <= _INT64.max)
     return np.array(fitting, dtype=np.int64)
 
 

@@ -88,8 +88,8 @@ def equation(text: str) -> tuple[NameParts, NameParts] | None:
     signs = [place for place, token in enumerate(tokens) if token.text in ("=", "==")]
     if len(signs) != 1:
         return None
-    one, other = _reference(tokens[: signs[0]]), _reference(tokens[signs[0] + 1 :])
-    return None if one is None or other is None else (one, other)
+    left, right = _reference(tokens[: signs[0]]), _reference(tokens[signs[0] + 1 :])
+    return None if left is None or right is None else (left, right)
 
 
 def _reference(tokens: Sequence[Token]) -> NameParts | None:

@@ -66,12 +66,12 @@ def tokenize(text: str) -> list[Token]:
 
 def tokenize_all(text: str) -> list[Token]:
     """As ``tokenize``, with a token of kind ``bad`` for each character that starts none."""
-    found = [
+    tokens = [
         Token(match.lastgroup, match.group(), match.start())
         for match in _TOKEN.finditer(text)
         if match.lastgroup is not None and match.lastgroup != "space"
     ]
-    return [*found, Token("end", "", len(text))]
+    return [*tokens, Token("end", "", len(text))]
 
 
 def _bad_character(character: str) -> str:
@@ -154,7 +154,7 @@ def string_value(text: str) -> str:
     if "\\" not in inner:
         return inner.replace(quote * 2, quote)
     # Java strings are UTF-16, so two escapes may make one character.
-    encoded = _ESCAPE.sub(lambda found: _unescape(found, quote), inner).encode(
+    encoded = _ESCAPE.sub(lambda escape: _unescape(escape, quote), inner).encode(
         "utf-16", "surrogatepass"
     )
     try:
@@ -163,16 +163,16 @@ def string_value(text: str) -> str:
         raise InvalidInputError(f"the string {text} holds half a surrogate pair") from error
 
 
-def _unescape(found: re.Match[str], quote: str) -> str:
-    four, eight, octal, other, doubled = found.groups()
+def _unescape(escape: re.Match[str], quote: str) -> str:
+    four, eight, octal, other, doubled = escape.groups()
     if doubled:
-        return quote if doubled[0] == quote else found.group()
+        return quote if doubled[0] == quote else escape.group()
     if four or eight:
         code = int(four or eight, 16)
         if code > 0x10FFFF:
-            raise InvalidInputError(f"{found.group()} is not a character")
+            raise InvalidInputError(f"{escape.group()} is not a character")
         return chr(code)
     if octal:
         return chr(int(octal, 8))
     # \% and \_ stay as they are: they mean something to LIKE.
-    return found.group() if other in "%_" else _ESCAPES.get(other, other)
+    return escape.group() if other in "%_" else _ESCAPES.get(other, other)

@@ -154,13 +154,13 @@ def parse_type(text: str) -> pa.DataType:
     word = text.strip().lower()
     if word in _BY_NAME:
         return _BY_NAME[word]
-    found = _DECIMAL.fullmatch(word)
-    if found is None:
+    match = _DECIMAL.fullmatch(word)
+    if match is None:
         raise InvalidInputError(
             f"the type {text!r} is not known here",
             hint=f"supported: {', '.join(sorted(_BY_NAME))}, decimal(p, s)",
         )
-    precision, scale = int(found[1] or 10), int(found[2] or 0)
+    precision, scale = int(match[1] or 10), int(match[2] or 0)
     if not 1 <= precision <= MAX_PRECISION or scale > precision:
         raise InvalidInputError(f"decimal({precision}, {scale}) is not a valid type")
     return pa.decimal128(precision, scale)

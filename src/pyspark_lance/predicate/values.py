@@ -109,7 +109,9 @@ def fold(node: Expression) -> Expression:
             pass
         case IsNull(Literal()) | IsNaN(Literal()) | Not(Literal()):
             pass
-        case Call(arguments=arguments) if all(isinstance(one, Literal) for one in arguments):
+        case Call(arguments=arguments) if all(
+            isinstance(argument, Literal) for argument in arguments
+        ):
             pass
         case _:
             return node
@@ -158,18 +160,20 @@ def arithmetic(operator: str, left: Expression, right: Expression) -> Expression
 
 def _decimal_arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
     left, right = _as_decimal(left), _as_decimal(right)
-    one, two = left.type, right.type
-    whole = max(one.precision - one.scale, two.precision - two.scale)
+    left_type, right_type = left.type, right.type
+    whole = max(left_type.precision - left_type.scale, right_type.precision - right_type.scale)
     if operator in ("+", "-"):
-        scale = max(one.scale, two.scale)
+        scale = max(left_type.scale, right_type.scale)
         precision = whole + scale + 1
     elif operator == "*":
-        scale, precision = one.scale + two.scale, one.precision + two.precision + 1
+        scale = left_type.scale + right_type.scale
+        precision = left_type.precision + right_type.precision + 1
     else:
         scale, precision = 0, 39
     if precision > 38:
         raise InvalidInputError(
-            f"{operator!r} on {type_name(one)} and {type_name(two)} is not supported here",
+            f"{operator!r} on {type_name(left_type)} and {type_name(right_type)} "
+            "is not supported here",
             hint="cast to double first, as in: CAST(x AS double)",
         )
     return fold(Arithmetic(operator, left, right, pa.decimal128(precision, scale)))

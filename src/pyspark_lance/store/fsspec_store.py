@@ -121,12 +121,12 @@ class FsspecStore:
 
         def suffix() -> tuple[bytes, int]:
             try:
-                found: tuple[bytes, int] = self._s3(s3_requests.get_object, full, length)
+                tail: tuple[bytes, int] = self._s3(s3_requests.get_object, full, length)
             except OSError as error:
                 if _is_invalid_range(error):  # an empty object has no last bytes
                     return b"", 0
                 raise
-            return found
+            return tail
 
         return self._read("read", path, suffix)
 
@@ -151,10 +151,10 @@ class FsspecStore:
         if self._protocol == "s3":
             head = self._read("stat", path, lambda: self._s3(s3_requests.head_object, full))
             return ObjectInfo(path, head["ContentLength"], _modified_ns(head), _tag(head))
-        found = self._read("stat", path, lambda: self._uncached().info(full))
-        if found["type"] != "file":
+        info = self._read("stat", path, lambda: self._uncached().info(full))
+        if info["type"] != "file":
             raise missing(self.uri, path)
-        return ObjectInfo(path, int(found["size"]), _modified_ns(found), _tag(found))
+        return ObjectInfo(path, int(info["size"]), _modified_ns(info), _tag(info))
 
     def size(self, path: str) -> int:
         """Length in bytes."""
@@ -203,12 +203,12 @@ class FsspecStore:
             return
         base = self._root + "/"
         try:
-            found = self._read(
+            infos = self._read(
                 "list", prefix, lambda: self._uncached().find(base + folder, detail=True)
             )
         except FileNotFoundError:
             return
-        for full, info in sorted(found.items()):
+        for full, info in sorted(infos.items()):
             if info["type"] == "file" and full.startswith(base + folder):
                 name, size = full.removeprefix(base), int(info["size"])
                 yield ObjectInfo(name, size, _modified_ns(info), _tag(info))

@@ -89,8 +89,8 @@ class LocalStore:
     def stat(self, path: str) -> ObjectInfo:
         """Size and time of change."""
         with self._errors("stat", path):
-            found = _stat_file(self._full(path))
-            return _info(path, found)
+            status = _stat_file(self._full(path))
+            return _info(path, status)
 
     def size(self, path: str) -> int:
         """Length in bytes."""
@@ -171,9 +171,9 @@ class LocalStore:
                     yield from self._walk(f"{folder}{entry.name}/")
                     continue
                 with contextlib.suppress(*_NOT_THERE):  # removed since the folder was read
-                    found = entry.stat()
-                    if stat.S_ISREG(found.st_mode):
-                        yield _info(folder + entry.name, found)
+                    status = entry.stat()
+                    if stat.S_ISREG(status.st_mode):
+                        yield _info(folder + entry.name, status)
 
     @contextlib.contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[None]:
@@ -274,11 +274,11 @@ class _OpenMaps:
 def _map(full: str) -> tuple[tuple[int, ...], memoryview]:
     descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found = os.fstat(descriptor)
-        if found.st_size == 0:  # nothing to map
-            return _identity(found), memoryview(b"")
-        content = mmap.mmap(descriptor, found.st_size, access=mmap.ACCESS_READ)
-        return _identity(found), memoryview(content)
+        status = os.fstat(descriptor)
+        if status.st_size == 0:  # nothing to map
+            return _identity(status), memoryview(b"")
+        content = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+        return _identity(status), memoryview(content)
     except ValueError as error:  # cut short between the two calls
         raise OSError(errno.EIO, "the file changes while it is read") from error
     finally:
@@ -289,29 +289,29 @@ def _read_small(full: str, most: int) -> memoryview | None:
     """A whole file of at most ``most`` bytes: to map it costs more. None for larger ones."""
     descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), full)
-        return memoryview(os.read(descriptor, most)) if found.st_size <= most else None
+        return memoryview(os.read(descriptor, most)) if status.st_size <= most else None
     finally:
         os.close(descriptor)
 
 
 def _stat_file(full: str) -> os.stat_result:
     """Like ``os.stat``, but only regular files are there."""
-    found = os.stat(full)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.stat(full)
+    if not stat.S_ISREG(status.st_mode):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), full)
-    return found
+    return status
 
 
-def _info(path: str, found: os.stat_result) -> ObjectInfo:
-    tag = f"{found.st_ino}:{found.st_mtime_ns}"
-    return ObjectInfo(path, found.st_size, found.st_mtime_ns, tag)
+def _info(path: str, status: os.stat_result) -> ObjectInfo:
+    tag = f"{status.st_ino}:{status.st_mtime_ns}"
+    return ObjectInfo(path, status.st_size, status.st_mtime_ns, tag)
 
 
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _open_staging(final: str) -> tuple[str, BinaryIO]:

@@ -155,9 +155,9 @@ def too_short(
     uri: str, path: str, start: int, end: int, size: int | None = None
 ) -> CorruptFileError:
     """The error for a range that is not inside its object."""
-    found = "is shorter" if size is None else f"has {size} bytes"
+    actual = "is shorter" if size is None else f"has {size} bytes"
     return CorruptFileError(
-        f"the object {found}, but bytes up to {end} are wanted",
+        f"the object {actual}, but bytes up to {end} are wanted",
         where=f"{uri}/{path} bytes {start}..{end}",
         hint="the file was cut short or the metadata that points into it is damaged",
     )

@@ -49,13 +49,13 @@ def split_uri(uri: str) -> tuple[str, str]:
         raise InvalidInputError("the path of a table must not be empty")
     if "\0" in uri:
         raise InvalidInputError(f"{uri!r} is not a path: it has a NUL in it")
-    found = _SCHEME.match(uri)
-    if found is None:
+    match = _SCHEME.match(uri)
+    if match is None:
         return "file", os.path.abspath(os.path.expanduser(uri))
-    scheme = found[1].lower()
+    scheme = match[1].lower()
     if scheme not in ("file", "local"):
         return scheme, ""
-    rest = uri[found.end() :]
+    rest = uri[match.end() :]
     if rest.startswith("//"):  # file://host/path; Hadoop also writes file:/path
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):

@@ -81,6 +81,6 @@ def _allowed(options: Mapping[str, str]) -> Iterable[str]:
 def _is_below(uri: str, root: str) -> bool:
     if _place(uri) != _place(root) or _chain(uri) != _chain(root):
         return False
-    path, folder = (one.partition("://")[2] or split_uri(one)[1] for one in (uri, root))
+    path, folder = (address.partition("://")[2] or split_uri(address)[1] for address in (uri, root))
     inside = ".." not in path.split("/")
     return inside and f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")

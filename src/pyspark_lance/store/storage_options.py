@@ -146,12 +146,12 @@ def _refuse_misspelt(name: str, table: Mapping[str, Any]) -> None:
 
 def _secrets(texts: Mapping[str, str]) -> Iterator[str]:
     """Every string in the values that might be a secret, also as it looks in a URL."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     for name, text in texts.items():
         for leaf in _leaves(name, _parsed_json(text)):
-            found |= {leaf, quote(leaf, safe=""), quote(leaf)}
+            secrets |= {leaf, quote(leaf, safe=""), quote(leaf)}
     # Longest first: one secret may be a part of another.
-    yield from sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+    yield from sorted((s for s in secrets if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
 def _leaves(name: str, value: Any) -> Iterator[str]:
@@ -223,10 +223,10 @@ def _integer(name: str, text: str) -> int:
 
 
 def _seconds(name: str, text: str) -> float:
-    found = re.fullmatch(r"([\d.]+)\s*(ms|s|m|)", text)
-    if found is None:
+    match = re.fullmatch(r"([\d.]+)\s*(ms|s|m|)", text)
+    if match is None:
         raise InvalidInputError(f"storage option {name!r} must be a time such as '30s'")
-    return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "": 1}[found[2]]
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "": 1}[match[2]]
 
 
 def _proxies(name: str, text: str) -> dict[str, str]:

@@ -43,8 +43,8 @@ def only_value(values: pa.Array) -> tuple[NDArray[np.uint8], ...] | None:
         return (flags[:1].copy(),) if (flags == flags[0]).all() else None
     if bits_per_value(data_type) == 0:
         return None
-    found = fixed_width_values(values, None)
-    return (found[:1].copy().view(np.uint8).reshape(-1),) if _all_equal(found) else None
+    numbers = fixed_width_values(values, None)
+    return (numbers[:1].copy().view(np.uint8).reshape(-1),) if _all_equal(numbers) else None
 
 
 def _only_string(values: pa.Array) -> tuple[NDArray[np.uint8], ...] | None:

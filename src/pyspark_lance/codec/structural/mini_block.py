@@ -407,13 +407,13 @@ class MiniBlockPage:
         self, group: _ChunkGroup, counts: NDArray[np.int64]
     ) -> tuple[LevelArray | None, LevelArray | None]:
         decoders = (self._form.decode_repetition, self._form.decode_definition)
-        found: list[LevelArray | None] = []
+        levels: list[LevelArray | None] = []
         block = 0
         for decoder in decoders:
             if decoder is None:
-                found.append(None)
+                levels.append(None)
                 continue
-            found.append(
+            levels.append(
                 decoder(
                     group.buffers.data,
                     group.level_starts[block],
@@ -422,7 +422,7 @@ class MiniBlockPage:
                 )
             )
             block += 1
-        repetition, definition = found
+        repetition, definition = levels
         if repetition is None and definition is not None:
             same = bool((group.num_levels == counts).all())
             require(same, "a chunk without lists has unequally many levels and values")

@@ -95,8 +95,8 @@ def walk(
     inside = bool(((row_starts <= row_ends) & (row_ends <= len(data))).all())
     require(inside, "a row reaches out of its page")
     places, rows = row_starts.copy(), np.arange(len(row_starts))
-    found: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]
-    found = []
+    parts: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]
+    parts = []
     while True:
         going = places < row_ends[rows]
         if not going.all():
@@ -104,19 +104,19 @@ def walk(
         if len(rows) == 0:
             break
         if len(rows) < _FEW_ROWS:
-            found += _walk_rows(data, places, row_ends[rows], rows, shape)
+            parts += _walk_rows(data, places, row_ends[rows], rows, shape)
             break
         control, starts, sizes = _step(data, places, row_ends[rows], shape)
-        found.append((rows, control, starts, sizes))
+        parts.append((rows, control, starts, sizes))
         places = starts + sizes
-    if not found:
+    if not parts:
         empty = np.zeros(0, np.int64)
         return Entries(np.zeros(0, np.uint32), empty, empty)
-    order = np.argsort(np.concatenate([part[0] for part in found]), kind="stable")
+    order = np.argsort(np.concatenate([part[0] for part in parts]), kind="stable")
     return Entries(
-        np.concatenate([part[1] for part in found])[order],
-        np.concatenate([part[2] for part in found])[order],
-        np.concatenate([part[3] for part in found])[order],
+        np.concatenate([part[1] for part in parts])[order],
+        np.concatenate([part[2] for part in parts])[order],
+        np.concatenate([part[3] for part in parts])[order],
     )
 
 
@@ -155,10 +155,10 @@ def _walk_rows(
     shape: EntryShape,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]:
     """Walks each row to its end."""
-    found = []
+    parts = []
     for row, place, end in zip(rows.tolist(), places.tolist(), row_ends.tolist(), strict=True):
         control, starts, sizes = _walk_row(data.data, place, end, shape)
-        found.append(
+        parts.append(
             (
                 np.full(len(starts), row),
                 np.array(control, np.uint32),
@@ -166,7 +166,7 @@ def _walk_rows(
                 np.array(sizes, np.int64),
             )
         )
-    return found
+    return parts
 
 
 def _walk_row(

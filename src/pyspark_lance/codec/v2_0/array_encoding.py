@@ -231,10 +231,10 @@ def _encode_strings(
     request: EncodingRequest,
 ) -> pb.ArrayEncoding:
     """As pylance does it: a dictionary for few distinct strings, plain otherwise."""
-    found = plain_dictionary(array) if pa.types.is_string(array.type) else None
-    if found is None:
+    dictionary = plain_dictionary(array) if pa.types.is_string(array.type) else None
+    if dictionary is None:
         return encode_binary(array, blank, collector, request)
-    numbers, items = found
+    numbers, items = dictionary
     return _encode_dictionary(encode_array(pa.array(numbers), collector), items, collector)
 
 

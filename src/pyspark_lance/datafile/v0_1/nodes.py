@@ -344,7 +344,7 @@ def read_strings(
         CorruptFileError: The values lie outside of the file.
         BatchTooLargeError: More bytes than 32-bit offsets can address.
     """
-    places = [ByteRange(int(one[0]), int(one[-1])) for one in positions if one[0] < one[-1]]
+    places = [ByteRange(int(run[0]), int(run[-1])) for run in positions if run[0] < run[-1]]
     file.check(places)
     offsets = _joined_offsets(positions)
     if int(offsets[-1]) > _INT32_MAX and not _is_large(data_type):
@@ -378,9 +378,9 @@ def _joined(pieces: Sequence[Buffer]) -> NDArray[np.uint8]:
     """The bytes of all pieces; a view if it is one that Arrow can work on in place."""
     arrays = [np.frombuffer(piece, np.uint8) for piece in pieces if len(piece)]
     if len(arrays) == 1:
-        one = arrays[0]
+        array = arrays[0]
         # Pages of 0.1 files begin anywhere.
-        return one if one.ctypes.data % _ALIGNMENT == 0 else one.copy()
+        return array if array.ctypes.data % _ALIGNMENT == 0 else array.copy()
     return np.concatenate(arrays) if arrays else _NO_BYTES
 
 

@@ -60,7 +60,7 @@ def read_statistics(file: LegacyFile, field_ids: Iterable[int]) -> dict[int, Pag
     )
     rows = [Part(0, 0, file.metadata.num_batches)] if file.metadata.num_batches else []
     wanted = {str(field_id) for field_id in field_ids}
-    found = {}
+    statistics = {}
     for field in LanceSchema.from_protos(list(message.schema)).fields:
         members = {child.name: child for child in field.children}
         if field.name not in wanted or not members.keys() >= {NULL_COUNT, MIN_VALUE, MAX_VALUE}:
@@ -69,10 +69,10 @@ def read_statistics(file: LegacyFile, field_ids: Iterable[int]) -> dict[int, Pag
         def read(member: Field) -> pa.Array:
             return make_legacy_node(file, pages, member).read(rows)
 
-        found[int(field.name)] = PageStatistics(
+        statistics[int(field.name)] = PageStatistics(
             file.metadata.batch_starts,
             read(members[MIN_VALUE]),
             read(members[MAX_VALUE]),
             np.asarray(read(members[NULL_COUNT])).astype(np.int64),
         )
-    return found
+    return statistics

@@ -61,10 +61,10 @@ class FileBuffers:
 
     def read(self, wanted: BufferSlice) -> pa.Buffer:
         """The bytes of a slice, a view where the store has one."""
-        found = self._ahead.pop(wanted, None)
-        if found is None:
-            found = pa.py_buffer(self._file.fetch([self.place(wanted)])[0])
-        return found
+        buffer = self._ahead.pop(wanted, None)
+        if buffer is None:
+            buffer = pa.py_buffer(self._file.fetch([self.place(wanted)])[0])
+        return buffer
 
     def place(self, wanted: BufferSlice) -> ByteRange:
         """Where a slice is in the file."""
@@ -123,7 +123,7 @@ class ColumnPages(Generic[_D]):
                 where=self._file.path,
             )
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
-        found = []
+        ranges = []
         for page in range(first, len(self.pages)):
             base = int(self._starts[page])
             if base >= end:
@@ -131,8 +131,8 @@ class ColumnPages(Generic[_D]):
             stop = min(end - base, self.pages[page].num_rows)
             begin = max(start - base, 0)
             if begin < stop:
-                found.append(PageRange(page, begin, stop))
-        return found
+                ranges.append(PageRange(page, begin, stop))
+        return ranges
 
     def decoder(self, page: int) -> _D:
         """The decoder of a page."""
@@ -174,17 +174,17 @@ class ColumnPages(Generic[_D]):
             ) from error
 
     def _open(self, page: int) -> tuple[_D, FileBuffers]:
-        found = self._decoders.get(page)
-        if found is None:
+        opened = self._decoders.get(page)
+        if opened is None:
             info = self.pages[page]
             buffers = FileBuffers(self._file, info)
-            found = self._make_decoder(self.encoding(page), info.num_rows, buffers), buffers
-            self._decoders[page] = found
+            opened = self._make_decoder(self.encoding(page), info.num_rows, buffers), buffers
+            self._decoders[page] = opened
             if len(self._decoders) > _KEPT_DECODERS:
                 self._decoders.popitem(last=False)
         else:
             self._decoders.move_to_end(page)
-        return found
+        return opened
 
     def _where(self, page: int) -> str:
         buffers = self.pages[page].buffers

@@ -102,10 +102,11 @@ class V21FieldReader:
             for leaf, leaf_reads in zip(self._leaves, reads, strict=True)
         )
         pieces = self._root.assemble(iter(columns))
-        found = sum(len(piece.array) for piece in pieces)
-        if found != rows.num_rows:
+        num_decoded = sum(len(piece.array) for piece in pieces)
+        if num_decoded != rows.num_rows:
             raise CorruptFileError(
-                f"{found} rows were decoded, {rows.num_rows} are wanted", where=self._file.path
+                f"{num_decoded} rows were decoded, {rows.num_rows} are wanted",
+                where=self._file.path,
             )
         for piece in pieces:
             for unraveler in piece.unravelers:
@@ -209,7 +210,7 @@ class _StructNode:
 def _align(columns: Sequence[list[_Piece]]) -> list[tuple[_Piece, ...]]:
     """Siblings cut at the same places: as they are, or each joined to one piece."""
     lengths = [[len(piece.array) for piece in column] for column in columns]
-    if all(found == lengths[0] for found in lengths):
+    if all(column_lengths == lengths[0] for column_lengths in lengths):
         return list(zip(*columns, strict=True))
     joined = []
     for column in columns:
