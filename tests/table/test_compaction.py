@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import resource
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from lance.optimize import Compaction
 from local_changes import delete_rows
@@ -26,9 +29,11 @@ from table_access import (
 from table_files import files_of, used_files
 from table_invariants import check_invariants
 
-from pyspark_lance.errors import InvalidInputError, RetryableCommitError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError, RetryableCommitError
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.scan.alike_runs import alike_runs
+from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.upkeep.compact import (
     commit_bins,
     compact,
@@ -36,7 +41,7 @@ from pyspark_lance.table.upkeep.compact import (
     rewrite_here,
 )
 from pyspark_lance.table.upkeep.compaction_plan import CompactionOptions, plan_bins
-from pyspark_lance.table.upkeep.compaction_task import rewrite_bin
+from pyspark_lance.table.upkeep.compaction_task import SMALL_FOR_COMPACTION, rewrite_bin
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -248,15 +253,121 @@ def test_files_have_full_pages(tmp_path):
 
 def test_new_files_end_at_the_limits(tmp_path):
     path = str(tmp_path / "t")
-    values = np.random.default_rng(0).integers(0, 2**60, 60_000)
+    values = np.random.default_rng(0).integers(0, 2**60, 240_000)
     write_table(path, pa.table({"x": values}), max_rows_per_file=5000)
-    given = {"target_rows_per_fragment": 25_000}
+    given = {"target_rows_per_fragment": 100_000}
     assert compact(Table(path), given, dry_run=True).fragments_added == 2
     assert compact(Table(path), {**given, "max_bytes_per_file": 1}).fragments_added > 2
     assert compact(Table(path), given).version == 3
     sizes = [fragment.physical_rows for fragment in Snapshot.open(Table(path)).manifest.fragments]
-    assert sorted(sizes) == [25_000, 35_000]
+    assert sum(sizes) == 240_000
+    assert min(sizes) >= 100_000
     assert read_theirs(path)["x"].to_pylist() == values.tolist()
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_new_files_end_before_their_lists_have_too_many_items(tmp_path, version):
+    path, most = str(tmp_path / "t"), 100
+    rng = np.random.default_rng(1)
+    rows = pa.table(
+        {
+            "id": range(300),
+            "short": [[1] * n if n else None for n in rng.integers(0, 4, 300).tolist()],
+            "deep": [
+                [["x"] * inner for inner in rng.integers(0, 6, outer).tolist()]
+                for outer in rng.integers(0, 6, 300).tolist()
+            ],
+            "inside": [{"l": [None] * n} for n in rng.integers(0, 9, 300).tolist()],
+            "vector": pa.array([[1.0] * 50] * 300, pa.list_(pa.float32(), 50)),
+        }
+    )
+    large = rows.slice(140, 1).set_column(2, "deep", [pa.array([[["y"] * 30] * 9])])
+    rows = pa.concat_tables([rows.slice(0, 140), large, rows.slice(141)])
+    lance.write_dataset(
+        rows,
+        path,
+        max_rows_per_file=20,
+        enable_stable_row_ids=True,
+        data_storage_version=version,
+    )
+    before = visible(path)
+    result = compact(Table(path), {"max_items_per_file": most})
+    assert (result.fragments_removed, result.fragments_added > 10) == (15, True)
+    assert visible(path) == before
+    assert read_theirs(path)["id"].to_pylist() == list(range(300))
+    check_invariants(path)
+    fragments = lance.dataset(path).get_fragments()
+    alone = [one for one in fragments if max(items_of(one.to_table())) > most]
+    assert [one.to_table()["id"].to_pylist() for one in alone] == [[140]]
+    # Files are filled: the first row of the next one would not have fitted.
+    for one, following in itertools.pairwise(fragments):
+        together = pa.concat_tables([one.to_table(), following.to_table().slice(0, 1)])
+        assert max(items_of(together)) > most
+
+
+def items_of(table: pa.Table) -> list[int]:
+    """How many items the lists of a table have, by column and depth."""
+    deep = pc.list_flatten(table["deep"])
+    inside = pc.struct_field(table["inside"], "l")
+    return [len(pc.list_flatten(one)) for one in (table["short"], table["deep"], deep, inside)]
+
+
+@pytest.mark.slow
+def test_more_items_than_an_array_may_have_are_compacted_in_little_memory(tmp_path):
+    path, rows, length = str(tmp_path / "t"), 100, 1_000_000
+    flags = pa.Array.from_buffers(
+        pa.bool_(), rows * length, [None, pa.py_buffer(bytes(12_500_000))]
+    )
+    for kind, items in (("flags", flags), ("nothing", pa.nulls(rows * length))):
+        lists = pa.ListArray.from_arrays(range(0, (rows + 1) * length, length), items)
+        for number in range(22):
+            one = pa.table({"id": range(number * rows, (number + 1) * rows), "l": lists})
+            lance.write_dataset(one, f"{path}/{kind}", mode="append", data_storage_version="2.0")
+    for kind in ("flags", "nothing"):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert compact(Table(f"{path}/{kind}")).fragments_added == 2
+        grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        assert grown_mb < 700  # a byte for each item would be 2,000
+        dataset = lance.dataset(f"{path}/{kind}")
+        assert [one.physical_rows for one in dataset.get_fragments()] == [2147, 53]
+        assert dataset.to_table(["id"])["id"].to_pylist() == list(range(2200))
+
+
+def test_neighbours_that_a_scan_would_read_one_by_one_are_read_together(tmp_path):
+    path, rows = str(tmp_path / "t"), 60_000
+    table = pa.table(
+        {
+            "id": range(rows),
+            "name": [f"user-{i * 7919 % 1000003:06x}" for i in range(rows)],
+            "tags": [[i, None] if i % 3 else None for i in range(rows)],
+        }
+    )
+    dataset = lance.write_dataset(table, path, max_rows_per_file=6000, enable_stable_row_ids=True)
+    dataset.add_columns({"twice": "id * 2"})
+    dataset.delete("id % 1000 < 7 or (id > 11000 and id < 20000)")
+    before = dataset.to_table(with_row_id=True)
+    (task,) = plan_compaction(Table(path), {}, ChangeSettings()).tasks
+    slices = [ScanSlice(one, 0, one.physical_rows) for one in task.fragments]
+    fields = Snapshot.open(Table(path)).schema.fields
+    assert len(list(alike_runs(slices, fields, 65_536))) == len(slices)
+    assert len(list(alike_runs(slices, fields, 65_536, SMALL_FOR_COMPACTION))) == 1
+    compact(Table(path))
+    assert lance.dataset(path).to_table(with_row_id=True).equals(before)
+    check_invariants(path)
+
+
+def test_damage_is_told_of_the_file_that_has_it(tmp_path):
+    path = str(tmp_path / "t")
+    table = pa.table({"name": [f"user-{i:x}" for i in range(60_000)]})
+    dataset = lance.write_dataset(table, path, max_rows_per_file=6000)
+    name = dataset.get_fragments()[6].data_files()[0].path
+    file = Path(path, "data", name)
+    file.write_bytes(b"\xff" * 64 + file.read_bytes()[64:])
+    files = files_of(path)
+    with pytest.raises(CorruptFileError) as error:
+        compact(Table(path))
+    assert name in error.value.where
+    assert files_of(path) == files
 
 
 def test_columns_that_were_dropped_or_never_written_are_settled(tmp_path):

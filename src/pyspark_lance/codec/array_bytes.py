@@ -1,8 +1,12 @@
-"""How many bytes the rows of an array take."""
+"""How many bytes, and how many list items, the rows of an array take."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pyspark_lance.codec.leaf_column import is_listlike, storage_type
 from pyspark_lance.codec.shred import list_items, list_offsets
@@ -18,13 +22,29 @@ def has_dictionaries(data_type: pa.DataType) -> bool:
     )
 
 
+def is_counted_apart(data_type: pa.DataType) -> bool:
+    """Whether Arrow's own count of the bytes of an array is not what ``data_bytes`` tells."""
+    data_type = storage_type(data_type)
+    if pa.types.is_dictionary(data_type) or pa.types.is_null(data_type):
+        return True
+    return any(
+        is_counted_apart(data_type.field(index).type) for index in range(data_type.num_fields)
+    )
+
+
 def data_bytes(array: pa.Array) -> int:
-    """Bytes of the rows of an array; dictionaries do not count, slices share them."""
+    """Bytes of the rows of an array.
+
+    Dictionaries do not count, slices share them.  Values of the type null, which have no bytes,
+    count one each: whoever takes lists of them apart needs as much.
+    """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     data_type = array.type
-    if not has_dictionaries(data_type):
+    if not is_counted_apart(data_type):
         return int(array.nbytes)
+    if pa.types.is_null(data_type):
+        return len(array)
     if pa.types.is_dictionary(data_type):
         return int(array.indices.nbytes)
     if pa.types.is_struct(data_type):
@@ -35,3 +55,35 @@ def data_bytes(array: pa.Array) -> int:
         return offsets.nbytes + data_bytes(list_items(array).slice(first, end - first))
     size = data_type.list_size
     return data_bytes(array.values.slice(array.offset * size, len(array) * size))
+
+
+def item_counts(array: pa.Array) -> Iterator[NDArray[np.int64]]:
+    """For every list in an array, at any depth: how many items come before each row, and in all.
+
+    Each has one number more than the array has rows.  What lies below a null list counts, too.
+    """
+    yield from _item_counts(array, np.arange(len(array) + 1))
+
+
+def _item_counts(array: pa.Array, bounds: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """The same for values between ``bounds``, which ascend."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    data_type = array.type
+    if is_listlike(data_type):
+        inside = list_offsets(array)[bounds]
+        yield inside - inside[0]
+        yield from _item_counts(list_items(array), inside)
+    elif pa.types.is_struct(data_type):
+        for index in range(data_type.num_fields):
+            yield from _item_counts(array.field(index), bounds)
+    elif pa.types.is_fixed_size_list(data_type):
+        yield from _item_counts(array.values, (bounds + array.offset) * data_type.list_size)
+
+
+def has_lists(data_type: pa.DataType) -> bool:
+    """Whether the type is or holds a list of any length."""
+    data_type = storage_type(data_type)
+    return is_listlike(data_type) or any(
+        has_lists(data_type.field(index).type) for index in range(data_type.num_fields)
+    )

@@ -125,7 +125,12 @@ class FileTail:
         return self.store.get_range(self.path, start, end)
 
 
-def read_tail(store: ObjectStore, path: str, size_bytes: int | None = None) -> FileTail:
+def read_tail(
+    store: ObjectStore,
+    path: str,
+    size_bytes: int | None = None,
+    most_bytes: int | None = None,
+) -> FileTail:
     """One request for what is normally all the metadata of a file.
 
     Args:
@@ -133,12 +138,13 @@ def read_tail(store: ObjectStore, path: str, size_bytes: int | None = None) -> F
         path: Path of the file in the store.
         size_bytes: Its length according to the manifest, if that is known; checked, except for
             0.1 files: releases of Lance counted only the pages of these.
+        most_bytes: How many bytes to ask for; None for what is normally enough.
 
     Raises:
         FileNotFoundError: There is no such file.
         CorruptFileError: It has another length.
     """
-    content, file_size = store.get_tail(path, TAIL_BYTES)
+    content, file_size = store.get_tail(path, most_bytes or TAIL_BYTES)
     if size_bytes and size_bytes != file_size and not is_legacy(content):
         raise CorruptFileError(
             f"the manifest says the file has {size_bytes} bytes, it has {file_size}",

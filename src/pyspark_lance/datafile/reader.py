@@ -77,6 +77,7 @@ class DataFileReader:
         *,
         size_bytes: int | None = None,
         external: ExternalBlobs | None = None,
+        ahead_bytes: int | None = None,
     ) -> DataFileReader:
         """Reads the file's metadata, normally with one request.
 
@@ -85,13 +86,14 @@ class DataFileReader:
             path: Path of the file in the store.
             size_bytes: Its length according to the manifest, if that is known; checked.
             external: Finds blobs outside of the table.
+            ahead_bytes: How much of the file the first request asks for; None for its metadata.
 
         Raises:
             FileNotFoundError: There is no such file.
             CorruptFileError: The bytes contradict the format.
             UnsupportedFeatureError: The file is of no version that is known.
         """
-        tail = read_tail(store, path, size_bytes)
+        tail = read_tail(store, path, size_bytes, ahead_bytes)
         if file_version_of(tail.content, path) == "0.1":
             return cls(LegacyFile(store, path, LegacyMetadata(tail)))
         return cls(OpenFile(store, path, FileMetadata.of_tail(tail), external, tail.whole))

@@ -48,7 +48,7 @@ _ENCODED_BIT = 1 << 24
 _LITERALS = 256
 _PAIRS = 1 << 16
 # Below this many codes a table of pairs is not worth its millisecond.
-_FEW_CODES = 1 << 15
+_FEW_CODES = 1 << 17
 # Codes (or pairs) of which the temporary arrays stay in the cache.
 _STEP_CODES = 1 << 16
 # From so many steps on, a second thread is worth starting. Spark's tasks have one processor each,

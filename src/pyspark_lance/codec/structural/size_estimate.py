@@ -50,7 +50,9 @@ def estimate_row_bytes(
         return growth * sum(buffer_sizes) / rows + _OFFSET_BYTES
     if kind == "blob_layout":
         return float(1 << 16)
-    return items / rows * (sum(buffer_sizes[:1]) if len(buffer_sizes) == 1 else _OFFSET_BYTES)
+    if len(buffer_sizes) > 1:  # levels of two bytes, of lists of nulls
+        return sum(buffer_sizes) / rows + _OFFSET_BYTES
+    return items / rows * (sum(buffer_sizes) or _OFFSET_BYTES)
 
 
 def _fixed_width(data_type: pa.DataType) -> float:

@@ -5,7 +5,8 @@ Source: docs/format/file-format.md, sections 2.3, 5.1 and 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Final, Protocol
 
 import numpy as np
@@ -79,8 +80,9 @@ class _LeafWriter:
 
     def __init__(self, field: Field, sink: PageSink, column: int, path: str) -> None:
         self._sink, self._column, self._path = sink, column, path
-        self._pending = _PendingRows()
         data_type = storage_type(field.to_arrow().type)
+        # Nulls of no type have no bytes, but work is done for each of them.
+        self._pending = _PendingRows(len) if pa.types.is_null(data_type) else _PendingRows()
         self._request = encoding_request(metadata_texts(field.to_arrow()), path, data_type, "2.0")
         if self._request.compression == "fsst" and is_large(data_type):
             # pylance reads 32-bit offsets only, and cannot write such a column itself.
@@ -225,15 +227,16 @@ class _ListWriter:
 class _PendingRows:
     """Rows that wait for a page to fill."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_of: Callable[[pa.Array], int] = attrgetter("nbytes")) -> None:
         self._held = HeldArrays()
+        self._bytes_of = bytes_of
         self.num_bytes = 0
 
     def add(self, array: pa.Array) -> None:
         """Keeps rows; they are referenced, not copied."""
         if len(array):
             self._held.add(array)
-            self.num_bytes += array.nbytes
+            self.num_bytes += self._bytes_of(array)
 
     def own(self) -> None:
         """Copies the rows."""
@@ -243,7 +246,7 @@ class _PendingRows:
         """The rows, cut so that none but single rows is larger than a page should be."""
         arrays, self.num_bytes = self._held.take(), 0
         for joined in _joined(arrays):
-            yield from _cut(joined)
+            yield from _cut(joined, self._bytes_of)
 
 
 def _joined(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
@@ -259,15 +262,15 @@ def _joined(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
         yield from arrays
 
 
-def _cut(array: pa.Array) -> Iterator[pa.Array]:
-    parts = min(-(-array.nbytes // MAX_PAGE_BYTES), len(array))
+def _cut(array: pa.Array, bytes_of: Callable[[pa.Array], int]) -> Iterator[pa.Array]:
+    parts = min(-(-bytes_of(array) // MAX_PAGE_BYTES), len(array))
     if parts <= 1:
         yield array
         return
     rows = -(-len(array) // parts)
     for start in range(0, len(array), rows):
         # Rows may differ in size, so a part may still be too large.
-        yield from _cut(array[start : start + rows])
+        yield from _cut(array[start : start + rows], bytes_of)
 
 
 def _bare_lists(lengths: NDArray[np.int64], validity: NDArray[np.bool_] | None) -> pa.Array:

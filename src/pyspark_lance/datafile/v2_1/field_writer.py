@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyspark_lance.codec.array_bytes import data_bytes, has_dictionaries
+from pyspark_lance.codec.array_bytes import data_bytes, has_dictionaries, is_counted_apart
 from pyspark_lance.codec.choose_encoding import PageEncoder
 from pyspark_lance.codec.leaf_column import (
     LeafColumn,
@@ -64,6 +64,7 @@ class V21FieldWriter:
             field_id: first_column + index for index, field_id in enumerate(leaf_ids)
         }
         self._has_dictionaries = has_dictionaries(self._field.type)
+        self._is_counted_apart = is_counted_apart(self._field.type)
         self._held = HeldArrays()
         self._array_bytes = 0
 
@@ -111,7 +112,7 @@ class V21FieldWriter:
 
     def _pieces(self, array: pa.Array) -> Iterator[tuple[pa.Array, int]]:
         """Slices of the array, in order, small enough for a page or of one row; their bytes."""
-        num_bytes = data_bytes(array) if self._has_dictionaries else int(array.nbytes)
+        num_bytes = data_bytes(array) if self._is_counted_apart else int(array.nbytes)
         if len(array) <= 1 or num_bytes <= MAX_PAGE_BYTES:
             if len(array):
                 yield array, num_bytes

@@ -52,6 +52,8 @@ class FragmentReader:
         stable_row_ids: Whether the table has stable row ids.
         following: Fragments whose rows come behind; their files hold the same fields in the same
             columns. Only a read of several fragments raises ``UnlikeFilesError``.
+        ahead_bytes: The first request for a file asks for so many bytes; several fragments are
+            read as one if it brings all of each.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class FragmentReader:
         *,
         stable_row_ids: bool,
         following: Sequence[Fragment] = (),
+        ahead_bytes: int | None = None,
     ) -> None:
         self._files = files
+        self._ahead_bytes = ahead_bytes if following else None
         self._fragment = fragment
         self._fragments = (fragment, *following)
         self._readers: dict[str, DataFileReader] = {}
@@ -318,7 +322,11 @@ class FragmentReader:
         store, path = self._files.locate(file)
         try:
             reader = DataFileReader.open(
-                store, path, size_bytes=file.size_bytes or None, external=self._files
+                store,
+                path,
+                size_bytes=file.size_bytes or None,
+                external=self._files,
+                ahead_bytes=self._ahead_bytes,
             )
         except FileNotFoundError as error:
             raise MissingFileError(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from pyspark_lance.codec.array_bytes import has_lists, item_counts
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter
 from pyspark_lance.datafile.writer import DataFileWriter
@@ -23,6 +26,11 @@ from pyspark_lance.table.work.written_files import remove_files
 
 DEFAULT_MAX_ROWS_PER_FILE = 1 << 20
 DEFAULT_MAX_BYTES_PER_FILE = 90_000_000_000
+DEFAULT_MAX_ITEMS_PER_FILE = 2**31 - 1
+"""Arrow counts the items of a list with 32 bits: nobody can have more lists than this in an array.
+
+A reader that takes a fragment at once would fail, whatever its lists hold.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,8 @@ class WriteFragmentsRequest:
         file_version: Version of the data files, such as ``2.1``.
         max_rows_per_file: A file is closed when it has this many rows.
         max_bytes_per_file: A file is closed when it has grown beyond this.
+        max_items_per_file: A file is closed before any list column, at any depth, has more items
+            than this; a single row with more gets a file of its own.
         dictionaries: Of a table of file version 0.1: the items of its dictionaries, by field id.
     """
 
@@ -43,11 +53,12 @@ class WriteFragmentsRequest:
     file_version: str
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
+    max_items_per_file: int = DEFAULT_MAX_ITEMS_PER_FILE
     dictionaries: Mapping[int, pa.Array] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Refuses limits that are not positive."""
-        if self.max_rows_per_file < 1 or self.max_bytes_per_file < 1:
+        if min(self.max_rows_per_file, self.max_bytes_per_file, self.max_items_per_file) < 1:
             raise InvalidInputError("the limits of a file must be positive")
 
 
@@ -87,6 +98,7 @@ class FragmentFiles:
         self._store = request.table.store()
         self._open: DataFileWriter | LegacyFileWriter | None = None
         self._open_rows = 0
+        self._items = _ListItems(request)
         self.fragments: list[Fragment] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -95,6 +107,13 @@ class FragmentFiles:
         start = 0
         while start < batch.num_rows:
             piece = batch.slice(start, limit - self._open_rows)
+            fitting = self._items.fitting(piece)
+            if fitting < piece.num_rows:
+                if not fitting and self._open_rows:
+                    self.close_file()
+                    continue
+                piece = piece.slice(0, max(fitting, 1))
+            self._items.add(piece)
             self._writer().write(piece)
             self._open_rows += piece.num_rows
             start += piece.num_rows
@@ -111,6 +130,7 @@ class FragmentFiles:
         data_file = self._open.finish()
         self.fragments.append(Fragment(id=0, files=(data_file,), physical_rows=self._open_rows))
         self._open, self._open_rows = None, 0
+        self._items.clear()
 
     def remove(self) -> None:
         """Removes everything this call wrote."""
@@ -130,3 +150,42 @@ class FragmentFiles:
                 else DataFileWriter(self._store, path, schema, version=version)
             )
         return self._open
+
+
+class _ListItems:
+    """How many items the lists of the open file have."""
+
+    def __init__(self, request: WriteFragmentsRequest) -> None:
+        self._most = request.max_items_per_file
+        self._columns = [
+            index
+            for index, field in enumerate(request.schema.fields)
+            if has_lists(field.to_arrow().type)
+        ]
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins with a new file."""
+        self._counts: dict[tuple[int, int], int] = {}
+
+    def fitting(self, batch: pa.RecordBatch) -> int:
+        """How many of the rows may follow."""
+        rows = batch.num_rows
+        for key, counts in self._counts_of(batch):
+            room = self._most - self._counts.get(key, 0)
+            if counts[rows] > room:
+                rows = max(int(counts.searchsorted(room, side="right")) - 1, 0)
+        return rows
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Counts rows that follow."""
+        for key, counts in self._counts_of(batch):
+            self._counts[key] = self._counts.get(key, 0) + int(counts[-1])
+
+    def _counts_of(
+        self, batch: pa.RecordBatch
+    ) -> Iterator[tuple[tuple[int, int], NDArray[np.int64]]]:
+        """For every list its place in the schema, and its items before each row and in all."""
+        for column in self._columns:
+            for number, counts in enumerate(item_counts(batch.column(column))):
+                yield (column, number), counts

@@ -6,6 +6,7 @@ Pure: judged by the manifest alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark_lance.datafile.file_metadata import TAIL_BYTES
@@ -13,13 +14,33 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 
-SMALL_ROWS: Final = 4096
 _MOST_FRAGMENTS: Final = 128
+_MOST_BYTES: Final = _MOST_FRAGMENTS * TAIL_BYTES
 _OLD_VERSIONS: Final = ("0.1", "2.0")
 
 
+@dataclass(frozen=True, slots=True)
+class Smallness:
+    """What is small enough to be read together with its neighbours: files are read whole.
+
+    Attributes:
+        rows: A fragment has fewer.
+        file_bytes: None of its files has more.
+    """
+
+    rows: int = 4096
+    file_bytes: int = TAIL_BYTES
+
+
+SMALL: Final = Smallness()
+"""The read of such a file's metadata brings all of it, whatever is wanted of it."""
+
+
 def alike_runs(
-    slices: Sequence[ScanSlice], fields: Sequence[Field], batch_rows: int
+    slices: Sequence[ScanSlice],
+    fields: Sequence[Field],
+    batch_rows: int,
+    small: Smallness = SMALL,
 ) -> Iterator[tuple[ScanSlice, ...]]:
     """The slices in order; whole small fragments of one layout come together.
 
@@ -27,39 +48,40 @@ def alike_runs(
         slices: What is read.
         fields: The columns that are read.
         batch_rows: About so many rows are worth reading together.
+        small: Which fragments are small.
     """
     can_join = all(map(_is_plain, fields))
+    most_rows = max(small.rows, batch_rows)
     held: list[ScanSlice] = []
     held_layout: object = None
-    rows = 0
+    rows = num_bytes = 0
     for one in slices:
-        layout = _layout(one) if can_join else None
+        layout = _layout(one, small) if can_join else None
+        size = sum(file.size_bytes for file in one.fragment.files)
         rows += one.end - one.start
-        is_full = len(held) == _MOST_FRAGMENTS or rows > max(SMALL_ROWS, batch_rows)
+        num_bytes += size
+        is_full = len(held) == _MOST_FRAGMENTS or rows > most_rows or num_bytes > _MOST_BYTES
         if held and (is_full or layout is None or layout != held_layout):
             yield tuple(held)
-            held, rows = [], one.end - one.start
+            held, rows, num_bytes = [], one.end - one.start, size
         held.append(one)
         held_layout = layout
     if held:
         yield tuple(held)
 
 
-def _layout(scan_slice: ScanSlice) -> object:
-    """Equal for fragments that can be read together; None for one that must be alone.
-
-    The read of a small file's metadata brings the whole file.
-    """
+def _layout(scan_slice: ScanSlice, small: Smallness) -> object:
+    """Equal for fragments that can be read together; None for one that must be alone."""
     fragment = scan_slice.fragment
     is_whole = (
         scan_slice.offsets is None
         and scan_slice.start == 0
         and scan_slice.end == fragment.physical_rows
     )
-    if not is_whole or not 0 < scan_slice.end < SMALL_ROWS or not fragment.files:
+    if not is_whole or not 0 < scan_slice.end < small.rows or not fragment.files:
         return None
     for file in fragment.files:
-        if not 0 < file.size_bytes <= TAIL_BYTES or file.file_version in _OLD_VERSIONS:
+        if not 0 < file.size_bytes <= small.file_bytes or file.file_version in _OLD_VERSIONS:
             return None
     return [
         (file.fields, file.column_indices, file.major_version, file.minor_version)

@@ -5,9 +5,10 @@ A task carries all it needs; executors never read the manifest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
 from pyspark_lance.predicate.tree import all_of, can_raise, conjuncts
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
-from pyspark_lance.table.scan.alike_runs import alike_runs
+from pyspark_lance.table.scan.alike_runs import SMALL, Smallness, alike_runs
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table import Table
@@ -38,6 +39,9 @@ _SPARSE = 1 / 16
 _SKIP_ROWS = 8192
 # Batches smaller than this are joined before they leave: each costs about 0.1 ms in the pipe.
 _SMALL_BATCH_ROWS = 4096
+
+LoadDeleted: TypeAlias = Callable[[Fragment], DeletionVector | None]
+"""The deleted rows of a fragment, if any are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class ScanTask:
         batch_rows: Most rows of a batch.
         batch_bytes: Bytes that a batch aims at.
         slices: What to read, in order.
+        small: Which fragments are read together, and whole.
     """
 
     files: TableFiles
@@ -65,6 +70,7 @@ class ScanTask:
     batch_rows: int
     batch_bytes: int
     slices: tuple[ScanSlice, ...]
+    small: Smallness = SMALL
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles fragments as plain tuples: a plan may hold 100,000 of them."""
@@ -74,7 +80,7 @@ class ScanTask:
             self.filter_fields,
             self.system_columns,
             self.predicate,
-            (self.stable_row_ids, self.batch_rows, self.batch_bytes),
+            (self.stable_row_ids, self.batch_rows, self.batch_bytes, self.small),
             [_pack_slice(one) for one in self.slices],
         )
 
@@ -84,11 +90,16 @@ class ScanTask:
         return sum(one.end - one.start for one in self.slices)
 
 
-def run(task: ScanTask) -> Iterator[pa.RecordBatch]:
-    """The rows of ``task`` that match: its fields as Lance stores them, then lineage as uint64."""
+def run(task: ScanTask, load_deleted: LoadDeleted | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of ``task`` that match: its fields as Lance stores them, then lineage as uint64.
+
+    Args:
+        task: What to read.
+        load_deleted: For those who need the deleted rows, too; None reads them from their files.
+    """
     held: list[pa.RecordBatch] = []
     held_rows = 0
-    for batch in _slices_of(task):
+    for batch in _slices_of(task, load_deleted or _loader(task)):
         # A batch of wide rows is large with few of them.
         is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= task.batch_bytes // 2
         if is_large:
@@ -109,27 +120,37 @@ def run(task: ScanTask) -> Iterator[pa.RecordBatch]:
         yield from fewest_batches(held)
 
 
-def _slices_of(task: ScanTask) -> Iterator[pa.RecordBatch]:
-    for run_of_slices in alike_runs(
-        task.slices, (*task.fields, *task.filter_fields), task.batch_rows
-    ):
+def _loader(task: ScanTask) -> LoadDeleted:
+    return partial(load_deletion_vector, task.files, stable_row_ids=task.stable_row_ids)
+
+
+def _slices_of(task: ScanTask, load_deleted: LoadDeleted) -> Iterator[pa.RecordBatch]:
+    fields = (*task.fields, *task.filter_fields)
+    for run_of_slices in alike_runs(task.slices, fields, task.batch_rows, task.small):
         try:
-            yield from _SliceScan(task, run_of_slices).batches()
+            yield from _SliceScan(task, run_of_slices, load_deleted).batches()
         except UnlikeFilesError:  # raised when files are opened: nothing was handed out yet
             for one in run_of_slices:
-                yield from _SliceScan(task, (one,)).batches()
+                yield from _SliceScan(task, (one,), load_deleted).batches()
 
 
 class _SliceScan:
     """The scan of one slice, or of whole small fragments as if they were one."""
 
-    def __init__(self, task: ScanTask, slices: tuple[ScanSlice, ...]) -> None:
+    def __init__(
+        self, task: ScanTask, slices: tuple[ScanSlice, ...], load_deleted: LoadDeleted
+    ) -> None:
         self._task = task
+        self._load_deleted = load_deleted
         self._slices = slices
         self._slice = slices[0]
         fragment, *following = (one.fragment for one in slices)
         self._reader = FragmentReader(
-            task.files, fragment, stable_row_ids=task.stable_row_ids, following=following
+            task.files,
+            fragment,
+            stable_row_ids=task.stable_row_ids,
+            following=following,
+            ahead_bytes=task.small.file_bytes,
         )
         self._by_lineage, self._by_data = _split(task.predicate)
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
@@ -197,9 +218,7 @@ class _SliceScan:
         return np.concatenate(masks)
 
     def _deleted(self, scan_slice: ScanSlice) -> DeletionVector | None:
-        return load_deletion_vector(
-            self._task.files, scan_slice.fragment, stable_row_ids=self._task.stable_row_ids
-        )
+        return self._load_deleted(scan_slice.fragment)
 
     def _lineage_rows(
         self, keep: NDArray[np.bool_] | None, start: int, end: int
@@ -413,10 +432,10 @@ def _unpack_task(
     filter_fields: tuple[Field, ...],
     system_columns: tuple[str, ...],
     predicate: Predicate | None,
-    limits: tuple[bool, int, int],
+    limits: tuple[bool, int, int, Smallness],
     slices: list[tuple[Any, ...]],
 ) -> ScanTask:
-    stable_row_ids, batch_rows, batch_bytes = limits
+    stable_row_ids, batch_rows, batch_bytes, small = limits
     return ScanTask(
         TableFiles(*files),
         fields,
@@ -427,4 +446,5 @@ def _unpack_task(
         batch_rows,
         batch_bytes,
         tuple(_unpack_slice(one) for one in slices),
+        small,
     )

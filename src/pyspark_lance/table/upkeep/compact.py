@@ -136,7 +136,7 @@ def plan_compaction(
     change = plan_change(table, settings, moves_rows=True)
     snapshot = change.snapshot()
     chosen = CompactionOptions.of(snapshot.manifest.config, given)
-    request = change.write_request()
+    request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
     if chosen.max_bytes_per_file is not None:
         request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
     tasks = tuple(

@@ -17,6 +17,7 @@ from typing import Any, Final
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.table.rows.write_fragments import DEFAULT_MAX_ITEMS_PER_FILE
 
 CONFIG_PREFIX: Final = "lance.compaction."
 
@@ -34,6 +35,9 @@ class CompactionOptions:
         materialize_deletions: Whether deleted rows are a reason to rewrite a fragment.
         materialize_deletions_threshold: Share of deleted rows above which they are.
         max_bytes_per_file: A new file ends when it has grown beyond this; None for no limit.
+        max_items_per_file: A new file ends before a list column has more items than this, at any
+            depth.  The manifest does not say how many items there are, so bins are planned without
+            it, and cut while they are rewritten.
         max_source_rows: Bins are taken in order until they have more live rows; None for all.
         max_source_fragments: Bins are taken in order until they have more fragments; None for all.
         excluded_fragment_ids: Fragments that are left as they are.
@@ -43,6 +47,7 @@ class CompactionOptions:
     materialize_deletions: bool = True
     materialize_deletions_threshold: float = 0.1
     max_bytes_per_file: int | None = None
+    max_items_per_file: int = DEFAULT_MAX_ITEMS_PER_FILE
     max_source_rows: int | None = None
     max_source_fragments: int | None = None
     excluded_fragment_ids: frozenset[int] = frozenset()
@@ -52,6 +57,7 @@ class CompactionOptions:
         for name in (
             "target_rows_per_fragment",
             "max_bytes_per_file",
+            "max_items_per_file",
             "max_source_rows",
             "max_source_fragments",
         ):

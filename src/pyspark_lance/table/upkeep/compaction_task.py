@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.format.row_id_sequence import RowIdSequence
@@ -24,12 +26,16 @@ from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, FragmentLineage
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
+from pyspark_lance.table.scan.alike_runs import Smallness
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_ROWS
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 from pyspark_lance.table.work.written_files import remove_files
+
+SMALL_FOR_COMPACTION: Final = Smallness(rows=DEFAULT_BATCH_ROWS, file_bytes=1 << 20)
+"""All of a file is needed anyway, and nobody waits for the first rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,9 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
         CorruptFileError: The files of the bin are damaged, or contradict the manifest.
         StorageError: The store failed.
     """
-    new = write_fragments(task.request, _live_rows(task))
+    # Both the rows and their lineage need to know which are deleted: that is read once.
+    deleted = _Deleted(task)
+    new = write_fragments(task.request, _live_rows(task, deleted))
     try:
         found = sum(fragment.physical_rows for fragment in new)
         if found != task.num_rows:
@@ -75,27 +83,42 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
                 f"{task.files.table.uri}, fragment {task.fragments[0].id} and those after it",
             )
         if task.stable_row_ids:
-            new = _with_lineage(new, _lineage_of(task))
+            new = _with_lineage(new, _lineage_of(task, deleted))
     except BaseException:
         remove_files(task.request.table.store(), files_of(new))
         raise
     return RewriteGroup(task.fragments, new)
 
 
-def _live_rows(task: CompactionTask) -> Iterator[pa.RecordBatch]:
-    return run(
-        ScanTask(
-            files=task.files,
-            fields=task.request.schema.fields,
-            filter_fields=(),
-            system_columns=(),
-            predicate=None,
-            stable_row_ids=task.stable_row_ids,
-            batch_rows=DEFAULT_BATCH_ROWS,
-            batch_bytes=DEFAULT_BATCH_BYTES,
-            slices=tuple(ScanSlice(one, 0, one.physical_rows) for one in task.fragments),
-        )
+class _Deleted:
+    """The deleted rows of the fragments of a bin, read when they are first asked for."""
+
+    def __init__(self, task: CompactionTask) -> None:
+        self._task = task
+        self._known: dict[int, DeletionVector | None] = {}
+
+    def __call__(self, fragment: Fragment) -> DeletionVector | None:
+        if fragment.id not in self._known:
+            self._known[fragment.id] = load_deletion_vector(
+                self._task.files, fragment, stable_row_ids=self._task.stable_row_ids
+            )
+        return self._known[fragment.id]
+
+
+def _live_rows(task: CompactionTask, deleted: _Deleted) -> Iterator[pa.RecordBatch]:
+    scan = ScanTask(
+        files=task.files,
+        fields=task.request.schema.fields,
+        filter_fields=(),
+        system_columns=(),
+        predicate=None,
+        stable_row_ids=task.stable_row_ids,
+        batch_rows=DEFAULT_BATCH_ROWS,
+        batch_bytes=DEFAULT_BATCH_BYTES,
+        slices=tuple(ScanSlice(one, 0, one.physical_rows) for one in task.fragments),
+        small=SMALL_FOR_COMPACTION,
     )
+    return run(scan, deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +148,8 @@ def _with_lineage(fragments: Sequence[Fragment], lineage: _Lineage) -> tuple[Fra
     return tuple(done)
 
 
-def _lineage_of(task: CompactionTask) -> _Lineage:
-    parts = [_live_lineage(task, fragment) for fragment in task.fragments]
+def _lineage_of(task: CompactionTask, deleted: _Deleted) -> _Lineage:
+    parts = [_live_lineage(task, fragment, deleted(fragment)) for fragment in task.fragments]
     return _Lineage(
         RowIdSequence.concat(part.row_ids for part in parts),
         RowDatasetVersionSequence.concat(part.created_at for part in parts),
@@ -134,7 +157,9 @@ def _lineage_of(task: CompactionTask) -> _Lineage:
     )
 
 
-def _live_lineage(task: CompactionTask, fragment: Fragment) -> _Lineage:
+def _live_lineage(
+    task: CompactionTask, fragment: Fragment, deleted: DeletionVector | None
+) -> _Lineage:
     """Of one fragment; what it does not say of its versions is made explicit."""
     lineage = FragmentReader(task.files, fragment, stable_row_ids=True).lineage
     assert isinstance(lineage, FragmentLineage)
@@ -145,7 +170,6 @@ def _live_lineage(task: CompactionTask, fragment: Fragment) -> _Lineage:
     updated = lineage.versions(LAST_UPDATED_AT)
     if updated is None:
         updated = created
-    deleted = load_deletion_vector(task.files, fragment, stable_row_ids=True)
     if deleted is None:
         return _Lineage(row_ids, created, updated)
     return _Lineage(row_ids.without(deleted), created.without(deleted), updated.without(deleted))
