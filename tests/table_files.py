@@ -25,7 +25,7 @@ def used_files(path: str) -> set[str]:
     """Those that a version refers to."""
     used = set()
     transactions = {name for name in files_of(path) if name.startswith("_transactions/")}
-    for version in range(1, lance.dataset(path).version + 1):
+    for version in [one["version"] for one in lance.dataset(path).versions()]:
         dataset = lance.dataset(path, version=version)
         uuid = dataset.read_transaction(version).uuid
         used |= {name for name in transactions if name.endswith(f"-{uuid}.txn")}

@@ -15,12 +15,20 @@ from pyspark_lance.commit.next_manifest import CreateOptions, next_manifest
 from pyspark_lance.errors import (
     CommitConflictError,
     InvalidInputError,
+    RetryableCommitError,
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.data_file import TOMBSTONE
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment_reuse import (
+    FRAGMENT_REUSE_DETAILS,
+    FragmentDigest,
+    ReuseDetails,
+    ReuseGroup,
+    ReuseVersion,
+)
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import (
@@ -366,14 +374,59 @@ def test_compaction_drops_coverage_of_the_rewritten_fragments():
     assert coverage(state) == {"i": [1]}
 
 
-def test_deferred_remapping_is_refused_where_coverage_changes():
-    state = with_indices(
-        created(2, 2, stable=False), index("i", [0], [0]), index("__lance_frag_reuse", [], [1])
+def reuse_entry(number, *versions, file=""):
+    """An entry that says where rows went: (old fragments, new fragments) for each version."""
+    groups = [
+        ReuseGroup(b"", *(tuple(FragmentDigest(i, 2, 0) for i in ids) for ids in version))
+        for version in versions
+    ]
+    known = tuple(ReuseVersion(1, (group,)) for group in groups)
+    details = ReuseDetails(None if file else known, file).to_bytes()
+    message = table_pb2.IndexMetadata(
+        uuid=table_pb2.Uuid(uuid=bytes([number]) * 16),
+        name="__lance_frag_reuse",
+        index_details=table_pb2.AnyMessage(type_url=FRAGMENT_REUSE_DETAILS, value=details),
     )
+    return IndexMetadata.from_bytes(message.SerializeToString())
+
+
+def test_coverage_goes_through_deferred_remapping_before_it_changes():
+    entry = reuse_entry(1, ([5, 6], [7]), ([7], [0]), ([8, 9], [1]))
+    all_of_them, some = index("all", [0], [5, 6]), index("some", [0], [8])
+    state = with_indices(created(2, 2, stable=False), all_of_them, some, entry)
+    assert after(state, Append((new_fragment(1),))).indices == state.indices
+    rewritten = after(state, Update(fields_modified=(9,), update_mode=1))
+    assert rewritten.indices == state.indices
+    (_, other) = state.manifest.fragments
+    moved = after(state, Rewrite((RewriteGroup((other,), (new_fragment(2),)),)))
+    assert coverage(moved) == {"all": [0], "some": BitMap(), "__lance_frag_reuse": None}
+    assert moved.indices[-1].raw == entry.raw
+
+
+def test_coverage_is_given_up_where_a_file_says_how_to_remap():
+    entry = reuse_entry(1, file="details.binpb")
+    state = with_indices(created(2, 2, stable=False), index("i", [0], [0]), entry)
     assert after(state, Append((new_fragment(1),))).indices == state.indices
     (old, _) = state.manifest.fragments
-    with pytest.raises(UnsupportedFeatureError, match="__lance_frag_reuse"):
-        after(state, Rewrite((RewriteGroup((old,), (new_fragment(2),)),)))
+    moved = after(state, Rewrite((RewriteGroup((old,), (new_fragment(2),)),)))
+    assert coverage(moved) == {"i": BitMap(), "__lance_frag_reuse": None}
+
+
+def test_a_note_takes_the_place_of_the_one_that_it_goes_on_from():
+    first, second = reuse_entry(1, ([0], [2])), reuse_entry(2, ([0], [2]), ([2], [3]))
+    state = with_indices(created(2, 2, stable=False), index("i", [0], [0]))
+    (old, other) = state.manifest.fragments
+
+    def noted(state, old, entry, replaces):
+        groups = (RewriteGroup((old,), (new_fragment(2),)),)
+        return after(state, Rewrite(groups, reuse_index=entry, replaces=replaces))
+
+    once = noted(state, old, first, None)
+    assert once.indices == (state.indices[0], first)
+    assert noted(once, other, second, first.uuid).indices == (state.indices[0], second)
+    for replaces in (None, second.uuid):
+        with pytest.raises(RetryableCommitError, match="another compaction"):
+            noted(once, other, second, replaces)
 
 
 def test_segments_of_one_index_must_not_overlap():

@@ -19,6 +19,7 @@ from pyspark_lance.commit.fragment_changes import (
 from pyspark_lance.commit.index_rules import (
     following_rows,
     replaced_indices,
+    with_reuse_index,
     without_changed_values,
     without_fragments,
     without_vanished_fields,
@@ -208,7 +209,9 @@ def _rewrite(draft: Draft, operation: Rewrite) -> None:
             draft.put(fragment)
             new_ids.append(fragment.id)
         moves.append(([fragment.id for fragment in group.old_fragments], new_ids))
-    if draft.stable:
+    if operation.reuse_index is not None:
+        draft.indices = with_reuse_index(draft.indices, operation.reuse_index, operation.replaces)
+    elif draft.stable:
         draft.indices = following_rows(draft.indices, moves)
     else:
         draft.indices = without_fragments(

@@ -9,12 +9,14 @@ knows rows by their ids.  All other bytes of an entry stay as they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
-from pyspark_lance.errors import UnsupportedFeatureError
+from pyroaring import BitMap
+
+from pyspark_lance.errors import RetryableCommitError
+from pyspark_lance.format.fragment_reuse import ReuseDetails, covered_now, reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
 
-# Row addresses in the indices are translated through this entry on the way to the fragments.
-FRAGMENT_REUSE_INDEX = "__lance_frag_reuse"
 # Rows live in a write-ahead log beside the table; nobody may write the table without it.
 MEM_WAL_INDEX = "__lance_mem_wal"
 
@@ -51,7 +53,7 @@ def without_fragments(indices: Indices, fragment_ids: Iterable[int]) -> Indices:
     gone = frozenset(fragment_ids)
     if not gone:
         return indices
-    _refuse_fragment_reuse(indices)
+    indices = _up_to_date(indices)
     pruned = (_without(index, gone) if index.fields else index for index in indices)
     return tuple(index for index in pruned if index is not None)
 
@@ -96,12 +98,12 @@ def without_changed_values(indices: Indices, changed: Mapping[int, Iterable[int]
         changed: For each fragment id the ids of the fields that got other values.
     """
     fields_of = {fragment: frozenset(fields) for fragment, fields in changed.items()}
+    if fields_of:
+        indices = _up_to_date(indices)
     result = []
     for index in indices:
         indexed = frozenset(index.fields)
         gone = frozenset(fragment for fragment, fields in fields_of.items() if fields & indexed)
-        if gone:
-            _refuse_fragment_reuse(indices)
         pruned = _without(index, gone) if gone else index
         if pruned is not None:
             result.append(pruned)
@@ -123,13 +125,36 @@ def _without(index: IndexMetadata, fragment_ids: frozenset[int]) -> IndexMetadat
     return index.with_fragment_bitmap(remaining)
 
 
-def _refuse_fragment_reuse(indices: Indices) -> None:
-    # The bitmaps still hold ids from before the reuse entry; pruning would have to go through it.
-    if any(index.name == FRAGMENT_REUSE_INDEX for index in indices):
-        raise UnsupportedFeatureError(
-            "the table has indices whose remapping is deferred (__lance_frag_reuse)",
-            hint="let Lance finish the remapping (optimize_indices) and try again",
-        )
+def _up_to_date(indices: Indices) -> Indices:
+    """Bitmaps with the fragments of now, where they may name those from before a compaction.
+
+    Where a file says what the compactions were, which is nothing to read in a commit, indices give
+    up all that they cover: fragments that are scanned are never wrong.
+    """
+    entry = reuse_index_of(indices)
+    if entry is None:
+        return indices
+    versions = ReuseDetails.of(entry).versions
+    result = []
+    for index in indices:
+        bitmap = index.fragment_bitmap
+        if index.fields and bitmap:
+            now = BitMap() if versions is None else covered_now(bitmap, versions)
+            index = index if now == bitmap else index.with_fragment_bitmap(now)
+        result.append(index)
+    return tuple(result)
+
+
+def with_reuse_index(indices: Indices, entry: IndexMetadata, replaces: UUID | None) -> Indices:
+    """All indices as they are, and one entry that tells them where rows went.
+
+    Raises:
+        RetryableCommitError: The table has another such entry than the one that this goes on from.
+    """
+    known = reuse_index_of(indices)
+    if (None if known is None else known.uuid) != replaces:
+        raise RetryableCommitError("another compaction put off the remapping of indices, too")
+    return (*(index for index in indices if index is not known), entry)
 
 
 def replaced_indices(indices: Indices, new: Indices, removed: Indices) -> Indices:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
+from uuid import UUID
 
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.fragment import Fragment
@@ -67,10 +68,18 @@ class CreateIndex:
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Fragments and what takes their place, with the same live rows."""
+    """Fragments and what takes their place, with the same live rows.
+
+    Attributes:
+        old_fragments: The fragments.
+        new_fragments: What takes their place.
+        row_addresses: The old addresses of the rows (``fragment_reuse.ReuseGroup``), for indices
+            that are to follow later; not part of the transaction.
+    """
 
     old_fragments: tuple[Fragment, ...] = ()
     new_fragments: tuple[Fragment, ...] = ()
+    row_addresses: bytes | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +89,15 @@ class Rewrite:
     Attributes:
         groups: Independent of each other. What old writers put beside the groups is one of them.
         rewritten_indices: Serialized RewrittenIndex messages, as they were read.
+        reuse_index: Tells indices, which stay as they are, where the rows went; as in Lance not
+            part of the transaction.
+        replaces: The entry whose place it takes; None for the first one.
     """
 
     groups: tuple[RewriteGroup, ...] = ()
     rewritten_indices: tuple[bytes, ...] = ()
+    reuse_index: IndexMetadata | None = field(default=None, compare=False)
+    replaces: UUID | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class TableUpkeep:
         maxBytesPerFile: int | None = None,  # noqa: N803
         maxSourceRows: int | None = None,  # noqa: N803
         maxSourceFragments: int | None = None,  # noqa: N803
+        deferIndexRemap: bool | None = None,  # noqa: N803
         dryRun: bool = False,  # noqa: N803
         **options: str,
     ) -> CompactionResult:
@@ -72,10 +73,14 @@ class TableUpkeep:
             maxBytesPerFile: A new file ends when it has grown beyond this.
             maxSourceRows: Stop when so many rows are rewritten.
             maxSourceFragments: Stop when so many fragments are rewritten.
+            deferIndexRemap: For tables without stable row ids: note where rows go, so that Lance
+                goes on answering from its indices.
             dryRun: Only say what would be done.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
+            InvalidInputError: A limit that is none, or ``deferIndexRemap`` where rows have stable
+                ids.
             RetryableCommitError: Other commits were in the way of everything, too often.
 
         Example:
@@ -93,6 +98,7 @@ class TableUpkeep:
                 "max_bytes_per_file": maxBytesPerFile,
                 "max_source_rows": maxSourceRows,
                 "max_source_fragments": maxSourceFragments,
+                "defer_index_remap": deferIndexRemap,
             },
             change_settings(options_of_change(options, self._table)),
             rewrite=partial(rewrite_on_executors, self._spark),

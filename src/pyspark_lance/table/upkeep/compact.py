@@ -7,15 +7,17 @@ rewrite, commit) is here; where bins are rewritten is for the caller to say.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_lance.commit.version_put import CommitResult
-from pyspark_lance.errors import RetryableCommitError
+from pyspark_lance.errors import InvalidInputError, RetryableCommitError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import Rewrite, RewriteGroup
+from pyspark_lance.format.fragment_reuse import reuse_index_of
+from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
 from pyspark_lance.table.upkeep.compaction_plan import (
     CompactionOptions,
@@ -23,9 +25,16 @@ from pyspark_lance.table.upkeep.compaction_plan import (
     rows_per_fragment,
 )
 from pyspark_lance.table.upkeep.compaction_task import CompactionTask, rewrite_bin
+from pyspark_lance.table.upkeep.reuse_index import (
+    current_indices,
+    file_of_entry,
+    is_worth_a_note,
+    next_reuse_index,
+)
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
+from pyspark_lance.table.work.written_files import remove_files
 
 logger = logging.getLogger(__name__)
 
@@ -130,12 +139,22 @@ def plan_compaction(
 
     Raises:
         TableNotFoundError: There is no table.
-        InvalidInputError: An option that is none.
+        InvalidInputError: An option that is none, or not for this table.
         UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
     change = plan_change(table, settings, moves_rows=True)
     snapshot = change.snapshot()
     chosen = CompactionOptions.of(snapshot.manifest.config, given)
+    if chosen.defer_index_remap and snapshot.uses_stable_row_ids:
+        raise InvalidInputError(
+            "the rows of this table have stable ids, so that indices have nothing to put off",
+            where=table.uri,
+            hint="compact without deferIndexRemap",
+        )
+    indices = current_indices(snapshot)
+    bins = plan_bins(snapshot.manifest.fragments, indices, chosen)
+    moved = frozenset(fragment.id for one in bins for fragment in one)
+    notes_addresses = chosen.defer_index_remap and is_worth_a_note(indices, moved)
     request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
     if chosen.max_bytes_per_file is not None:
         request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
@@ -145,8 +164,9 @@ def plan_compaction(
             one,
             replace(request, max_rows_per_file=rows_per_fragment(one, chosen)),
             snapshot.uses_stable_row_ids,
+            notes_addresses,
         )
-        for one in plan_bins(snapshot.manifest.fragments, snapshot.indices, chosen)
+        for one in bins
     )
     return CompactionPlan(change, tasks)
 
@@ -167,13 +187,16 @@ def commit_bins(
     for group in groups:
         work.register(group.new_fragments)
     kept = sorted(groups, key=lambda group: group.old_fragments[0].id)
+    if any(group.row_addresses is not None for group in kept):
+        kept = _with_reserved_ids(change, kept)
     while kept:
-        operation = Rewrite(tuple(kept))
+        operation = _operation(change, kept)
         try:
             result = work.commit(work.propose(change.base, operation, uuid=change.transaction_uuid))
         except RetryableCommitError:
+            _remove_note(change, operation)
             unchanged = _unchanged(change, kept)
-            if len(unchanged) == len(kept):
+            if len(unchanged) == len(kept) and not _is_note_of_others(change, operation):
                 raise
             logger.info(
                 "%d of %d bins were changed by others", len(kept) - len(unchanged), len(kept)
@@ -184,6 +207,53 @@ def commit_bins(
                 return CompactionResult()
             return _landed(result, kept, lost_bins=len(groups) - len(kept))
     return CompactionResult(lost_bins=len(groups))
+
+
+def _with_reserved_ids(change: ChangePlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
+    """The groups with ids for the new fragments, which a note on where rows go has to name.
+
+    As in Lance, that takes a version of its own.
+    """
+    count = sum(len(group.new_fragments) for group in groups)
+    reserved = commit_on_newest(
+        change.table, lambda snapshot: ReserveFragments(count), change.settings
+    )
+    assert reserved is not None, "a plan that was carried out before is not made"
+    ids = itertools.count((reserved.manifest.max_fragment_id or 0) - count + 1)
+    return [
+        replace(
+            group, new_fragments=tuple(replace(one, id=next(ids)) for one in group.new_fragments)
+        )
+        for group in groups
+    ]
+
+
+def _operation(change: ChangePlan, groups: Sequence[RewriteGroup]) -> Rewrite:
+    """The rewrite; with a note on where rows go, if the groups know their addresses."""
+    if any(group.row_addresses is None for group in groups):
+        return Rewrite(tuple(groups))
+    newest = Snapshot.open(change.table)
+    known = reuse_index_of(newest.indices)
+    return Rewrite(
+        tuple(groups),
+        reuse_index=next_reuse_index(newest, groups),
+        replaces=None if known is None else known.uuid,
+    )
+
+
+def _remove_note(change: ChangePlan, operation: Rewrite) -> None:
+    """Removes the file of a note that no version has."""
+    file = operation.reuse_index and file_of_entry(operation.reuse_index)
+    if file:
+        remove_files(change.table.store(), {file})
+
+
+def _is_note_of_others(change: ChangePlan, operation: Rewrite) -> bool:
+    """Whether another compaction left a note meanwhile, so that another one of ours is needed."""
+    if operation.reuse_index is None:
+        return False
+    known = reuse_index_of(Snapshot.open(change.table).indices)
+    return (None if known is None else known.uuid) != operation.replaces
 
 
 def _unchanged(change: ChangePlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:

@@ -41,6 +41,8 @@ class CompactionOptions:
         max_source_rows: Bins are taken in order until they have more live rows; None for all.
         max_source_fragments: Bins are taken in order until they have more fragments; None for all.
         excluded_fragment_ids: Fragments that are left as they are.
+        defer_index_remap: Indices stay as they are, and a note tells them where rows went; only
+            for tables without stable row ids.
     """
 
     target_rows_per_fragment: int = 1 << 20
@@ -51,6 +53,7 @@ class CompactionOptions:
     max_source_rows: int | None = None
     max_source_fragments: int | None = None
     excluded_fragment_ids: frozenset[int] = frozenset()
+    defer_index_remap: bool = False
 
     def __post_init__(self) -> None:
         """Refuses limits that are not positive."""
@@ -110,6 +113,7 @@ _CONFIGURABLE: Final[Mapping[str, Any]] = {
     "materialize_deletions": _parse_bool,
     "materialize_deletions_threshold": float,
     "max_bytes_per_file": int,
+    "defer_index_remap": _parse_bool,
     "max_source_rows": int,
     "max_source_fragments": int,
 }

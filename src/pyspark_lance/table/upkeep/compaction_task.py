@@ -19,6 +19,7 @@ from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment_reuse import addresses_of_live_rows
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
@@ -47,12 +48,14 @@ class CompactionTask:
         fragments: The bin.
         request: How to write the new files.
         stable_row_ids: Whether rows keep their ids.
+        notes_addresses: Whether indices are told later where rows went.
     """
 
     files: TableFiles
     fragments: tuple[Fragment, ...]
     request: WriteFragmentsRequest
     stable_row_ids: bool
+    notes_addresses: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -87,7 +90,11 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
     except BaseException:
         remove_files(task.request.table.store(), files_of(new))
         raise
-    return RewriteGroup(task.fragments, new)
+    addresses = None
+    if task.notes_addresses:
+        vectors = [deleted(fragment) for fragment in task.fragments]
+        addresses = addresses_of_live_rows(task.fragments, vectors)
+    return RewriteGroup(task.fragments, new, addresses)
 
 
 class _Deleted:

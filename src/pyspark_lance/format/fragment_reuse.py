@@ -1,0 +1,218 @@
+"""The fragment reuse index: where rows went in compactions, for indices that know old addresses.
+
+The entry ``__lance_frag_reuse`` among the indices of a table has one version for each compaction,
+oldest first, and in it one group for each set of fragments that were rewritten together.  The
+addresses of a group are those that its rows had before, ascending; the k-th of them is now the k-th
+row of the new fragments, laid end to end.  Addresses of old fragments that are not among them were
+deleted.
+
+Source: docs/format/table-format.md, section 10.7; protos/table.proto, message
+FragmentReuseIndexDetails.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pyroaring import BitMap
+
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.wire import parse_message
+from pyspark_lance.proto import table_pb2
+
+# Row addresses in the indices are translated through this entry on the way to the fragments.
+FRAGMENT_REUSE_INDEX: Final = "__lance_frag_reuse"
+FRAGMENT_REUSE_DETAILS: Final = "/lance.table.FragmentReuseIndexDetails"
+
+_Details = table_pb2.FragmentReuseIndexDetails
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentDigest:
+    """What is remembered of a fragment."""
+
+    id: int
+    physical_rows: int
+    num_deleted_rows: int
+
+    @classmethod
+    def of(cls, fragment: Fragment) -> FragmentDigest:
+        """Of a fragment as a version has it."""
+        return cls(fragment.id, fragment.physical_rows, fragment.num_deleted_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseGroup:
+    """Fragments that were rewritten together.
+
+    Attributes:
+        row_addresses: Of the rows that moved, before they did: a 64-bit Roaring bitmap.
+        old_fragments: Where they were.
+        new_fragments: Where they are.
+    """
+
+    row_addresses: bytes
+    old_fragments: tuple[FragmentDigest, ...]
+    new_fragments: tuple[FragmentDigest, ...]
+
+    @property
+    def old_ids(self) -> frozenset[int]:
+        """Ids of the fragments that are gone."""
+        return frozenset(one.id for one in self.old_fragments)
+
+    @property
+    def new_ids(self) -> frozenset[int]:
+        """Ids of those that took their place."""
+        return frozenset(one.id for one in self.new_fragments)
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseVersion:
+    """One compaction.
+
+    Attributes:
+        dataset_version: The version before the one that it made.
+        groups: Independent of each other.
+    """
+
+    dataset_version: int
+    groups: tuple[ReuseGroup, ...]
+
+
+ReuseVersions: TypeAlias = tuple[ReuseVersion, ...]
+
+
+def versions_from_bytes(data: bytes) -> ReuseVersions:
+    """Decodes an InlineContent message.
+
+    Raises:
+        CorruptFileError: ``data`` is no such message.
+    """
+    return _versions(parse_message(_Details.InlineContent, data))
+
+
+def versions_to_bytes(versions: Iterable[ReuseVersion]) -> bytes:
+    """The serialized InlineContent message."""
+    content = _Details.InlineContent()
+    for version in versions:
+        target = content.versions.add(dataset_version=version.dataset_version)
+        for group in version.groups:
+            entry = target.groups.add(changed_row_addrs=group.row_addresses)
+            for digests, fragments in (
+                (group.old_fragments, entry.old_fragments),
+                (group.new_fragments, entry.new_fragments),
+            ):
+                for one in digests:
+                    fragments.add(
+                        id=one.id,
+                        physical_rows=one.physical_rows,
+                        num_deleted_rows=one.num_deleted_rows,
+                    )
+    return content.SerializeToString()
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseDetails:
+    """What an entry holds itself, or where that is.
+
+    Attributes:
+        versions: Oldest first; None if they are in a file.
+        file: The file's name in the directory of the index; '' if there is none.
+        start: Where in the file they begin.
+        size: How many bytes they are.
+    """
+
+    versions: ReuseVersions | None
+    file: str = ""
+    start: int = 0
+    size: int = 0
+
+    @classmethod
+    def of(cls, index: IndexMetadata) -> ReuseDetails:
+        """The details of an entry.
+
+        Raises:
+            CorruptFileError: The entry has no such details.
+        """
+        message = parse_message(table_pb2.IndexMetadata, index.raw)
+        details = parse_message(_Details, message.index_details.value)
+        if details.WhichOneof("content") == "external":
+            place = details.external
+            return cls(None, place.path, place.offset, place.size)
+        return cls(_versions(details.inline))
+
+    def to_bytes(self) -> bytes:
+        """The serialized FragmentReuseIndexDetails message."""
+        if self.versions is None:
+            place = table_pb2.ExternalFile(path=self.file, offset=self.start, size=self.size)
+            return _Details(external=place).SerializeToString()
+        content = _Details.InlineContent.FromString(versions_to_bytes(self.versions))
+        return _Details(inline=content).SerializeToString()
+
+
+def reuse_index_of(indices: Iterable[IndexMetadata]) -> IndexMetadata | None:
+    """The entry, if there is one."""
+    return next((one for one in indices if one.name == FRAGMENT_REUSE_INDEX), None)
+
+
+def covered_now(bitmap: BitMap, versions: Iterable[ReuseVersion]) -> BitMap:
+    """What an index covers whose bitmap may be older than some of the compactions.
+
+    An index that covers all old fragments of a group covers the new ones; one that covers only some
+    of them covers none.
+    """
+    found = BitMap(bitmap)
+    for version in versions:
+        for group in version.groups:
+            known = [one in found for one in group.old_ids]
+            if any(known):
+                found -= BitMap(group.old_ids)
+                if all(known):
+                    found |= BitMap(group.new_ids)
+    return found
+
+
+def addresses_of_live_rows(
+    fragments: Sequence[Fragment], deleted: Sequence[DeletionVector | None]
+) -> bytes:
+    """The addresses of all live rows as a 64-bit Roaring bitmap in the portable format.
+
+    Args:
+        fragments: With ascending ids.
+        deleted: The deleted rows of each.
+    """
+    parts = []
+    for fragment, vector in zip(fragments, deleted, strict=True):
+        rows = BitMap(range(fragment.physical_rows))
+        if vector is not None:
+            rows -= vector.bitmap
+        if rows:
+            rows.run_optimize()
+            parts.append(struct.pack("<I", fragment.id) + rows.serialize())
+    return struct.pack("<Q", len(parts)) + b"".join(parts)
+
+
+def _versions(content: _Details.InlineContent) -> ReuseVersions:
+    return tuple(
+        ReuseVersion(
+            version.dataset_version,
+            tuple(
+                ReuseGroup(
+                    bytes(group.changed_row_addrs),
+                    tuple(map(_digest, group.old_fragments)),
+                    tuple(map(_digest, group.new_fragments)),
+                )
+                for group in version.groups
+            ),
+        )
+        for version in content.versions
+    )
+
+
+def _digest(message: _Details.Fragment) -> FragmentDigest:
+    return FragmentDigest(message.id, message.physical_rows, message.num_deleted_rows)

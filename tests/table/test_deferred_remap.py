@@ -1,0 +1,279 @@
+"""Compactions that put off the remapping of indices: pylance goes on answering from all of them."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from indexed_tables import check, make_indices, some_rows
+from local_changes import commit_rewritten, delete_rows
+from table_access import read_ours, write_table
+from table_files import files_of, used_files
+
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.format.fragment_reuse import ReuseDetails, reuse_index_of
+from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
+from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.upkeep import reuse_index
+from pyspark_lance.table.upkeep.compact import commit_bins, compact, plan_compaction
+from pyspark_lance.table.upkeep.compaction_task import rewrite_bin
+from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+pytestmark = pytest.mark.interop
+
+DEFERRED = {"materialize_deletions_threshold": 0.0, "defer_index_remap": True}
+# In the text of a plan that answers from an index.
+USES_INDEX = {
+    "id = 7": "id_idx",
+    "kind = 'k2'": "kind_idx",
+    "array_has_any(tags, ['fig'])": "tags_idx",
+    "contains(name, 'apple')": "name_idx",
+}
+
+
+def entry_of(path):
+    return reuse_index_of(Snapshot.open(Table(path)).indices)
+
+
+def ids_of(path):
+    return sorted(lance.dataset(path).to_table(["id"])["id"].to_pylist())
+
+
+def versions_of(path):
+    details = ReuseDetails.of(entry_of(path))
+    return details.versions
+
+
+def small_table(path, seed):
+    """Addresses of every shape: whole fragments, fragments with few and with many deleted rows."""
+    rng = np.random.default_rng(seed)
+    rows, per_file = (60_000, 13_000) if seed == 3 else (int(rng.integers(50, 400)), 30)
+    table = pa.table({"id": range(rows), "kind": [f"k{i % 7}" for i in range(rows)]})
+    dataset = lance.write_dataset(table, path, max_rows_per_file=per_file)
+    dataset.create_scalar_index("id", "BTREE")
+    if seed % 2:
+        dataset.create_scalar_index("kind", "BITMAP")
+    dataset.delete(f"id % {int(rng.integers(2, 30))} = 1 AND id > {per_file // 2}")
+    return per_file
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_note_is_byte_for_byte_that_of_pylance(tmp_path, seed):
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    per_file = small_table(ours, seed)
+    shutil.copytree(ours, theirs)
+    for turn in range(3):
+        options = {**DEFERRED, "target_rows_per_fragment": per_file * 3**turn}
+        compact(Table(ours), options)
+        lance.dataset(theirs).optimize.compact_files(**options)
+        mine, other = entry_of(ours), entry_of(theirs)
+        # A uuid and a time are all that is not the same.
+        same = (mine.raw[:4], mine.raw[20:-7], len(mine.raw))
+        assert same == (other.raw[:4], other.raw[20:-7], len(other.raw))
+        assert lance.dataset(ours).version == lance.dataset(theirs).version
+        for path in (ours, theirs):
+            lance.dataset(path).delete(f"id % 11 = {turn}")
+            new = pa.table({"id": [10**6 + turn], "kind": ["k3"]})
+            lance.write_dataset(new, path, mode="append")
+
+
+def indexed(path):
+    write_table(
+        path,
+        some_rows(np.random.default_rng(3), range(300)),
+        max_rows_per_file=40,
+        enable_stable_row_ids=False,
+    )
+    make_indices(path)
+    delete_rows(path, "id >= 20 AND id < 50 OR id = 170")
+
+
+def check_used(path):
+    """Plans of pylance name the index, and what answers instead of a search is no scan."""
+    dataset = lance.dataset(path)
+    for condition, name in USES_INDEX.items():
+        assert name in dataset.scanner(filter=condition).explain_plan(), condition
+    nearest = {"column": "vector", "q": np.zeros(4, np.float32), "k": 3}
+    assert "ANNSubIndex" in dataset.scanner(nearest=nearest).explain_plan()
+    assert "MatchQuery" in dataset.scanner(full_text_query="apple").explain_plan()
+
+
+def rewrite_in_place(path):
+    """Another kind for every third row, in place."""
+    plan = plan_change(Table(path))
+    request = plan_rewrite(plan.snapshot(), ["kind"])
+    found = read_ours(path, system_columns=("_rowaddr",))
+    found = found.filter(pc.equal(pc.bit_wise_and(found["id"], 3), 1))
+    changed = pa.table({"_rowaddr": found["_rowaddr"], "kind": pa.array(["k2"] * len(found))})
+    commit_rewritten(plan, request, list(rewrite_columns(request, changed.to_batches())))
+
+
+def test_every_index_answers_after_one_compaction_and_the_next(tmp_path):
+    path = str(tmp_path / "t")
+    indexed(path)
+    bodies = {index.name: index.raw for index in Snapshot.open(Table(path)).indices}
+    result = compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 80})
+    assert result.fragments_added > 1
+    after = {index.name: index.raw for index in Snapshot.open(Table(path)).indices}
+    assert {**bodies, "__lance_frag_reuse": after["__lance_frag_reuse"]} == after
+    check(path)
+    check_used(path)
+    assert sorted(read_ours(path, system_columns=())["id"].to_pylist()) == ids_of(path)
+    assert verify(Table(path)).errors == ()
+    delete_rows(path, "id = 60")
+    write_table(path, some_rows(np.random.default_rng(4), range(300, 330)))
+    check(path)
+    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 1000})
+    assert [len(one.groups) for one in versions_of(path)] == [2, 1]
+    check(path)
+    check_used(path)
+    lance.dataset(path).optimize.optimize_indices()
+    check(path)
+    lance.dataset(path).optimize.compact_files(**DEFERRED)
+    check(path)
+
+
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_changes_that_an_index_must_not_miss_go_through_the_note(tmp_path, monkeypatch, in_a_file):
+    if in_a_file:
+        monkeypatch.setattr(reuse_index, "MOST_INLINE_BYTES", 0)
+    path = str(tmp_path / "t")
+    indexed(path)
+    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 80})
+    assert (versions_of(path) is None) == in_a_file
+    check(path)
+    check_used(path)
+    rewrite_in_place(path)
+    check(path)
+    # Without the note rows move away from every index that knows addresses.
+    compact(Table(path), {"target_rows_per_fragment": 1000})
+    check(path)
+    covered = {one.name: set(one.fragment_bitmap) for one in Snapshot.open(Table(path)).indices}
+    assert not any(fragments for name, fragments in covered.items() if name.endswith("_idx"))
+    lance.dataset(path).optimize.optimize_indices()
+    check(path)
+
+
+def test_a_large_note_is_a_file_that_pylance_reads_and_a_cleanup_keeps(tmp_path):
+    path = str(tmp_path / "t")
+    rows = 1_900_000
+    table = pa.table({"id": np.arange(rows, dtype=np.int32)})
+    dataset = lance.write_dataset(table, path, max_rows_per_file=500_000)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.delete("id % 3 = 1")
+    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 10**7})
+    entry = entry_of(path)
+    (file,) = Path(path, "_indices", str(entry.uuid)).iterdir()
+    assert (file.name, file.stat().st_size > 204_800) == ("details.binpb", True)
+    cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0))
+    assert files_of(path) == used_files(path)
+    assert verify(Table(path)).errors == ()
+    dataset = lance.dataset(path)
+    wanted = "id >= 1234567 AND id < 1234600"
+    assert "ScalarIndexQuery" in dataset.scanner(filter=wanted).explain_plan()
+    found = dataset.to_table(filter=wanted)["id"].to_pylist()
+    assert sorted(found) == [i for i in range(1234567, 1234600) if i % 3 != 1]
+    # And ours reads it to append to it.
+    dataset.delete("id % 5 = 0")
+    compact(Table(path), DEFERRED)
+    assert sorted(lance.dataset(path).to_table(filter=wanted)["id"].to_pylist()) == [
+        i for i in range(1234567, 1234600) if i % 3 != 1 and i % 5
+    ]
+    assert len(reuse_index.reuse_versions(Snapshot.open(Table(path)))) == 2
+    Path(path, "_indices", str(entry_of(path).uuid), "details.binpb").unlink()
+    delete_rows(path, "id < 800000")
+    with pytest.raises(CorruptFileError, match="reuse index"):
+        compact(Table(path), DEFERRED)
+
+
+def two_bins(path):
+    """Bins {0, 1} and {3, 4} of an indexed table, with a large fragment between them."""
+    first = 0
+    for rows in (10, 10, 100, 10, 10):
+        ids = pa.table({"id": range(first, first + rows)})
+        lance.write_dataset(ids, path, mode="append")
+        first += rows
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+    return {"target_rows_per_fragment": 50, "defer_index_remap": True}
+
+
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_compactions_at_once_leave_one_note_of_all_that_moved(tmp_path, monkeypatch, in_a_file):
+    if in_a_file:
+        monkeypatch.setattr(reuse_index, "MOST_INLINE_BYTES", 0)
+    path = str(tmp_path / "t")
+    given = two_bins(path)
+    plans = [plan_compaction(Table(path), given, ChangeSettings()) for _ in range(3)]
+    groups = [[rewrite_bin(task) for task in plan.tasks] for plan in plans[1:]]
+    first = rewrite_bin(plans[0].tasks[0])
+
+    def committed(plan, some):
+        work = UnitOfWork(plan.change.table, plan.change.settings)
+        return work.once(functools.partial(commit_bins, plan, some))
+
+    assert committed(plans[0], [first]).fragments_removed == 2
+    lost = committed(plans[1], groups[0])
+    assert (lost.fragments_removed, lost.lost_bins) == (2, 1)
+    assert committed(plans[2], groups[1]).version is None
+    versions = reuse_index.reuse_versions(Snapshot.open(Table(path)))
+    assert [[sorted(g.old_ids) for g in one.groups] for one in versions] == [[[0, 1]], [[3, 4]]]
+    dataset = lance.dataset(path)
+    for number in (3, 15, 70, 125, 139):
+        assert dataset.to_table(filter=f"id = {number}")["id"].to_pylist() == [number]
+    assert dataset.to_table(filter="id >= 0").num_rows == 140
+    assert len(list(Path(path).glob("_indices/*/details.binpb"))) == 2 * in_a_file
+    cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0))
+    assert files_of(path) == used_files(path)
+    assert len(list(Path(path).glob("_indices/*/details.binpb"))) == in_a_file
+
+
+def test_compactions_that_all_indices_have_followed_are_forgotten(tmp_path):
+    path = str(tmp_path / "t")
+    given = two_bins(path)
+    compact(Table(path), given)
+    lance.dataset(path).create_scalar_index("id", "BTREE", replace=True)
+    delete_rows(path, "id < 5")
+    before = versions_of(path)
+    compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 50})
+    after = versions_of(path)
+    assert len(before) == len(after) == 1
+    assert before[0].groups != after[0].groups
+    dataset = lance.dataset(path)
+    assert dataset.to_table(filter="id >= 3 AND id < 8")["id"].to_pylist() == [5, 6, 7]
+
+
+def test_without_an_index_there_is_nothing_to_note(tmp_path):
+    path = str(tmp_path / "t")
+    for first in (0, 10):
+        rows = pa.table({"id": range(first, first + 10)})
+        lance.write_dataset(rows, path, mode="append")
+    assert compact(Table(path), {"defer_index_remap": True}).version == 3
+    assert entry_of(path) is None
+
+
+def test_tables_with_stable_row_ids_have_nothing_to_put_off(tmp_path):
+    path = str(tmp_path / "t")
+    for first in (0, 10):
+        write_table(path, pa.table({"id": range(first, first + 10)}))
+    with pytest.raises(InvalidInputError, match="stable ids"):
+        compact(Table(path), {"defer_index_remap": True})
+    assert compact(Table(path)).version == 3
+
+
+def test_the_configuration_of_a_table_may_ask_for_it(tmp_path):
+    path = str(tmp_path / "t")
+    two_bins(path)
+    config = {"defer_index_remap": "true", "target_rows_per_fragment": "50"}
+    lance.dataset(path).update_config({f"lance.compaction.{k}": v for k, v in config.items()})
+    compact(Table(path))
+    assert len(versions_of(path)) == 1
