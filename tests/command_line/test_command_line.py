@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+import zlib
 from pathlib import Path
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
 from row_changes import set_to
 from table_access import append, write_table
 
+from pyspark_lance.command_line.drawing import Group
 from pyspark_lance.command_line.main import main
+from pyspark_lance.command_line.picture import COLOURS, picture_of
 from pyspark_lance.table.upkeep.tags import set_tag
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -157,9 +162,60 @@ def test_a_picture_has_a_column_for_each_version_and_a_box_for_each_fragment(
     assert len(list(root.iter(f"{tag}g"))) == 1 + 2 + 3 + 3 + 4
     fills = [one.get("fill") for one in root.iter(f"{tag}rect")]
     # Fragments that were made by their version, one row that was updated, deleted rows.
-    assert fills.count("#3a9e5c") == 1 + 1 + 1 + 1
-    assert fills.count("#3b78c2") == 1 + 1
-    assert fills.count("#d9534f") == 2 + 1
+    in_legend = 1
+    assert fills.count("#3a9e5c") == 1 + 1 + 1 + in_legend
+    assert fills.count("#3b78c2") == 1 + in_legend
+    assert fills.count("#d9534f") == 1 + 1 + in_legend
+    # Grey bands for fragments that stay, blue ones for rows that an update moves.
+    bands = [one.get("fill") for one in root.iter(f"{tag}path")]
+    assert set(bands) == {"#c9ced6", "#3b78c2"}
+
+
+def test_a_picture_as_png_shows_the_same_boxes(capsys, path, tmp_path):
+    run(capsys, "info", path, "--plot", tmp_path / "out.svg")
+    run(capsys, "info", path, "--plot", tmp_path / "out.png")
+    pixels = decoded_png((tmp_path / "out.png").read_bytes())
+    root = ElementTree.parse(tmp_path / "out.svg").getroot()
+    assert pixels.shape == (2 * int(root.get("height")), 2 * int(root.get("width")), 3)
+    boxes = [one for one in root.iter("{http://www.w3.org/2000/svg}rect") if one.get("x")]
+    assert len(boxes) >= 13 + 2 + 4
+    for box in boxes:
+        x, y, width, height = (float(box.get(key)) for key in ("x", "y", "width", "height"))
+        found = pixels[int(2 * y + height), int(2 * x + width)]
+        assert "#" + bytes(found.tolist()).hex() == box.get("fill")
+    assert (pixels[:52] < 100).any()  # the letters of the title
+
+
+def decoded_png(data):
+    """The pixels of a file without filters."""
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    chunks, at = {}, 8
+    while at < len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        chunks[kind] = data[at + 8 : at + 8 + size]
+        (check,) = struct.unpack_from(">I", data, at + 8 + size)
+        assert check == zlib.crc32(kind + chunks[kind])
+        at += 12 + size
+    width, height = struct.unpack_from(">II", chunks[b"IHDR"])
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, -1)
+    assert not rows[:, 0].any()
+    return rows[:, 1:].reshape(height, width, 3)
+
+
+def test_a_picture_of_many_small_fragments_joins_them(capsys, tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": range(3000)}), max_rows_per_file=10)
+    for start in range(20):
+        append(path, 3000 + start)
+    delete_rows(path, "id = 2500")
+    drawing = picture_of(Table(path))
+    boxes = [one for one in drawing.shapes if isinstance(one, Group)]
+    assert len(boxes) < 22 * 110
+    assert any("fragments, 0 to" in one.title for one in boxes)
+    red = [box for one in boxes for box in one.boxes if box.colour == COLOURS["deleted"]]
+    assert len(red) == 1
+    assert red[0].width >= 2
+    assert drawing.height < 1000
 
 
 @pytest.mark.parametrize(

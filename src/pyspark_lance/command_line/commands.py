@@ -9,8 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pyspark_lance.command_line.drawing import to_svg
 from pyspark_lance.command_line.output import Output, Progress
 from pyspark_lance.command_line.picture import picture_of
+from pyspark_lance.command_line.png import to_png
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
@@ -31,9 +33,12 @@ FOUND_ERRORS = 1
 
 def show_info(table: Table, given: argparse.Namespace, output: Output) -> int:
     """``info``."""
-    output.row(asdict(detail(table)))
     if given.plot:
-        Path(given.plot).write_text(picture_of(table), encoding="utf-8")
+        file = Path(given.plot)
+        drawing = picture_of(table)
+        is_png = file.suffix.lower() == ".png"
+        file.write_bytes(to_png(drawing) if is_png else to_svg(drawing).encode())
+    output.row(asdict(detail(table)))
     return 0
 
 

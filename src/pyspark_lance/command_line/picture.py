@@ -1,15 +1,22 @@
-"""A table as a picture: its fragments over its versions, as SVG.
+"""A table as a picture: its fragments over its versions.
 
 Each column is a version, each box a fragment, as high as it has rows: green for rows that the
 version inserted, blue for those it updated, grey for older ones, red for deleted rows that are
-still in the files.  What compaction, updates and deletes do to a table shows at a glance.
+still in the files.  Bands lead from a fragment to where its rows are in the next version.  What
+compaction, updates, deletes and restores do to a table shows at a glance.
 """
 
 from __future__ import annotations
 
-from html import escape
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
+
+from pyspark_lance.command_line.drawing import Band, Box, Drawing, Group, Shape, Text
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.table.upkeep.history import HistoryEntry, history
@@ -18,92 +25,161 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 _MOST_VERSIONS = 60
-_WIDTH, _GAP, _HEIGHT, _TOP, _LEFT = 46, 14, 420, 60, 20
-_COLOURS = {"inserted": "#3a9e5c", "updated": "#3b78c2", "older": "#b9bec6", "deleted": "#d9534f"}
+_WIDE_UP_TO = 16
+_HEIGHT, _TOP, _LEFT, _BELOW = 420, 108, 24, 74
+_GAP, _LEAST_HEIGHT, _LEAST_WIDTH = 3.0, 4.0, 3.0
+COLOURS = {"inserted": "#3a9e5c", "updated": "#3b78c2", "older": "#b9bec6", "deleted": "#d9534f"}
+_KEPT, _MOVED = "#c9ced6", "#3b78c2"
+_LEGEND = {
+    "inserted": "inserted by this version",
+    "updated": "updated by it",
+    "older": "older",
+    "deleted": "deleted, still in the files",
+}
 
 
-def picture_of(table: Table) -> str:
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One version, laid out.
+
+    Attributes:
+        snapshot: The version.
+        left: Where its boxes begin.
+        width: How wide they are.
+        places: Top and height by fragment id.
+        boxes: Neighbours that share a box, since they are too small for one each.
+    """
+
+    snapshot: Snapshot
+    left: float
+    width: float
+    places: dict[int, tuple[float, float]]
+    boxes: tuple[tuple[Fragment, ...], ...]
+
+    @property
+    def bottom(self) -> float:
+        """Where its boxes end."""
+        return max((top + height for top, height in self.places.values()), default=float(_TOP))
+
+
+def picture_of(table: Table) -> Drawing:
     """The picture of the newest versions that are left.
 
     Raises:
         TableNotFoundError: There is no table.
     """
-    store = Snapshot.open(table).store
-    numbers = [location.version for location in list_versions(store)][-_MOST_VERSIONS:]
+    every = [location.version for location in list_versions(Snapshot.open(table).store)]
+    numbers = every[-_MOST_VERSIONS:]
     entries = {entry.version: entry for entry in history(table, len(numbers))}
     snapshots = [Snapshot.open(table, VersionSpec(version=number)) for number in numbers]
     most = max(
-        sum(fragment.physical_rows for fragment in snapshot.manifest.fragments)
-        for snapshot in snapshots
+        sum(fragment.physical_rows for fragment in each.manifest.fragments) for each in snapshots
     )
-    scale = _HEIGHT / max(1, most)
-    parts = []
-    for place, snapshot in enumerate(snapshots):
-        left = _LEFT + place * (_WIDTH + _GAP)
-        parts.append(_heading(left, snapshot.version, entries.get(snapshot.version)))
-        top = float(_TOP)
-        for fragment in snapshot.manifest.fragments:
-            height = max(2.0, fragment.physical_rows * scale)
-            parts.append(_box(left, top, height, fragment, snapshot.version))
-            top += height + 2
-    width = 2 * _LEFT + len(snapshots) * (_WIDTH + _GAP)
-    height = (
-        _TOP + _HEIGHT + 2 * max(len(snapshot.manifest.fragments) for snapshot in snapshots) + 50
+    is_wide = len(numbers) <= _WIDE_UP_TO
+    width, pitch = (52.0, 92.0) if is_wide else (20.0, 34.0)
+    columns = [
+        _lay_out(snapshot, _LEFT + place * pitch, width, _HEIGHT / max(1, most))
+        for place, snapshot in enumerate(snapshots)
+    ]
+    bottom = max(column.bottom for column in columns)
+    shapes: list[Shape] = [Text(_LEFT, 26, table.uri, 13, bold=True)]
+    if len(every) > len(numbers):
+        shapes.append(Text(_LEFT, 44, f"{len(every) - len(numbers)} older versions not shown"))
+    for before, after in pairwise(columns):
+        shapes += _bands(before, after)
+    for column in columns:
+        shapes += _column(column, entries.get(column.snapshot.version), is_wide=is_wide)
+    shapes += _legend(bottom + _BELOW - 16)
+    wide = round(2 * _LEFT + (len(columns) - 1) * pitch + width)
+    named = 2 * _LEFT + 9 * len(table.uri)
+    return Drawing(max(wide, named, 560), round(bottom + _BELOW), shapes)
+
+
+# Boxes ---------------------------------------------------------------------------------------
+
+
+def _lay_out(snapshot: Snapshot, left: float, width: float, scale: float) -> _Column:
+    boxes: list[list[Fragment]] = []
+    filled = _LEAST_HEIGHT
+    for fragment in snapshot.manifest.fragments:
+        height = fragment.physical_rows * scale
+        # Fragments too small to be seen share a box, until it is high enough to be.
+        if filled >= _LEAST_HEIGHT or height >= _LEAST_HEIGHT:
+            boxes.append([])
+            filled = 0.0
+        boxes[-1].append(fragment)
+        filled += height
+    places, top = {}, float(_TOP)
+    for box in boxes:
+        whole = sum(fragment.physical_rows for fragment in box) * scale
+        stretch = max(1.0, _LEAST_HEIGHT / whole) if whole else 1.0
+        for fragment in box:
+            height = fragment.physical_rows * scale * stretch
+            places[fragment.id] = (top, height)
+            top += height
+        top += _GAP
+    return _Column(snapshot, left, width, places, tuple(map(tuple, boxes)))
+
+
+def _column(column: _Column, entry: HistoryEntry | None, *, is_wide: bool) -> Iterator[Shape]:
+    """The boxes of a version, and what is written above and below them."""
+    version, left = column.snapshot.version, column.left
+    operation = entry.operation if entry is not None else ""
+    tags = ", ".join(entry.tags) if entry is not None else ""
+    rows = _short(column.snapshot.num_rows())
+    if is_wide:
+        yield Text(left, 72, f"v{version}", 12, bold=True)
+        yield Text(left, 88, _cut(operation, 14), 9)
+        yield Text(left, 101, _cut(tags, 14), 9)
+        yield Text(left, column.bottom + 14, f"{rows} rows", 9)
+    else:
+        line = f"v{version} {operation}"
+        yield Text(left + 13, _TOP - 6, _cut(line, 12), 9, upright=True, bold=bool(tags))
+        yield Text(left, column.bottom + 14, rows, 8)
+    for box in column.boxes:
+        yield Group(_title(box, entry), tuple(_boxes(column, box, version)))
+
+
+def _title(box: Sequence[Fragment], entry: HistoryEntry | None) -> str:
+    first, last = box[0].id, box[-1].id
+    name = f"fragment {first}" if len(box) == 1 else f"{len(box)} fragments, {first} to {last}"
+    rows = sum(fragment.num_rows for fragment in box)
+    deleted = sum(fragment.num_deleted_rows for fragment in box)
+    files = sum(len(fragment.files) for fragment in box)
+    note = f"\n{entry.user_metadata}" if entry is not None and entry.user_metadata else ""
+    return f"{name}: {rows} rows, {deleted} deleted, {files} files{note}"
+
+
+def _boxes(column: _Column, box: Sequence[Fragment], version: int) -> Iterator[Box]:
+    """The rows of a box side by side, by what the version did to them."""
+    top, _ = column.places[box[0].id]
+    height = sum(column.places[fragment.id][1] for fragment in box)
+    counts = _counts(box, version)
+    widths = {name: count / max(1, sum(counts.values())) for name, count in counts.items() if count}
+    # A single row among a million is seen as well.
+    widths = {name: max(share * column.width, _LEAST_WIDTH) for name, share in widths.items()}
+    shrink = column.width / max(1.0, sum(widths.values()))
+    left = column.left
+    for name, width in widths.items():
+        yield Box(left, top, width * shrink, height, COLOURS[name])
+        left += width * shrink
+
+
+def _counts(box: Sequence[Fragment], version: int) -> dict[str, int]:
+    """Physical rows by what happened to them; deleted ones are taken from the older ones first."""
+    inserted = sum(_rows_at(fragment.created_at, version) for fragment in box)
+    updated = max(
+        0, sum(_rows_at(fragment.last_updated_at, version) for fragment in box) - inserted
     )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, 420)}" height="{height}" '
-        'font-family="sans-serif" font-size="10">\n'
-        '<rect width="100%" height="100%" fill="white"/>\n'
-        f'<text x="{_LEFT}" y="16" font-size="13">{escape(table.uri)}</text>\n'
-        + "\n".join(parts)
-        + "\n"
-        + _legend(height - 20)
-        + "</svg>\n"
-    )
-
-
-def _heading(left: int, version: int, entry: HistoryEntry | None) -> str:
-    what = entry.operation if entry is not None else ""
-    note = entry.user_metadata if entry is not None and entry.user_metadata else ""
-    return (
-        f'<text x="{left}" y="40" font-weight="bold">v{version}<title>{escape(note)}</title></text>'
-        f'<text x="{left}" y="52" font-size="8">{escape(what[:12])}</text>'
-    )
-
-
-def _box(left: int, top: float, height: float, fragment: Fragment, version: int) -> str:
-    """One fragment, its rows by what the version did to them."""
-    shares = _shares(fragment, version)
-    parts, at = [], left + 0.0
-    for name, share in shares.items():
-        width = _WIDTH * share
-        if width:
-            parts.append(
-                f'<rect x="{at:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" '
-                f'fill="{_COLOURS[name]}"/>'
-            )
-        at += width
-    title = (
-        f"fragment {fragment.id}: {fragment.num_rows} rows, {fragment.num_deleted_rows} deleted, "
-        f"{len(fragment.files)} files"
-    )
-    return f"<g><title>{title}</title>{''.join(parts)}</g>"
-
-
-def _shares(fragment: Fragment, version: int) -> dict[str, float]:
-    """Shares of the physical rows; deleted ones are taken from the older ones first."""
-    rows = max(1, fragment.physical_rows)
-    inserted = _rows_at(fragment.created_at, version)
-    updated = _rows_at(fragment.last_updated_at, version) - inserted
-    older = rows - inserted - max(0, updated)
-    counts = {"older": older, "updated": max(0, updated), "inserted": inserted}
-    deleted = left = fragment.num_deleted_rows
+    deleted = sum(fragment.num_deleted_rows for fragment in box)
+    older = sum(fragment.physical_rows for fragment in box) - inserted - updated
+    counts = {"older": older, "updated": updated, "inserted": inserted}
+    left = deleted
     for name in counts:
         taken = min(left, counts[name])
         counts[name] -= taken
         left -= taken
-    counts["deleted"] = deleted
-    return {name: count / rows for name, count in counts.items()}
+    return {**counts, "deleted": deleted}
 
 
 def _rows_at(source: object, version: int) -> int:
@@ -111,17 +187,129 @@ def _rows_at(source: object, version: int) -> int:
     if not isinstance(source, bytes):
         return 0
     sequence = RowDatasetVersionSequence.from_bytes(source)
-    starts = [0, *sequence.ends.tolist()[:-1]]
-    runs = zip(starts, sequence.ends.tolist(), sequence.versions.tolist(), strict=True)
-    return sum(end - start for start, end, run_version in runs if run_version == version)
+    lengths = np.diff(sequence.ends.astype(np.int64), prepend=0)
+    return int(lengths[sequence.versions == version].sum())
 
 
-def _legend(top: float) -> str:
-    parts, left = [], _LEFT
-    for name, colour in _COLOURS.items():
-        parts.append(
-            f'<rect x="{left}" y="{top - 9:.0f}" width="10" height="10" fill="{colour}"/>'
-            f'<text x="{left + 14}" y="{top:.0f}">{name}</text>'
-        )
-        left += 80
-    return "".join(parts)
+# Bands ---------------------------------------------------------------------------------------
+
+
+def _bands(before: _Column, after: _Column) -> Iterator[Band]:
+    """Where the rows of one version are in the next."""
+    old = {fragment.id: fragment for fragment in before.snapshot.manifest.fragments}
+    new = after.snapshot.manifest.fragments
+    stayed = [fragment for fragment in new if _is_same(old.get(fragment.id), fragment)]
+    yield from _bands_of_stayed(before, after, stayed)
+    kept = {fragment.id for fragment in stayed}
+    arrived = [fragment for fragment in new if fragment.id not in kept]
+    changed = [fragment for fragment in old.values() if fragment not in stayed]
+    yield from _bands_of_moved(before, after, changed, arrived)
+
+
+def _is_same(old: Fragment | None, new: Fragment) -> bool:
+    """Whether a fragment has the same rows, though some may be deleted or have other values."""
+    return old is not None and (old.physical_rows, old.row_ids) == (new.physical_rows, new.row_ids)
+
+
+def _bands_of_stayed(before: _Column, after: _Column, stayed: Sequence[Fragment]) -> Iterator[Band]:
+    """One band for neighbours that stay neighbours."""
+    runs: list[list[float]] = []
+    for fragment in stayed:
+        (top, height), (to, grown) = before.places[fragment.id], after.places[fragment.id]
+        if runs and abs(runs[-1][1] - top) < 0.01 and abs(runs[-1][3] - to) < 0.01:
+            runs[-1][1], runs[-1][3] = top + height, to + grown
+        else:
+            runs.append([top, top + height, to, to + grown])
+    for top, bottom, to_top, to_bottom in runs:
+        yield _band(before, after, (top, bottom), (to_top, to_bottom), _KEPT)
+
+
+def _bands_of_moved(
+    before: _Column, after: _Column, changed: Sequence[Fragment], arrived: Sequence[Fragment]
+) -> Iterator[Band]:
+    """A band for each pair of fragments of which one has rows that were in the other."""
+    sources = [fragment for fragment in changed if isinstance(fragment.row_ids, bytes)]
+    if not sources or not arrived:
+        return
+    found = [_live_rows(before.snapshot, source) for source in sources]
+    ids = np.concatenate([row_ids for row_ids, _ in found])
+    offsets = np.concatenate([places for _, places in found])
+    owners = np.repeat(np.arange(len(sources)), [len(row_ids) for row_ids, _ in found])
+    order = np.argsort(ids)
+    for target in arrived:
+        if not isinstance(target.row_ids, bytes) or not len(ids):
+            continue
+        wanted = RowIdSequence.from_bytes(target.row_ids).to_array()
+        hits = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)]
+        places = np.flatnonzero(ids[hits] == wanted)
+        hits = hits[places]
+        is_update = _counts([target], after.snapshot.version)["updated"] > 0
+        for owner in np.unique(owners[hits]).tolist():
+            mine = owners[hits] == owner
+            yield _band(
+                before,
+                after,
+                _stretch(before, sources[owner], offsets[hits[mine]]),
+                _stretch(after, target, places[mine]),
+                _MOVED if is_update else _KEPT,
+            )
+
+
+def _live_rows(
+    snapshot: Snapshot, fragment: Fragment
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Ids and offsets of the rows that are not deleted."""
+    assert isinstance(fragment.row_ids, bytes)
+    ids = RowIdSequence.from_bytes(fragment.row_ids).to_array()
+    offsets = np.arange(len(ids))
+    deleted = snapshot.deletion_vector(fragment)
+    if deleted is not None:
+        offsets = np.delete(offsets, deleted.to_array().astype(np.int64))
+    return ids[offsets], offsets
+
+
+def _stretch(
+    column: _Column, fragment: Fragment, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[float, float]:
+    """Top and bottom of as many rows as there are offsets, about where those lie."""
+    top, height = column.places[fragment.id]
+    row = height / max(1, fragment.physical_rows)
+    first = min(
+        max(0.0, float(offsets.mean()) + 0.5 - len(offsets) / 2),
+        float(fragment.physical_rows - len(offsets)),
+    )
+    return top + first * row, top + (first + len(offsets)) * row
+
+
+def _band(
+    before: _Column,
+    after: _Column,
+    here: tuple[float, float],
+    there: tuple[float, float],
+    colour: str,
+) -> Band:
+    return Band((before.left + before.width, *here), (after.left, *there), colour)
+
+
+# Words ---------------------------------------------------------------------------------------
+
+
+def _legend(bottom: float) -> Iterator[Shape]:
+    left = float(_LEFT)
+    for name, meaning in _LEGEND.items():
+        yield Box(left, bottom - 9, 10, 10, COLOURS[name])
+        yield Text(left + 14, bottom, meaning, 9)
+        left += 24 + 6 * len(meaning)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "."
+
+
+def _short(number: int) -> str:
+    """Such as 950, 12.3k, 450M."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if number >= size:
+            shown = f"{number / size:.1f}" if number < 100 * size else f"{number / size:.0f}"
+            return shown.removesuffix(".0") + unit
+    return str(number)
