@@ -68,6 +68,13 @@ class ReferenceTable:
 
     # Rows ------------------------------------------------------------------------------------
 
+    def migrate(self, version: int, physical_rows: int, rows: Mapping[int, Mapping]) -> None:
+        """Begins with a table whose rows got ids: one for each that lies there, deleted or not."""
+        self.version = version
+        self.next_row_id = physical_rows
+        self.rows = {row_id: Row(values, version, version) for row_id, values in rows.items()}
+        self._commit()
+
     def append(self, values: list[dict[str, object]]) -> None:
         if values or self.version == 0:
             self._next_version()

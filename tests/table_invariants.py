@@ -16,6 +16,7 @@ from pyspark_lance.format.data_file import TOMBSTONE
 from pyspark_lance.format.feature_flags import check_writable
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import (
+    Clone,
     Merge,
     Operation,
     Overwrite,
@@ -45,7 +46,8 @@ def check_invariants(path: str) -> Snapshot:
     _check_flags(manifest)
     transaction = snapshot.file.transaction()
     assert transaction is not None  # I15
-    assert transaction.read_version < manifest.version
+    is_clone = isinstance(transaction.operation, Clone)  # of which a branch begins
+    assert transaction.read_version < manifest.version + is_clone
     name = transaction_path(transaction.read_version, transaction.uuid).rpartition("/")[2]
     assert read_transaction(snapshot.store, name) == transaction
     with contextlib.suppress(VersionNotFoundError):  # it may have been cleaned up
@@ -92,13 +94,14 @@ def check_fragments(snapshot: Snapshot) -> None:
     assert ids == sorted(set(ids))
     assert not ids or ids[-1] <= manifest.max_fragment_id
     live_ids = [np.empty(0, np.uint64)]
+    bases = {base.id for base in manifest.base_paths}
     for fragment in manifest.fragments:
         columns = [field for file in fragment.files for field in file.fields if field >= 0]
         assert len(columns) == len(set(columns))  # I3
         for file in fragment.files:
             assert len(file.fields) == len(file.column_indices)
             assert any(field != TOMBSTONE for field in file.fields)
-            assert file.base_id is None  # I9
+            assert file.base_id is None or file.base_id in bases  # I9
         row_ids = RowIdSequence.from_bytes(fragment.row_ids).to_array()
         created = RowDatasetVersionSequence.from_bytes(fragment.created_at).to_array()
         updated = RowDatasetVersionSequence.from_bytes(fragment.last_updated_at).to_array()

@@ -59,8 +59,10 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
+from pyspark_lance.table.upkeep.branches import create_branch
 from pyspark_lance.table.upkeep.compact import compact as compact_table
 from pyspark_lance.table.upkeep.metadata_commits import restore as restore_version
+from pyspark_lance.table.upkeep.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.upkeep.tags import set_tag, tags_of
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.table import Table
@@ -72,6 +74,7 @@ HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "300"))
 STEPS = 30
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "0"))
 PARTS = 4
+BRANCH = "trial"
 REPLAYED = 2
 
 COLUMNS = {UID: pa.int64(), "id": pa.int64(), "n": pa.int32(), "s": pa.string()}
@@ -151,7 +154,9 @@ class TableHistory(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = tempfile.mkdtemp(prefix="pyspark-lance-history-")
-        self.path = self.folder + "/t"
+        self.root = self.folder + "/t"
+        self.path = self.root  # or that of a branch
+        self.main = None  # what the main line is, once a branch goes on
         self.model = ReferenceTable(dict(COLUMNS))
         self.twin = None
         self.next_uid = 0
@@ -169,14 +174,45 @@ class TableHistory(RuleBasedStateMachine):
         per_file=st.sampled_from([2, 3, 100]),
         file_version=st.sampled_from(["2.1", "2.0", "2.2"]),
         number=st.integers(0, REPLAYED - 1),
+        migrated=st.sampled_from([False, False, False, True]),
     )
-    def create(self, drawn, per_file, file_version, number):
+    def create(self, drawn, per_file, file_version, number, migrated):
+        if migrated:
+            self.create_migrated(drawn, per_file, file_version, number)
+            return
         rows, table = self.rows_of(drawn)
         write_table(self.path, table, max_rows_per_file=per_file, file_version=file_version)
         self.model.append(rows)
         if number == 0:
             self.twin = PylanceReplay(self.folder + "/twin")
             self.twin.create(table, per_file, file_version)
+        self.compare()
+
+    def create_migrated(self, drawn, per_file, file_version, number):
+        """A table without stable row ids gets some: its rows are numbered as they lie there."""
+        settings = {"max_rows_per_file": per_file, "enable_stable_row_ids": False}
+        every = {}
+        for part in (drawn[:3], [*drawn[3:], (0, 0, "a", 0)]):
+            rows, table = self.rows_of(part)
+            write_table(self.path, table, file_version=file_version, **settings)
+            every |= {row[UID]: row for row in rows}
+        lance.dataset(self.path).delete("id % 3 = 1")
+        start, starts = 0, {}
+        for fragment in lance.dataset(self.path).get_fragments():
+            starts[fragment.fragment_id] = start
+            start += fragment.physical_rows
+        there = lance.dataset(self.path).to_table(columns=[UID], with_row_address=True)
+        addresses = zip(there["_rowaddr"].to_pylist(), there[UID].to_pylist(), strict=True)
+        version = enable_stable_row_ids(Table(self.path)).version
+        self.model.migrate(
+            version,
+            start,
+            {starts[one >> 32] + (one & 0xFFFFFFFF): every[uid] for one, uid in addresses},
+        )
+        self.oldest = version
+        if number == 0:
+            shutil.copytree(self.path, self.folder + "/twin")
+            self.twin = PylanceReplay(self.folder + "/twin")
         self.compare()
 
     # Rows ------------------------------------------------------------------------------------
@@ -404,7 +440,8 @@ class TableHistory(RuleBasedStateMachine):
     def clean_up(self, retain):
         policy = CleanupPolicy(retain_versions=retain, error_if_tagged=False)
         result = cleanup_old_versions(Table(self.path), policy)
-        kept = {tag.version for tag in tags_of(Table(self.path))}
+        branch = None if self.main is None else BRANCH
+        kept = {tag.version for tag in tags_of(Table(self.path)) if tag.branch == branch}
         first = sorted(self.left())[-retain:][0]
         expected = {one for one in self.left() if one < first} - kept
         assert set(result.versions) == expected
@@ -421,9 +458,31 @@ class TableHistory(RuleBasedStateMachine):
         version = self.oldest + int(share * (self.model.version - self.oldest))
         set_tag(Table(self.path), name, VersionSpec(version=version), replaces=name in self.tags)
         self.tags[name] = version
-        rows = read_ours(self.path, VersionSpec(tag=name))
+        rows = read_ours(self.root, VersionSpec(tag=name))
         assert set(rows["_rowid"].to_pylist()) == set(self.model.history[version][1])
-        assert lance.dataset(self.path).tags.list()[name]["version"] == version
+        assert lance.dataset(self.root).tags.list()[name]["version"] == version
+
+    @precondition(lambda self: self.main is None and self.model.version > 3)
+    @rule()
+    def go_on_on_a_branch(self):
+        """From here on all is written on a branch; the main line stays as it is."""
+        create_branch(Table(self.root), BRANCH)
+        self.path = Table(self.root, branch=BRANCH).uri
+        self.main = self.model.version, read_ours(self.root)
+        self.oldest = self.model.version
+        self.gone = set(range(1, self.model.version))
+        self.compare()
+
+    @precondition(lambda self: self.main is not None)
+    @rule()
+    def clean_up_the_main_line(self):
+        """The branch needs files of the version that it was forked from."""
+        policy = CleanupPolicy(retain_versions=1, error_if_tagged=False)
+        cleanup_old_versions(Table(self.root), policy)
+        version, rows = self.main
+        assert lance.dataset(self.root).version == version
+        assert read_ours(self.root).equals(rows)
+        self.compare()
 
     @rule(share=st.floats(0, 1), by_pylance=st.booleans())
     def restore(self, share, by_pylance):

@@ -12,6 +12,7 @@ from table_files import files_of, used_files
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import (
+    InvalidInputError,
     TableAlreadyExistsError,
     UnsupportedFeatureError,
 )
@@ -98,6 +99,14 @@ def test_a_table_that_has_them_is_left_alone(tmp_path):
     append(path, 0)
     assert enable_stable_row_ids(Table(path)).version is None
     assert Snapshot.open(Table(path)).version == 1
+
+
+def test_a_table_without_rows_has_nothing_to_give_ids_to(tmp_path):
+    path = str(tmp_path / "empty")
+    write_table(path, pa.table({"id": pa.array([], pa.int64())}), enable_stable_row_ids=False)
+    with pytest.raises(InvalidInputError, match="make the table anew"):
+        enable_stable_row_ids(Table(path))
+    assert lance.dataset(path).version == 1
 
 
 def test_indices_are_in_the_way_and_the_copy_is_named(path):

@@ -53,6 +53,7 @@ def enable_stable_row_ids(table: Table, settings: CommitSettings | None = None) 
 
     Raises:
         UnsupportedFeatureError: The table has indices.
+        InvalidInputError: The table has no rows.
         RetryableCommitError: Other commits were in the way too often.
     """
 
@@ -64,6 +65,13 @@ def enable_stable_row_ids(table: Table, settings: CommitSettings | None = None) 
                 "the table has indices, which hold addresses of rows",
                 where=table.uri,
                 hint="drop the indices first, or copy the table: copyWithStableRowIds(target)",
+            )
+        if not newest.manifest.fragments:
+            # A table is known to have stable ids by those of its rows.
+            raise InvalidInputError(
+                "the table has no rows to give ids",
+                where=table.uri,
+                hint="append some first, or make the table anew",
             )
         fragments = _with_lineage(newest.manifest.fragments, newest.version + 1)
         return Merge(tuple(fragments), newest.schema)
