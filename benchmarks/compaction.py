@@ -1,6 +1,6 @@
 """Compaction of many small fragments and cleanup of many versions, against pylance.
 
-python benchmarks/compaction.py [fragments] [rows of each]
+python benchmarks/compaction.py [compaction | cleanup] [fragments] [rows of each]
 
 Each compaction runs in a process of its own, on one core, on a copy of the same table; both write
 the same fragments.  Memory is what the process grew by beyond the imports.
@@ -15,7 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import lance
@@ -24,13 +28,16 @@ import pyarrow as pa
 from timing import print_table
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 REPEATS = 3
 VERSIONS = 1000
+FILES = 100_000
 
 
 def build(path: str, fragments: int, rows: int) -> None:
@@ -106,14 +113,14 @@ def compaction(folder: str, fragments: int, rows: int) -> None:
     theirs = min(found["pylance"])
     print_table(
         f"compaction of {fragments} fragments of {rows} rows, one core",
-        ("", "seconds", "processor seconds", "grown MB", "ratio"),
+        ("", "seconds", "processor seconds", "grown MB", "times pylance's processor"),
         [
             (
                 kind,
                 f"{best[0]:.2f}",
                 f"{best[1]:.2f}",
                 f"{best[2]:.0f}",
-                f"{best[0] / theirs[0]:.2f}",
+                f"{best[1] / theirs[1]:.2f}",
             )
             for kind, best in ((kind, min(runs)) for kind, runs in found.items())
         ],
@@ -121,43 +128,77 @@ def compaction(folder: str, fragments: int, rows: int) -> None:
     print(f"\nopening and planning: {before:.1f} ms before, {after:.1f} ms after")
 
 
-def cleanup(folder: str) -> None:
-    """Prints the times of cleaning up many versions."""
-    path = f"{folder}/versions"
+def build_versions(path: str) -> None:
+    """Many small commits, with a compaction now and then."""
     row = pa.table({"id": [1]})
     lance.write_dataset(row, path)
     for number in range(VERSIONS):
         if number % 50 == 49:
             lance.dataset(path).optimize.compact_files()
         lance.write_dataset(row, path, mode="append")
+
+
+def build_files(path: str) -> None:
+    """Two versions, of which the old one has many files: links to one of a row."""
+    table, row = Table(path), pa.table({"id": [1]})
+    plan = plan_write(table, row.schema, WriteSettings(), existing=None)
+    (fragment,) = write_fragments(plan.request, row.to_batches())
+    (file,) = fragment.files
+    names = [f"{uuid.uuid4().hex}.lance" for _ in range(FILES)]
+    for name in names:
+        os.link(f"{path}/data/{file.path}", f"{path}/data/{name}")
+    many = [replace(fragment, files=(replace(file, path=name),)) for name in names]
+    commit_write(plan, [fragment, *many])
+    existing = open_existing(table)
+    plan = plan_write(table, row.schema, WriteSettings(overwrite=True), existing=existing)
+    commit_write(plan, write_fragments(plan.request, row.to_batches()))
+
+
+def _note(steps: list[int], done: int, total: int) -> None:
+    steps.append(done)
+
+
+def cleanup(folder: str, build: Callable[[str], None], title: str) -> None:
+    """Prints how long it takes to clean up what ``build`` makes."""
     rows = []
     for kind in ("pylance", "ours"):
-        copy = f"{folder}/versions-{kind}"
-        shutil.copytree(path, copy)
-        start = time.perf_counter()
+        path, steps = f"{folder}/{build.__name__}-{kind}", list[int]()
+        build(path)
+        before = sum(1 for one in Path(path).rglob("*") if one.is_file())
+        start, cpu = time.perf_counter(), time.process_time()
         if kind == "pylance":
-            lance.dataset(copy).cleanup_old_versions(timedelta(0))
+            lance.dataset(path).cleanup_old_versions(timedelta(0))
         else:
-            cleanup_old_versions(Table(copy), CleanupPolicy(older_than_s=0))
-        seconds = time.perf_counter() - start
-        files = sum(1 for one in Path(copy).rglob("*") if one.is_file())
-        rows.append((kind, f"{seconds:.2f}", str(files)))
-    print_table(f"cleanup of {VERSIONS} versions", ("", "seconds", "files left"), rows)
+            cleanup_old_versions(
+                Table(path),
+                CleanupPolicy(older_than_s=0),
+                progress=partial(_note, steps),
+            )
+        seconds, busy = time.perf_counter() - start, time.process_time() - cpu
+        left = sum(1 for one in Path(path).rglob("*") if one.is_file())
+        told = f"{len(steps)} times" if steps else ""
+        rows.append((kind, f"{seconds:.2f}", f"{busy:.2f}", f"{before:,}", str(left), told))
+        shutil.rmtree(path)
+    header = ("", "seconds", "processor seconds", "files", "files left", "tells its progress")
+    print_table(title, header, rows)
 
 
 def main() -> None:
-    """Runs both, or what a process of its own is started for."""
-    if sys.argv[1:2] == ["--run"]:
+    """Runs all, or one part, or what a process of its own is started for."""
+    first = sys.argv[1] if len(sys.argv) > 1 else ""
+    if first == "--run":
         run_once(*sys.argv[2:])
-    elif sys.argv[1:2] == ["--build"]:
+        return
+    if first == "--build":
         build(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
-    else:
-        fragments, rows = (
-            int(one) for one in (sys.argv[1:] + ["1000", "10000"][len(sys.argv) - 1 :])
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            compaction(folder, fragments, rows)
-            cleanup(folder)
+        return
+    numbers = [int(one) for one in sys.argv[1:] if one.isdigit()]
+    with tempfile.TemporaryDirectory() as folder:
+        if first != "cleanup":
+            compaction(folder, *(numbers or (1000, 10_000)))
+        if first != "compaction":
+            cleanup(folder, build_versions, f"cleanup of {VERSIONS:,} versions")
+            cleanup(folder, build_files, f"cleanup of a version of {FILES:,} files")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,12 @@ from local_changes import delete_rows
 from row_changes import set_to, upsert
 from table_access import append, read_ours, read_theirs, write_table
 
-from pyspark_lance.errors import CorruptFileError, InvalidInputError, TableNotFoundError
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    StorageError,
+    TableNotFoundError,
+)
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup import auto_cleanup
@@ -276,6 +281,31 @@ def test_progress_counts_to_the_end(path):
     )
     assert steps[-1] == (result.num_files, result.num_files)
     assert steps == sorted(steps)
+
+
+def test_many_files_go_in_batches_at_once_and_manifests_when_all_of_them_are_gone(
+    path, monkeypatch
+):
+    from pyspark_lance.table.cleanup import cleanup
+
+    monkeypatch.setattr(cleanup, "_BATCH", 2)
+    real, broken = LocalStore.delete_many, []
+
+    def failing(self, paths):
+        if not broken and "data/" in paths[0]:
+            broken.append(paths)
+            raise StorageError("no answer")
+        assert not any(one.startswith("_versions/") for one in paths) or not broken
+        real(self, paths)
+
+    monkeypatch.setattr(LocalStore, "delete_many", failing)
+    number = len(versions(path))
+    with pytest.raises(StorageError):
+        cleanup_old_versions(Table(path), ALL_OLD)
+    assert len(versions(path)) == number
+    monkeypatch.setattr(LocalStore, "delete_many", real)
+    both(path, ALL_OLD, older_than=timedelta(0))
+    assert len(versions(path)) == 1
 
 
 # After commits -----------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_AGE_S = 14 * 24 * 3600.0
 _BATCH = 1000
+_PARALLEL_BATCHES = 4
 
 Progress = Callable[[int, int], None]
 """Is told how many files are removed, and how many there are to remove."""
@@ -290,14 +292,25 @@ def _result(old: Iterable[ManifestLocation], doomed: Sequence[RemovableFile]) ->
 
 
 def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None) -> None:
-    """Removes files in batches; manifests last, in batches of their own."""
+    """Removes files in batches, some at a time; manifests when all others are gone."""
     paths, num_manifests = result.paths, len(result.versions)
     first_manifest = len(paths) - num_manifests
     done = 0
     for group in (paths[:first_manifest], paths[first_manifest:]):
-        for start in range(0, len(group), _BATCH):
-            batch = group[start : start + _BATCH]
-            store.delete_many(batch)
-            done += len(batch)
+        for count in _remove_batches(store, group):
+            done += count
             if progress is not None:
                 progress(done, len(paths))
+
+
+def _remove_batches(store: ObjectStore, paths: Sequence[str]) -> Iterator[int]:
+    """How many files are removed with each batch."""
+    batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
+    if len(batches) < 2:
+        for batch in batches:
+            store.delete_many(batch)
+            yield len(batch)
+        return
+    with ThreadPoolExecutor(_PARALLEL_BATCHES) as pool:
+        for batch, _ in zip(batches, pool.map(store.delete_many, batches), strict=True):
+            yield len(batch)
