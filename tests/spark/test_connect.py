@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 from connect_script import START_CONNECT
+from script_process import run_script
 
 pytestmark = pytest.mark.spark
 
@@ -62,19 +59,8 @@ spark.stop()
 
 
 def test_read_write_and_time_travel_work_in_spark_connect(tmp_path):
-    folder = os.path.dirname(sys.executable)
-    environment = {
-        **os.environ,
-        "PATH": folder + os.pathsep + os.environ["PATH"],
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "t")],
-        capture_output=True, text=True, timeout=400, env=environment, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [
+    printed = run_script(SCRIPT, tmp_path / "t")
+    assert printed.splitlines() == [
         "rows 15",
         "old 10",
         "scan [10, 11, 12, 13, 14]",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+from script_process import run_script
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -38,20 +35,8 @@ spark.sql(
 assert spark.table(f"lance.`{path}`").where("name IN ('x', 'y')").count() == 4
 assert spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 3
 spark.stop()
-print("all is well")
 """
 
 
 def test_a_local_cluster_writes_reads_deletes_and_merges(tmp_path):
-    folder = os.path.dirname(sys.executable)
-    environment = {
-        **os.environ,
-        "PATH": folder + os.pathsep + os.environ["PATH"],
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, str(tmp_path)],
-        capture_output=True, text=True, timeout=900, env=environment, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert "all is well" in done.stdout, done.stdout[-1000:] + done.stderr[-3000:]
+    run_script(_SCRIPT, tmp_path, cwd=tmp_path, seconds=900)

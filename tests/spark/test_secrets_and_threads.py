@@ -6,12 +6,12 @@ Each script has its own process: the event log is a setting of the JVM's start.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from connect_script import START_CONNECT
+from script_process import run_command
 
 from pyspark_lance.spark.companion import companion_jar
 
@@ -129,7 +129,6 @@ spark.stop()
 """
 
 
-_ALL_IS_WELL = "\nprint('all is well')"
 _SUBMITTED = """
 import sys
 from pyspark.sql import SparkSession
@@ -159,19 +158,12 @@ spark.stop()
 
 
 def run(command, folder):
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + environment["PATH"]
-    command = [*command, str(folder)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=300, check=False,
-        cwd=folder,
-    )  # fmt: skip
-    assert "all is well" in done.stdout, done.stdout[-1000:] + done.stderr[-3000:]
-    return done.stdout + done.stderr
+    """Everything that a command printed."""
+    return "".join(run_command(*command, folder, cwd=folder))
 
 
 def python(code):
-    return [sys.executable, "-c", _STATEMENTS + code + _ALL_IS_WELL]
+    return [sys.executable, "-c", _STATEMENTS + code]
 
 
 @pytest.fixture
@@ -197,7 +189,7 @@ def test_no_storage_option_is_in_the_event_log_plans_or_output(folder):
 
 def test_a_submitted_script_with_the_recommended_settings_shows_no_storage_option(folder):
     script = folder / "script.py"
-    script.write_text(_STATEMENTS + _SUBMITTED + _ALL_IS_WELL)
+    script.write_text(_STATEMENTS + _SUBMITTED)
     settings = {
         "spark.jars": companion_jar(),
         "spark.eventLog.enabled": "true",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from script_process import run_script
 
 FOLDER = Path(__file__).resolve().parents[2] / "spark_conf"
 FILES = sorted(FOLDER.glob("*.conf"))
@@ -41,16 +39,5 @@ def test_a_session_starts_and_reads_with_the_recommended_settings(tmp_path):
         "print(spark.read.format('lance').load(path).count())\n"
         "print([spark.conf.get(k) for k in " + repr([k for p in FILES for k in settings(p)]) + "])"
     )
-    folder = os.path.dirname(sys.executable)
-    environment = {
-        **os.environ,
-        "PATH": folder + os.pathsep + os.environ["PATH"],
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "t")],
-        capture_output=True, text=True, timeout=300, env=environment, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines()[0] == "5"
+    printed = run_script(script, tmp_path / "t")
+    assert printed.splitlines()[0] == "5"

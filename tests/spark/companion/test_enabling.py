@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import zipfile
 
 import pytest
 from connect_script import START_CONNECT
+from script_process import run_script
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +44,6 @@ import io, contextlib
 with contextlib.redirect_stdout(io.StringIO()) as shown:
     frame.where("id < 3").select("id").explain()
 assert "filters: [id IS NOT NULL, id < 3]" in shown.getvalue(), shown.getvalue()
-print("all is well")
 """
 _FOREIGN = """
 import sys
@@ -59,7 +57,8 @@ try:
     enable(spark)
 except LanceError as error:
     assert "com.example.ForeignLance" in str(error), error
-    print("all is well")
+else:
+    raise AssertionError("the companion was switched on beside another source")
 """
 _BOTH = """
 import sys
@@ -72,29 +71,18 @@ try:
 except Exception as error:
     for name in ("com.example.ForeignLance", "org.pysparklance.LanceSource"):
         assert name in str(error), error
-    print("all is well")
+else:
+    raise AssertionError("Spark chose between two sources")
 """
 
 
-def run(code, *arguments):
-    """Runs a script in a process without a JVM."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATE")}
-    env["PATH"] = os.path.dirname(sys.executable) + os.pathsep + env["PATH"]
-    env |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=env, timeout=300, check=False
-    )
-    assert "all is well" in done.stdout, done.stdout[-1000:] + done.stderr[-3000:]
-
-
 def test_one_call_on_a_running_classic_session(jar, path):
-    run(_CLASSIC + _CHECKS, path)
+    run_script(_CLASSIC + _CHECKS, path)
 
 
 def test_one_call_on_a_connect_session(jar, path):
     pytest.importorskip("grpc")
-    run(START_CONNECT + _CONNECT + _CHECKS, path)
+    run_script(START_CONNECT + _CONNECT + _CHECKS, path)
 
 
 def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, companion_build):
@@ -117,6 +105,6 @@ def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, companion_b
             "com.example.ForeignLance\n",
         )
     foreign = str(tmp_path / "foreign.jar")
-    run(_FOREIGN, foreign)
+    run_script(_FOREIGN, foreign)
     # Spark does not choose between two, and says which they are.
-    run(_BOTH, f"{foreign},{jar}")
+    run_script(_BOTH, f"{foreign},{jar}")
