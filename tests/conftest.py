@@ -78,9 +78,15 @@ def spark():
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that need a JVM share one process, so that only one is started; the companion's own."""
-    for item in items:
-        if item.get_closest_marker("spark"):
-            # A local Connect server has one port, so the tests that start one take turns.
-            own = item.path.parent.name == "companion" and item.path.stem != "test_enabling"
-            item.add_marker(pytest.mark.xdist_group("companion" if own else "spark"))
+    """Keeps the Spark tests of a file together, and sessions of two kinds in processes apart."""
+    spark_items = [item for item in items if item.get_closest_marker("spark")]
+    own = {item: _needs_companion(item) for item in spark_items}
+    has_both = len(set(own.values())) == 2 and os.environ.get(WITH_COMPANION) != "true"
+    for item in spark_items:
+        group = f"companion: {own[item]}" if has_both else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _needs_companion(item) -> bool:
+    """Whether a test has a session with the companion in every run."""
+    return item.path.parent.name == "companion" and item.path.stem != "test_enabling"
