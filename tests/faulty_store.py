@@ -123,6 +123,9 @@ class FaultyStore:
     def put(self, path, data):
         return self._run("put", path, lambda: self.inner.put(path, data))
 
+    def copy(self, source, target):
+        return self._run("copy", source, lambda: self.inner.copy(source, target))
+
     def put_if_absent(self, path, data):
         return self._run("put_if_absent", path, lambda: self.inner.put_if_absent(path, data))
 

@@ -124,6 +124,16 @@ class StoreConformance:
             with pytest.raises(InvalidInputError):
                 call()
 
+    def test_a_copy_replaces_as_a_whole(self, store):
+        store.put("v/a", b"first")
+        store.put("v/b", b"longer than the first")
+        store.copy("v/a", "v/b")
+        store.copy("v/a", "w/c")
+        assert {bytes(store.get(path)) for path in ("v/a", "v/b", "w/c")} == {b"first"}
+        with pytest.raises(FileNotFoundError):
+            store.copy("v/nothing", "v/b")
+        assert bytes(store.get("v/b")) == b"first"
+
     def test_put_if_absent_creates_once(self, store):
         assert store.put_if_absent("v/1.manifest", b"first") is True
         assert store.put_if_absent("v/1.manifest", b"second") is False

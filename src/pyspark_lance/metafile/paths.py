@@ -92,6 +92,23 @@ def parse_manifest_name(name: str) -> ManifestName | None:
     return parsed if canonical and manifest_name(parsed.version, parsed.scheme) == name else None
 
 
+def staged_manifest_path(path: str, uuid: str) -> str:
+    """Where a manifest waits that an external manifest store has not accepted yet."""
+    return f"{path}-{uuid}"
+
+
+def final_manifest_path(path: str) -> str:
+    """The path of a manifest, given that or where it was staged."""
+    stem, staged, _ = path.partition(f"{_MANIFEST_SUFFIX}-")
+    return f"{stem}{_MANIFEST_SUFFIX}" if staged else path
+
+
+def is_staged_manifest(name: str) -> bool:
+    """Whether the file is a manifest that waits to be accepted."""
+    final = final_manifest_path(name)
+    return final != name and parse_manifest_name(final) is not None
+
+
 def manifest_path(version: int, scheme: NamingScheme) -> str:
     """Path of the manifest of ``version``."""
     return f"{VERSIONS}/{manifest_name(version, scheme)}"

@@ -173,6 +173,14 @@ class FsspecStore:
         full, content = self._full(path), bytes(as_byte_view(data))
         self._write("write", path, lambda: self._pipe(full, content))
 
+    def copy(self, source: str, target: str) -> None:
+        """Copies within the store."""
+        full, copied = self._full(source), self._full(target)
+        if self._protocol == "s3":  # cp_file asks for the size first
+            self._read("copy", source, partial(self._s3, s3_requests.copy_object, full, copied))
+        else:
+            self._read("copy", source, lambda: self._copy(full, copied))
+
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Creates the object with a conditional put, unless there is one."""
         full, content = self._full(path), bytes(as_byte_view(data))
@@ -317,6 +325,12 @@ class FsspecStore:
         if self._protocol not in _OBJECT_STORES:
             fs.makedirs(full.rpartition("/")[0], exist_ok=True)
         fs.pipe_file(full, content)
+
+    def _copy(self, full: str, target: str) -> None:
+        fs = self._fs
+        if self._protocol not in _OBJECT_STORES:
+            fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+        fs.cp_file(full, target)
 
     def _put_file(self, name: str, full: str) -> None:
         fs = self._fs

@@ -113,6 +113,10 @@ class LocalStore:
         finally:
             output.abort()
 
+    def copy(self, source: str, target: str) -> None:
+        """Creates or replaces ``target`` by renaming a complete staging file."""
+        self.put(target, self.get(source))
+
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Creates the object by linking a complete staging file to its name.
 

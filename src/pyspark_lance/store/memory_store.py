@@ -74,6 +74,10 @@ class MemoryStore:
         """Creates or replaces the object."""
         self._objects[check_path(path)] = (bytes(as_byte_view(data)), self._now_ns())
 
+    def copy(self, source: str, target: str) -> None:
+        """Creates or replaces ``target`` with what ``source`` holds."""
+        self.put(target, self.get(source))
+
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Creates the object unless there is one."""
         ours = (bytes(as_byte_view(data)), self._now_ns())

@@ -111,6 +111,9 @@ class ObjectStore(Protocol):
             UnsupportedFeatureError: The store cannot create atomically.
         """
 
+    def copy(self, source: str, target: str) -> None:
+        """Creates or replaces ``target`` with what ``source`` holds, as a whole."""
+
     def open_output(self, path: str) -> OutputFile:
         """Starts an object that is written piece by piece, in bounded memory."""
 

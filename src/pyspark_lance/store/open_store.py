@@ -34,8 +34,7 @@ def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStor
         return LocalStore(local_path)
     if scheme == "s3+ddb":
         raise UnsupportedFeatureError(
-            "tables whose commits go through DynamoDB (s3+ddb://) are not supported",
-            hint="S3 itself commits safely now: use s3:// once no writer needs DynamoDB",
+            "s3+ddb:// is the URI of a table, not of a place for other files", hint="use s3://"
         )
     # fsspec and what it brings along take longer to import than a local table takes to open.
     from pyspark_lance.store.fsspec_store import open_fsspec_store  # noqa: PLC0415

@@ -49,6 +49,19 @@ async def head_object(fs: Any, full: str) -> Mapping[str, Any]:
     return answer
 
 
+async def copy_object(fs: Any, full: str, target: str) -> None:
+    """Copies an object of at most 5 GB."""
+    bucket, key, _ = fs.split_path(full)
+    target_bucket, target_key, _ = fs.split_path(target)
+    await fs._call_s3(
+        "copy_object",
+        Bucket=target_bucket,
+        Key=target_key,
+        CopySource={"Bucket": bucket, "Key": key},
+        **fs.req_kw,
+    )
+
+
 async def list_page(fs: Any, full_prefix: str, continuation: str | None) -> Mapping[str, Any]:
     """One page of the listing, with ``Contents`` and perhaps ``NextContinuationToken``."""
     bucket, _, prefix = full_prefix.partition("/")

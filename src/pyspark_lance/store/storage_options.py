@@ -20,6 +20,9 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from pyspark_lance.errors import InvalidInputError
 
 PREFIX = "storage."
+MANIFEST_STORE = "manifest_store"
+# Of the table, not of the file system.
+_OF_TABLES = ("allowed_base_paths", MANIFEST_STORE, "dynamodb_endpoint")
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _BOOLEANS = frozenset(_TRUE + _FALSE)
@@ -88,7 +91,8 @@ def parse_storage_options(
     chosen_by: dict[str, str] = {}
     texts = dict(_normalised(options))
     allow_unsafe_put = _boolean("allow_unsafe_put", texts.pop("allow_unsafe_put", "false"))
-    texts.pop("allowed_base_paths", None)  # of the table, not of the file system
+    for name in _OF_TABLES:
+        texts.pop(name, None)
     for name, text in texts.items():
         target, parse = table.get(name, (name, _anything))
         if name not in table:

@@ -141,6 +141,14 @@ OPTIONS = (
         "comma list of URIs outside of the table's own bucket or host where a clone's files may be",
     ),
     Option(
+        "storage.manifest_store", "both", "",
+        "external manifest store that decides versions: `dynamodb:TABLE` or `sqlite:FILE`",
+    ),
+    Option(
+        "storage.dynamodb_endpoint", "both", "`DYNAMODB_ENDPOINT`",
+        "address of a DynamoDB that is not AWS's own",
+    ),
+    Option(
         "writeMode", "write", "append",
         "what `mode(\"append\")` does: `append`, `overwrite`, or `create`, which needs a new path",
     ),

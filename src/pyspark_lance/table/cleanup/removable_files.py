@@ -23,6 +23,7 @@ from pyspark_lance.metafile.paths import (
     VERSIONS,
     data_path,
     deletion_path,
+    is_staged_manifest,
     parse_manifest_name,
 )
 from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
@@ -146,7 +147,7 @@ def _as_removable(info: ObjectInfo, root: str) -> Iterator[RemovableFile]:
     stem, dot, suffix = name.rpartition(".")
     kept_by: str | None = f"{folder}/{name}"
     kind = _KIND_OF.get(folder, FileKind.STAGING)
-    if name.startswith(_STAGING):
+    if name.startswith(_STAGING) or (folder == VERSIONS and is_staged_manifest(name)):
         kept_by, kind = None, FileKind.STAGING
     elif parents and folder == INDICES:
         kept_by = f"{INDICES}/{parents[0]}"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.metafile.external_commits import open_table_store, without_manifest_store
 from pyspark_lance.metafile.paths import TREE, is_branch_name
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.store.open_store import open_store
 
 MAIN = "main"
 
@@ -18,7 +18,8 @@ class Table:
     """A table, or one of its branches; picklable, since it holds names and no clients.
 
     Attributes:
-        root: Path or URI of the table; for its main line all there is to say.
+        root: Path or URI of the table; for its main line all there is to say.  That of a table
+            with an external manifest store is kept as the root of its files and an option.
         storage: Storage options; secret, never shown.
         branch: Name of a branch; None is the main line.
 
@@ -32,7 +33,9 @@ class Table:
 
     def __post_init__(self) -> None:
         """Takes the options as they are now, and ``main`` for what it is."""
-        object.__setattr__(self, "storage", dict(self.storage))
+        root, storage = without_manifest_store(self.root, self.storage)
+        object.__setattr__(self, "root", root)
+        object.__setattr__(self, "storage", dict(storage))
         if self.branch == MAIN:
             object.__setattr__(self, "branch", None)
         if self.branch is not None and not is_branch_name(self.branch):
@@ -45,7 +48,7 @@ class Table:
 
     def store(self) -> ObjectStore:
         """The store at ``uri``."""
-        return open_store(self.uri, self.storage)
+        return open_table_store(self.uri, self.storage)
 
     def on_branch(self, branch: str | None) -> Table:
         """The same table on another branch; None is the main line."""
