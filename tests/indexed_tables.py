@@ -12,6 +12,13 @@ QUERIES = [
     "array_has_any(tags, ['fig', 'grape'])", "array_has_all(tags, ['apple'])",
     "contains(name, 'err')", "contains(name, 'changed')", "id > 1000", "id % 3 = 1 AND kind = 'k0'",
 ]  # fmt: skip
+# In the text of a plan that answers from an index.
+USES_INDEX = {
+    "id = 7": "id_idx",
+    "kind = 'k2'": "kind_idx",
+    "array_has_any(tags, ['fig'])": "tags_idx",
+    "contains(name, 'apple')": "name_idx",
+}
 
 
 def some_rows(rng, ids):
@@ -67,3 +74,14 @@ def check(path):
         columns=["id"], nearest=nearest | {"nprobes": 2}, with_row_id=True
     ).to_table()
     assert keys(found) == keys(everything)
+
+
+def check_used(path, without=()):
+    """Plans of pylance name the index, and what answers instead of a search is no scan."""
+    dataset = lance.dataset(path)
+    for condition, name in USES_INDEX.items():
+        plan = dataset.scanner(filter=condition).explain_plan()
+        assert (name in plan) == (name not in without), condition
+    nearest = {"column": "vector", "q": np.zeros(4, np.float32), "k": 3}
+    assert "ANNSubIndex" in dataset.scanner(nearest=nearest).explain_plan()
+    assert "MatchQuery" in dataset.scanner(full_text_query="apple").explain_plan()

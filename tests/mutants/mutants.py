@@ -221,4 +221,25 @@ MUTANTS = (
         'may_be_true = sides.test(operator, "minimum", "maximum", unknown=False)',
         ("tests/predicate/test_pruning.py",),
     ),
+    Mutant(
+        "an index that covers a part of what was rewritten covers all of it",
+        "format/fragment_reuse.py",
+        "                if all(known):",
+        "                if any(known):",
+        ("tests/commit/test_next_manifest.py",),
+    ),
+    Mutant(
+        "a note of where rows went takes the place of any other",
+        "commit/index_rules.py",
+        "    if (None if known is None else known.uuid) != replaces:",
+        "    if False:",
+        ("tests/commit/test_next_manifest.py",),
+    ),
+    Mutant(
+        "lists of a file have any number of items",
+        "table/rows/write_fragments.py",
+        "            if counts[rows] > room:",
+        "            if False:",
+        ("tests/table/test_compaction.py",),
+    ),
 )

@@ -40,3 +40,26 @@ def test_bins_are_rewritten_on_the_executors_and_a_failure_leaves_the_table(spar
     assert lance.dataset(path).version == 7
     assert table.cleanupOldVersions(timedelta(0)).versions == (1, 2, 3, 4, 5, 6)
     assert_same_rows(read_ours(path), read_theirs(path))
+
+
+def test_indices_follow_later_where_that_is_asked_for(spark, tmp_path):
+    path = str(tmp_path / "t")
+    for first in (0, 10):
+        append(path, first, 10, enable_stable_row_ids=False)
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+    table = LanceTable.forPath(spark, path)
+    table.delete("id = 3")
+    assert table.compact(deferIndexRemap=True).fragments_added == 1
+    dataset = lance.dataset(path)
+    wanted = "id >= 2 AND id < 12"
+    assert "ScalarIndexQuery" in dataset.scanner(filter=wanted).explain_plan()
+    found = dataset.to_table(filter=wanted)["id"].to_pylist()
+    assert sorted(found) == [2, *range(4, 12)]
+    table.setProperties({"lance.compaction.defer_index_remap": "true"})
+    table.delete("id = 5")
+    assert table.compact(materializeDeletionsThreshold=0.0).num_rows == 18
+    assert sorted(lance.dataset(path).to_table(filter=wanted)["id"].to_pylist()) == [
+        2,
+        4,
+        *range(6, 12),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from indexed_tables import check, make_indices, some_rows
+from indexed_tables import check, check_used, make_indices, some_rows
 from local_changes import commit_rewritten, delete_rows
 from table_access import read_ours, write_table
 from table_files import files_of, used_files
@@ -32,13 +33,6 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 pytestmark = pytest.mark.interop
 
 DEFERRED = {"materialize_deletions_threshold": 0.0, "defer_index_remap": True}
-# In the text of a plan that answers from an index.
-USES_INDEX = {
-    "id = 7": "id_idx",
-    "kind = 'k2'": "kind_idx",
-    "array_has_any(tags, ['fig'])": "tags_idx",
-    "contains(name, 'apple')": "name_idx",
-}
 
 
 def entry_of(path):
@@ -98,16 +92,6 @@ def indexed(path):
     delete_rows(path, "id >= 20 AND id < 50 OR id = 170")
 
 
-def check_used(path):
-    """Plans of pylance name the index, and what answers instead of a search is no scan."""
-    dataset = lance.dataset(path)
-    for condition, name in USES_INDEX.items():
-        assert name in dataset.scanner(filter=condition).explain_plan(), condition
-    nearest = {"column": "vector", "q": np.zeros(4, np.float32), "k": 3}
-    assert "ANNSubIndex" in dataset.scanner(nearest=nearest).explain_plan()
-    assert "MatchQuery" in dataset.scanner(full_text_query="apple").explain_plan()
-
-
 def rewrite_in_place(path):
     """Another kind for every third row, in place."""
     plan = plan_change(Table(path))
@@ -118,11 +102,17 @@ def rewrite_in_place(path):
     commit_rewritten(plan, request, list(rewrite_columns(request, changed.to_batches())))
 
 
+def rewrite_elsewhere(tasks):
+    """Tasks and what comes of them go to other processes and back."""
+    return [pickle.loads(pickle.dumps(rewrite_bin(pickle.loads(pickle.dumps(t))))) for t in tasks]
+
+
 def test_every_index_answers_after_one_compaction_and_the_next(tmp_path):
     path = str(tmp_path / "t")
     indexed(path)
     bodies = {index.name: index.raw for index in Snapshot.open(Table(path)).indices}
-    result = compact(Table(path), {**DEFERRED, "target_rows_per_fragment": 80})
+    options = {**DEFERRED, "target_rows_per_fragment": 80}
+    result = compact(Table(path), options, rewrite=rewrite_elsewhere)
     assert result.fragments_added > 1
     after = {index.name: index.raw for index in Snapshot.open(Table(path)).indices}
     assert {**bodies, "__lance_frag_reuse": after["__lance_frag_reuse"]} == after

@@ -6,7 +6,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from indexed_tables import check, make_indices, some_rows
+from indexed_tables import check, check_used, make_indices, some_rows
 from local_changes import delete_rows, merge_rows
 from row_changes import delete_by_source, insert, matched_delete, matched_update, set_to
 from table_access import write_table
@@ -75,3 +75,4 @@ def test_indices_that_hold_row_ids_are_used_after_a_compaction(tmp_path):
         "text_idx": True,
         "vector_idx": True,
     }
+    check_used(path, without=("id_idx",))
