@@ -393,11 +393,11 @@ def reuse_entry(number, *versions, file=""):
 def test_coverage_goes_through_deferred_remapping_before_it_changes():
     entry = reuse_entry(1, ([5, 6], [7]), ([7], [0]), ([8, 9], [1]))
     all_of_them, some = index("all", [0], [5, 6]), index("some", [0], [8])
-    state = with_indices(created(2, 2, stable=False), all_of_them, some, entry)
+    state = with_indices(created(2, 2, 2, stable=False), all_of_them, some, entry)
     assert after(state, Append((new_fragment(1),))).indices == state.indices
     rewritten = after(state, Update(fields_modified=(9,), update_mode=1))
     assert rewritten.indices == state.indices
-    (_, other) = state.manifest.fragments
+    (*_, other) = state.manifest.fragments
     moved = after(state, Rewrite((RewriteGroup((other,), (new_fragment(2),)),)))
     assert coverage(moved) == {"all": [0], "some": BitMap(), "__lance_frag_reuse": None}
     assert moved.indices[-1].raw == entry.raw

@@ -9,10 +9,13 @@ import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
 
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.cleanup import cleanup
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.cleanup.leftovers import leftover_files, remove_leftover_files
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
@@ -63,6 +66,29 @@ def test_of_two_committers_of_one_version_exactly_one_wins(s3_table_root, s3_ser
     for thread in threads:
         thread.join()
     assert sorted(results) == [False, True]
+
+
+def test_a_compaction_reads_small_files_at_once_and_a_cleanup_removes_them_in_batches(
+    s3_table_root,  # noqa: F811
+    s3_server,  # noqa: F811
+    monkeypatch,
+):
+    uri, options = f"{s3_table_root}/t", s3_server.options
+    for number in range(8):
+        write(uri, options, 10 * number, 10)
+    before = read(uri, options)
+    del s3_server.requests[:]
+    assert compact(Table(uri, options)).fragments_removed == 8
+    asked = [path for method, path, *_ in s3_server.requests if method == "GET"]
+    files = [path for path in asked if path.endswith(".lance")]
+    assert len(files) == len(set(files)) == 8
+    monkeypatch.setattr(cleanup, "_BATCH", 5)
+    result = cleanup_old_versions(Table(uri, options), CleanupPolicy(older_than_s=0))
+    assert result.files == {"data": 8, "transactions": 8, "manifests": 8}
+    assert read(uri, options) == before
+    left = [one.path for one in open_store(uri, options).list("")]
+    kinds = sorted(path.partition("/")[0] for path in left if "version_hint" not in path)
+    assert kinds == ["_transactions", "_versions", "data"]
 
 
 def test_concurrent_appends_on_s3_all_land(s3_table_root, s3_server):  # noqa: F811
