@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import lance
@@ -11,10 +12,13 @@ from pyspark.errors import StreamingQueryException
 
 from pyspark_lance import LanceTable
 from pyspark_lance.metafile.transaction_file import transaction_of
+from pyspark_lance.spark.source.stream_reader import HAS_LIMITS
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+limited = pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 takes all there is in each batch")
 
 
 def write(spark, path, first, last):
@@ -49,23 +53,30 @@ def ids(path):
     return sorted(lance.dataset(path).to_table(columns=["id"])["id"].to_pylist())
 
 
+def forget_last_commit(checkpoint):
+    """As after a crash: Spark's note that the last batch is done is lost, so that it runs again."""
+    last = max(checkpoint.joinpath("commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink(missing_ok=True)
+    return last.name
+
+
 def test_a_table_follows_another_over_restarts(spark, source, tmp_path):
     target = str(tmp_path / "target")
 
     def follow():
-        return run(stream(spark, source, maxRowsPerTrigger=400), tmp_path, "target")
+        limits = {"maxRowsPerTrigger": 400} if HAS_LIMITS else {}
+        return run(stream(spark, source, **limits), tmp_path, "target")
 
-    assert [one["numInputRows"] for one in follow()] == [400, 400, 200]
+    counts = [one["numInputRows"] for one in follow()]
+    assert counts == ([400, 400, 200] if HAS_LIMITS else [1000])
     write(spark, source, 1000, 1100)
     (progress,) = follow()
     assert json.loads(progress["sources"][0]["endOffset"]) == {"f": 1, "v": 2}
     assert follow() == []
     assert ids(target) == list(range(1100))
-    # Spark's note that the last batch is done is lost: the batch runs again, and is recognised.
-    commits = sorted(Path(tmp_path, "checkpoint-target", "commits").glob("[0-9]*"))
     version = lance.dataset(target).version
-    for path in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
-        path.unlink(missing_ok=True)
+    last = forget_last_commit(tmp_path / "checkpoint-target")
     assert len(follow()) == 1
     assert ids(target) == list(range(1100)) and lance.dataset(target).version == version
     files = {one.name for one in Path(target, "data").iterdir()}
@@ -76,7 +87,7 @@ def test_a_table_follows_another_over_restarts(spark, source, tmp_path):
     }
     newest = Snapshot.open(Table(target))
     properties = transaction_of(newest.store, newest.file).properties
-    assert properties["lance.streaming.epochId"] == commits[-1].name
+    assert properties["lance.streaming.epochId"] == last
     assert properties["lance.streaming.queryId"]
 
 
@@ -146,3 +157,173 @@ def test_a_complete_result_replaces_the_one_before(spark, source, tmp_path):
     assert count().num_rows == 1000
     write(spark, source, 0, 5)
     assert sorted(count()["count"].to_pylist())[-6:] == [1, 2, 2, 2, 2, 2]
+
+
+@limited
+def test_a_sink_compacts_its_table_every_so_many_batches(spark, source, tmp_path):
+    target = str(tmp_path / "compacted")
+
+    def follow(**options):
+        return run(stream(spark, source, maxRowsPerTrigger=200), tmp_path, "compacted", **options)
+
+    assert len(follow(compactEvery=2)) == 5
+    history = LanceTable.forPath(spark, target).history().orderBy("version").collect()
+    kinds = [row["operation"] for row in history]
+    assert [kind for kind in kinds if kind not in ("Append", "Overwrite")] == ["Rewrite"] * 2
+    assert [kinds.index("Rewrite"), len(kinds)] == [2, 7]
+    assert ids(target) == list(range(1000))
+    # A batch that runs again, since the crash came before the compaction, compacts as well.
+    write(spark, source, 1000, 1100)
+    follow()
+    forget_last_commit(tmp_path / "checkpoint-compacted")
+    assert len(follow(compactEvery=6)) == 1
+    assert ids(target) == list(range(1100)) and len(lance.dataset(target).get_fragments()) == 1
+    assert lance.dataset(target).version == 9
+
+
+def test_two_queries_feed_one_table_and_add_a_column_to_a_branch_of_it(spark, source, tmp_path):
+    path = str(tmp_path / "both")
+    write(spark, path, 0, 1)
+    table = LanceTable.forPath(spark, path)
+    table.createBranch("dev")
+    queries = [
+        frame.writeStream.format("lance")
+        .option("checkpointLocation", str(tmp_path / f"checkpoint-{number}"))
+        .options(mergeSchema=True, branch="dev")
+        .trigger(availableNow=True)
+        .start(path)
+        for number, frame in enumerate(
+            [stream(spark, source), stream(spark, source).selectExpr("id", "n", "'x' AS extra")]
+        )
+    ]
+    for query in queries:
+        query.awaitTermination(120)
+    assert spark.read.format("lance").load(path).count() == 1
+    both = spark.read.format("lance").option("branch", "dev").load(path)
+    assert both.count() == 2001 and both.where("extra = 'x'").count() == 1000
+    assert both.where("extra IS NULL").count() == 1001
+    # A batch write goes to the branch as well.
+    one = spark.range(7, 8).selectExpr("id", "id AS n")
+    one.write.format("lance").mode("append").option("branch", "dev").save(path)
+    one.write.format("lance").mode("append").save(path)
+    assert spark.read.format("lance").load(path).count() == 2
+    assert spark.read.format("lance").option("branch", "dev").load(path).count() == 2002
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"writeMode": "overwrite"}, "writeMode is for single writes"),
+        ({"txnAppId": "a", "txnVersion": "1"}, "a stream numbers its own batches"),
+        ({"branch": "nowhere"}, "there is no branch 'nowhere'"),
+        ({"compactEvery": "0"}, "compactEvery cannot be '0'"),
+        ({}, "a column 'other', which the table does not have"),
+    ],
+)
+def test_what_a_sink_cannot_do_is_refused(spark, source, tmp_path, options, message):
+    path = str(tmp_path / "refused")
+    write(spark, path, 0, 1)
+    frame = stream(spark, source)
+    frame = frame if options else frame.withColumnRenamed("n", "other")
+    with pytest.raises(StreamingQueryException, match=message):
+        run(frame, tmp_path, "refused", **options)
+    assert lance.dataset(path).version == 1
+
+
+def test_a_feed_shows_the_columns_and_changes_that_it_is_asked_for(spark, source, tmp_path):
+    LanceTable.forPath(spark, source).update("id < 5", {"n": "-1"})
+    options = {
+        "columns": "n, _commit_version",
+        "filter": "_change_type != 'update_preimage' AND id IN (4, 7)",
+    }
+    feed = stream(spark, source, startingVersion=1, readChangeFeed=True, **options)
+    run(feed.where("_commit_version > 0"), tmp_path, "narrow")
+    found = spark.read.format("lance").load(str(tmp_path / "narrow")).collect()
+    assert sorted(map(tuple, found)) == [(-1, 2), (8, 1), (14, 1)]
+
+
+@limited
+def test_progress_shows_how_far_the_stream_is_behind(spark, source, tmp_path):
+    for number in range(3):
+        write(spark, source, 1000 + number, 1001 + number)
+    limited = stream(spark, source, startingVersion=1, maxVersionsPerTrigger=2)
+    first, second = run(limited, tmp_path, "behind")
+    offsets = [
+        (json.loads(one["sources"][0]["endOffset"]), json.loads(one["sources"][0]["latestOffset"]))
+        for one in (first, second)
+    ]
+    newest = {"f": 1, "v": 4}
+    assert offsets == [({"f": 1, "v": 2}, newest), ({"f": 1, "v": 4}, newest)]
+
+
+def test_a_stream_begins_at_a_time_or_with_a_version_to_come(spark, source, tmp_path):
+    write(spark, source, 2000, 2010)
+    microseconds = Snapshot.open(Table(source)).manifest.timestamp_ns // 1000
+    since = datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat()
+    run(stream(spark, source, startingTimestamp=since), tmp_path, "since")
+    coming = stream(spark, source, startingVersion=4)
+    assert run(coming, tmp_path, "coming") == []
+    for first in (3000, 4000):
+        write(spark, source, first, first + 10)
+    for frame, name in (
+        (coming, "coming"),
+        (stream(spark, source, startingTimestamp=since), "since"),
+    ):
+        run(frame, tmp_path, name)
+    assert ids(str(tmp_path / "since")) == [
+        *range(2000, 2010),
+        *range(3000, 3010),
+        *range(4000, 4010),
+    ]
+    assert ids(str(tmp_path / "coming")) == list(range(4000, 4010))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"version": 1}, "the option version is not for streams"),
+        ({"readChangeFeed": True, "ignoreDeletes": True}, "leave out one of them"),
+        pytest.param(
+            {"maxRowsPerTrigger": 5},
+            "this Spark takes all there is in each batch",
+            marks=pytest.mark.skipif(HAS_LIMITS, reason="it can be limited"),
+        ),
+    ],
+)
+def test_what_a_stream_cannot_read_is_said(spark, source, tmp_path, options, message):
+    with pytest.raises(StreamingQueryException, match=message):
+        run(stream(spark, source, **options), tmp_path, "refused")
+
+
+def test_a_table_of_the_catalog_is_followed(spark, source, tmp_path):
+    spark.sql(f"CREATE TABLE followed_events USING lance OPTIONS (path '{source}')")
+    try:
+        run(spark.readStream.table("followed_events"), tmp_path, "events")
+        feed = spark.readStream.option("readChangeFeed", "true").option("startingVersion", "1")
+        kinds = feed.table("followed_events")
+        run(kinds.select("id"), tmp_path, "feed")
+    finally:
+        spark.sql("DROP TABLE followed_events")
+    assert ids(str(tmp_path / "events")) == ids(str(tmp_path / "feed")) == list(range(1000))
+
+
+def test_a_query_that_meets_other_columns_ends_and_shows_them_when_it_is_started_again(
+    spark, source, tmp_path
+):
+    target = str(tmp_path / "wider")
+    writer = stream(spark, source).writeStream.format("lance")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint-wider")).start(target)
+    try:
+        query.processAllAvailable()
+        wider = spark.range(1000, 1010).selectExpr("id", "id AS n", "'new' AS text")
+        wider.write.format("lance").mode("append").option("mergeSchema", True).save(source)
+        with pytest.raises(StreamingQueryException, match="version 2 has other columns"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert ids(target) == list(range(1000))
+    lance.dataset(source).optimize.compact_files()
+    run(stream(spark, source), tmp_path, "wider", mergeSchema=True)
+    found = lance.dataset(target).to_table()
+    assert sorted(found["id"].to_pylist()) == list(range(1010))
+    assert found["text"].null_count == 1000

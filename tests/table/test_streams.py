@@ -421,3 +421,16 @@ def test_a_branch_is_followed_by_itself(path):
     add_to(table.uri, "id = 20", "n", 1)
     ((_, _, rows),) = batches_of(stream, end)
     assert [row["n"] for row in rows] == [0, 1]
+
+
+def test_where_a_stream_begins_can_be_asked_for(path):
+    def beginning(**settings):
+        return follow(path, **settings).beginning()
+
+    at = Snapshot.open(Table(path)).manifest.timestamp_ns
+    assert beginning() == BEGINNING
+    assert beginning(begins_after_newest=True) == StreamOffset(5)
+    assert beginning(starting=Bound(version=5)) == StreamOffset(4)
+    assert beginning(starting=Bound(version=7)) == BEGINNING
+    assert beginning(starting=Bound(timestamp_ns=at)) == StreamOffset(4)
+    assert beginning(starting=Bound(timestamp_ns=at + 1)) == BEGINNING

@@ -252,7 +252,7 @@ def _create(options: Mapping[str, str]) -> Facts:
 
 
 def _list_tables(options: Mapping[str, str]) -> Facts:
-    return {"tables": list_tables(WriteOptions.parse(options).table)}
+    return {"tables": list_tables(WriteOptions.parse(options).table.on_branch(None))}
 
 
 def _alter(options: Mapping[str, str]) -> Facts:
@@ -262,11 +262,13 @@ def _alter(options: Mapping[str, str]) -> Facts:
 
 
 def _drop(options: Mapping[str, str]) -> Facts:
-    return {"dropped": drop_table(WriteOptions.parse(options).table)}
+    return {"dropped": drop_table(WriteOptions.parse(options).table.on_branch(None))}
 
 
 def _rename(options: Mapping[str, str]) -> Facts:
-    rename_table(WriteOptions.parse(options).table, options[f"{INTERNAL_PREFIX}new_path"])
+    rename_table(
+        WriteOptions.parse(options).table.on_branch(None), options[f"{INTERNAL_PREFIX}new_path"]
+    )
     return {}
 
 

@@ -126,16 +126,19 @@ class LanceDataSource(DataSource):
         replaces = overwrite or write.must_overwrite
         return LanceBatchWriter(write, schema, overwrite=replaces)
 
-    @clean_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Follows the table from the version that is newest when the query starts."""
         from pyspark_lance.spark.options.stream_options import StreamOptions
-        from pyspark_lance.spark.source.stream_reader import stream_reader
+        from pyspark_lance.spark.source.stream_reader import RefusedStream, stream_reader
         from pyspark_lance.table.version.snapshot import Snapshot
 
-        read = self._read_options()
-        stream = StreamOptions.parse(self.options, read)
-        return stream_reader(read, stream, Snapshot.open(read.table), schema)
+        try:
+            self._restore_options(schema)
+            read = self._read_options()
+            stream = StreamOptions.parse(self.options, read)
+            return stream_reader(read, stream, Snapshot.open(read.table), schema)
+        except (LanceError, OSError) as error:
+            return RefusedStream(error)
 
     @clean_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> LanceStreamWriter:  # noqa: N802

@@ -55,7 +55,7 @@ OPTIONS = (
         "timestampAsOf", "read", "", "newest version committed at or before this time",
     ),
     Option("tag", "read", "", "the version that a tag points at"),
-    Option("branch", "read", "main", "branch to read"),
+    Option("branch", "both", "main", "branch to read, or to write to"),
     Option(
         "readChangeFeed", "read", "false", "`true` reads changed rows of versions instead of rows",
         ("readChangeData",),
@@ -160,6 +160,10 @@ OPTIONS = (
     Option(
         "streamingQueryId", "write", "the query's id",
         "name of a stream; batches up to the last one that the table has of it are passed over",
+    ),
+    Option(
+        "compactEvery", "write", "never",
+        "a stream compacts the table that it writes to after every so many batches",
     ),
     Option(
         "commitRetries", "write", "10",

@@ -134,6 +134,7 @@ class WriteOptions:
     must_create: bool = False
     must_overwrite: bool = False
     streaming_query_id: str | None = None
+    compact_every: int | None = None
     keeps_declarations: bool = True
     allow_older_source: bool = False
     table_properties: Mapping[str, str] = field(default_factory=dict)
@@ -154,7 +155,7 @@ class WriteOptions:
                 hint="write to one without readChangeFeed",
             )
         mode = parsed(found, "writeMode", parse_write_mode)
-        table = Table(_path(found, "write"), storage)
+        table = Table(_path(found, "write"), storage, found.get("branch"))
         given = json.loads(options.get(_PROPERTIES, "{}"))
         table_properties, of_columns = split_table_properties(given, table.root)
         found = {**of_columns, **found}
@@ -174,6 +175,7 @@ class WriteOptions:
             must_create=CREATE in options or mode == "create",
             must_overwrite=mode == "overwrite",
             streaming_query_id=found.get("streamingQueryId") or None,
+            compact_every=parsed(found, "compactEvery", parse_count),
             allow_older_source=parsed(found, "allowOlderSource", parse_flag) or False,
             keeps_declarations=REPLACE not in options,
             table_properties=table_properties,
@@ -257,8 +259,8 @@ def _path(found: Mapping[str, str], side: str) -> str:
         )
     raise InvalidInputError(
         "there is no path to write to: Spark does not pass on the path of a catalog table",
-        hint='use df.write.format("lance").mode("append").save("…"), or insert into a view made '
-        "with CREATE TEMPORARY VIEW … USING lance OPTIONS (path '…')",
+        hint='use df.write.format("lance").mode("append").save("…"), of a stream start("…"), or '
+        "insert into a view made with CREATE TEMPORARY VIEW … USING lance OPTIONS (path '…')",
     )
 
 

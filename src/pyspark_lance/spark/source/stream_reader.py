@@ -107,12 +107,25 @@ class _TableReader(DataSourceStreamReader):
 
 
 class UnlimitedStreamReader(_TableReader):
-    """For Spark 4.1: each batch takes all there is."""
+    """For Spark 4.1: each batch takes all there is.
+
+    It does not say where a batch begins when it asks for the end, so that the first batch cannot be
+    the one that finds out where to begin.
+    """
 
     @clean_errors
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
-        """The newest version."""
-        return self._newest_offset()
+        """The newest version; if the stream begins with a later one, still the beginning."""
+        waits = not self._stream.settings.has_snapshot and self._stream.beginning() == BEGINNING
+        return (BEGINNING if waits else StreamOffset(self._stream.newest())).to_json()
+
+    @clean_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """As of the class; a time to begin with is looked up now."""
+        since = self._stream.settings.starting.timestamp_ns
+        if since is not None and StreamOffset.from_json(start) == BEGINNING and start != end:
+            start = self._stream.beginning().to_json()
+        return super().partitions(start, end)
 
 
 if HAS_LIMITS:
@@ -142,6 +155,35 @@ if HAS_LIMITS:
         def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
             """The newest version, for the progress of the query."""
             return self._newest_offset()
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Says what is wrong when it is first asked.
+
+    Of an error while the reader is made, Spark shows only that there is no reader.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    @clean_errors
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Raises the error."""
+        raise self._error
+
+    @clean_errors
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
+        """Raises the error: a stream with a checkpoint is not asked for its first offset."""
+        raise self._error
+
+    @clean_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raises the error: a batch that runs again needs no offset."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """There is no partition."""
+        raise self._error
 
 
 def stream_reader(

@@ -6,6 +6,7 @@ is recognised by them, however many versions came between.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,13 +16,17 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
-from pyspark_lance.errors import InvalidInputError, StorageError
+from pyspark_lance.errors import InvalidInputError, LanceError, StorageError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.source.clean_errors import clean_errors
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WritePlan
 from pyspark_lance.table.write.write_table import abort_write, commit_write
+
+logger = logging.getLogger(__name__)
 
 QUERY_PROPERTY = "lance.streaming.queryId"
 """Of a transaction: the query whose batch it is, where other writers look for it, too."""
@@ -53,12 +58,9 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        if "pyspark_lance.txn_app_id" in options.properties:
-            raise InvalidInputError(
-                "txnAppId and txnVersion are for single writes; a stream numbers its own batches",
-                hint="leave them out; streamingQueryId gives the query another name",
-            )
+        _check_options(options)
         self._query = options.streaming_query_id
+        self._compact_every = options.compact_every
         self._batches = LanceBatchWriter(options, schema, overwrite=overwrite)
 
     @clean_errors
@@ -89,7 +91,11 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             BATCH_PROPERTY: str(batchId),
         }
         plan = replace(first.plan, settings=replace(first.plan.settings, properties=properties))
-        commit_write(plan, [fragment for one in written for fragment in one.fragments])
+        fragments = [fragment for one in written for fragment in one.fragments]
+        commit_write(plan, fragments)
+        # Also when the batch was committed before: the crash may have come before this.
+        if self._compact_every and (batchId + 1) % self._compact_every == 0:
+            _compact(first.plan.request.table)
 
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -97,3 +103,29 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         for one in messages:
             if isinstance(one, BatchWritten):
                 abort_write(one.plan, one.fragments)
+
+
+def _check_options(options: WriteOptions) -> None:
+    """Refuses options of single writes.
+
+    Raises:
+        InvalidInputError: That.
+    """
+    if "pyspark_lance.txn_app_id" in options.properties:
+        raise InvalidInputError(
+            "txnAppId and txnVersion are for single writes; a stream numbers its own batches",
+            hint="leave them out; streamingQueryId gives the query another name",
+        )
+    if options.must_create or options.must_overwrite:
+        raise InvalidInputError(
+            "writeMode is for single writes: a stream writes to its table again and again",
+            hint='leave it out; with outputMode("complete") each batch replaces the one before',
+        )
+
+
+def _compact(table: Table) -> None:
+    """Compacts a table; the rows are safe by now, so that what goes wrong waits for next time."""
+    try:
+        compact(table)
+    except LanceError as error:
+        logger.warning("%s was not compacted after a batch: %s", table.uri, error)

@@ -38,7 +38,7 @@ from pyspark_lance.table.feed.change_steps import Change, Step
 from pyspark_lance.table.feed.change_task import ChangeTask
 from pyspark_lance.table.feed.change_window import OPEN, Bound, ChangeWindow
 from pyspark_lance.table.feed.column_history import ColumnHistory
-from pyspark_lance.table.feed.stream_offset import StreamOffset
+from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
 from pyspark_lance.table.feed.stream_steps import (
     Budget,
     cut_changes,
@@ -161,6 +161,18 @@ class TableStream:
             VersionNotFoundError: There is no table any more.
         """
         return self._versions()[-1].version
+
+    def beginning(self) -> StreamOffset:
+        """Where the stream begins by what is there now; ``BEGINNING`` if that is not there yet.
+
+        For those that cannot ask for an offset after ``BEGINNING`` and log it: a stream of a
+        snapshot begins at ``BEGINNING``, too.
+        """
+        locations = self._versions()
+        found = self._resolved_beginning(BEGINNING, locations, locations[-1].version)
+        if found is None:
+            return BEGINNING
+        return found if isinstance(found, StreamOffset) else StreamOffset(found)
 
     def latest_offset(
         self, start: StreamOffset, limits: StreamLimits, newest: int | None = None
