@@ -14,6 +14,7 @@ ALL = (
     "companion",
     "merge",
     "compaction",
+    "streams",
     "memory",
     "data_file_read",
     "data_file_write",

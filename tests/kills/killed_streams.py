@@ -6,9 +6,10 @@ One process commits appends, updates, deletes, merges, compactions, restores and
 table, by this package and by pylance, and removes versions that are done with.  Another one, a
 Spark driver, follows that table with two queries: one merges net changes into a replica by
 ``foreachBatch`` with ``txnAppId`` and ``txnVersion``, the other appends all changes to a table by
-``writeStream``.  The driver is killed by SIGKILL: at any time, when a batch was logged, or when a
-target has a new version that Spark's checkpoint does not know of.  In the end the replica must be
-the source, by value and by row id, and the appended changes must be those of the commits.
+``writeStream``.  The driver is killed by SIGKILL: at any time, or at the moment when a batch
+begins, when a target has a new version that Spark's checkpoint does not know of, or when it knows.
+In the end the replica must be the source, by value and by row id, and the appended changes must be
+those of the commits.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ import lance
 import pyarrow as pa
 from local_changes import delete_rows
 from row_changes import add_to, upsert
+from script_process import environment
 from table_access import read_changes, read_ours, write_table
 
 from pyspark_lance.commit.application_versions import CONFIG_PREFIX
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.upkeep.metadata_commits import restore
-from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
@@ -108,18 +110,12 @@ class Driver:
     """The process of ``follow``, with all that it starts."""
 
     def __init__(self, folder: str, *, to_the_end: bool = False) -> None:
-        environment = {
-            **os.environ,
-            "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
         self._log = Path(folder, "driver.log")
         command = [sys.executable, __file__, "--follow", folder]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 [*command, "--to-the-end"] if to_the_end else command,
-                env=environment, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
+                env=environment(), stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
                 start_new_session=True,
             )  # fmt: skip
 
@@ -319,7 +315,8 @@ def run(folder: str, seed: int, commits: int, kinds: list[str]) -> Outcome:
         folder: For tables and checkpoints.
         seed: Of all that is random, but for the speed of the machine.
         commits: To the source, besides its first.
-        kinds: ``starting``, ``any time``, ``logged`` or ``committed`` of each kill.
+        kinds: Of each kill: ``starting``, ``any time``, or a log that just got a new file:
+            ``offsets`` (a batch begins), ``versions`` (of the target) or ``commits`` (it is done).
     """
     chance = random.Random(seed)
     started = time.monotonic()
@@ -340,9 +337,11 @@ def run(folder: str, seed: int, commits: int, kinds: list[str]) -> Outcome:
             writer.join()
         outcome.kills[kind] += 1
         _note_unfinished(folder, outcome)
-        if number % 5 == 4:
+        if number % 3 == 2:
             outcome.versions_removed += source.clean_up(_version_that_all_did(folder))
-        print(f"{number + 1} kills, {time.monotonic() - started:.0f} s", flush=True)
+        done = ", ".join(f"{name} {len(_checkpoint(folder, name, 'commits'))}" for name in QUERIES)
+        seconds = time.monotonic() - started
+        print(f"{number + 1} kills, batches of {done}, {seconds:.0f} s", flush=True)
     Driver(folder, to_the_end=True).wait()
     _compare(folder, source, outcome)
     outcome.facts["seconds"] = round(time.monotonic() - started)
@@ -357,38 +356,41 @@ def _commit_slowly(source: Source, commits: int, driver: Driver) -> None:
 
 
 def _wait_for(kind: str, folder: str, driver: Driver, chance: random.Random) -> None:
+    """Until it is time to kill; by what the queries have done, since machines differ in speed."""
     if kind == "starting":
         time.sleep(chance.uniform(0, 8))
         return
     driver.wait_until_started()
+    for _ in range(chance.choice([0, 1, 2, 4])):
+        _wait_for_new_file([_place(folder, name, "commits") for name in QUERIES], driver)
     if kind == "any time":
-        time.sleep(chance.uniform(0, 8))
+        time.sleep(chance.uniform(0, 4))
         return
-    places = [_PLACES[kind](folder, name) for name in QUERIES]
-    for _ in range(chance.choice([1, 1, 2, 3])):
-        _wait_for_new_file(chance.choice(places), driver)
+    name = chance.choice(QUERIES)
+    _wait_for_new_file([_place(folder, name, kind)], driver)
     time.sleep(chance.choice([0, 0, chance.uniform(0, 0.5)]))
 
 
-_PLACES: dict[str, Callable[[str, str], Path]] = {
-    "logged": lambda folder, name: Path(folder, "checkpoints", name, "offsets"),
-    "committed": lambda folder, name: Path(folder, name, "_versions"),
-}
+def _place(folder: str, name: str, log: str) -> Path:
+    """Where a file appears for each batch: its log, its version or the note that it is done."""
+    if log == "versions":
+        return Path(folder, name, "_versions")
+    return Path(folder, "checkpoints", name, log)
 
 
-def _wait_for_new_file(place: Path, driver: Driver) -> None:
-    def found():
-        return {one for one in os.listdir(place) if one[0].isdigit()} if place.exists() else set()
+def _wait_for_new_file(places: list[Path], driver: Driver) -> None:
+    def found() -> set[Path]:
+        return {one for place in places for one in place.glob("[0-9]*")}
 
-    before, patience = found(), time.monotonic() + 20
+    before, patience = found(), time.monotonic() + 90
     while found() <= before and time.monotonic() < patience and driver.is_running():
         time.sleep(0.001)
 
 
 def _checkpoint(folder: str, name: str, log: str) -> list[int]:
     """Numbers of the batches in ``offsets`` or ``commits``."""
-    place = Path(folder, "checkpoints", name, log)
-    return sorted(int(one.name) for one in place.glob("[0-9]*") if one.name.isdigit())
+    names = [one.name for one in _place(folder, name, log).glob("[0-9]*")]
+    return sorted(int(one) for one in names if one.isdigit())
 
 
 def _note_unfinished(folder: str, outcome: Outcome) -> None:
@@ -398,8 +400,9 @@ def _note_unfinished(folder: str, outcome: Outcome) -> None:
         if not unfinished or unfinished == _checkpoint(folder, name, "commits")[-1:]:
             continue
         outcome.run_again[name] += 1
-        if Path(folder, name).exists():
-            config = Snapshot.open(Table(f"{folder}/{name}")).manifest.config
+        target = open_existing(Table(f"{folder}/{name}"))
+        if target is not None:
+            config = target.manifest.config
             done = [int(config[key]) for key in config if key.startswith(CONFIG_PREFIX)]
             outcome.recognised[name] += done == unfinished
 
@@ -451,7 +454,7 @@ def _compare(folder: str, source: Source, outcome: Outcome) -> None:
 
 def kinds_of_kills(kills: int, seed: int) -> list[str]:
     """A random mixture."""
-    weights = {"starting": 1, "any time": 4, "logged": 2, "committed": 3}
+    weights = {"starting": 1, "any time": 3, "offsets": 2, "versions": 3, "commits": 1}
     return random.Random(seed).choices(list(weights), list(weights.values()), k=kills)
 
 
