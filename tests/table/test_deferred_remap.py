@@ -17,6 +17,7 @@ from local_changes import commit_rewritten, delete_rows
 from table_access import read_ours, write_table
 from table_files import files_of, used_files
 
+from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.fragment_reuse import ReuseDetails, reuse_index_of
 from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
@@ -267,3 +268,15 @@ def test_the_configuration_of_a_table_may_ask_for_it(tmp_path):
     lance.dataset(path).update_config({f"lance.compaction.{k}": v for k, v in config.items()})
     compact(Table(path))
     assert len(versions_of(path)) == 1
+
+
+def test_a_numbered_compaction_is_done_once(tmp_path):
+    path = str(tmp_path / "t")
+    given = two_bins(path)
+    settings = ChangeSettings(properties=ApplicationVersion("nightly", 3).properties())
+    assert compact(Table(path), given, settings).fragments_removed == 4
+    lance.write_dataset(pa.table({"id": [500]}), path, mode="append")
+    number = lance.dataset(path).version
+    assert compact(Table(path), {**DEFERRED}, settings).version is None
+    assert lance.dataset(path).version == number
+    assert sorted(ids_of(path)) == [*range(140), 500]

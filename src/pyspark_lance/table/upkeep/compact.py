@@ -33,6 +33,7 @@ from pyspark_lance.table.upkeep.reuse_index import (
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
 from pyspark_lance.table.work.written_files import remove_files
 
@@ -215,10 +216,10 @@ def _with_reserved_ids(change: ChangePlan, groups: Sequence[RewriteGroup]) -> li
     As in Lance, that takes a version of its own.
     """
     count = sum(len(group.new_fragments) for group in groups)
-    reserved = commit_on_newest(
-        change.table, lambda snapshot: ReserveFragments(count), change.settings
-    )
-    assert reserved is not None, "a plan that was carried out before is not made"
+    # Without properties: a pair of application and version would say that all is done.
+    settings = CommitSettings(retries=change.settings.retries, timeout_s=change.settings.timeout_s)
+    reserved = commit_on_newest(change.table, lambda snapshot: ReserveFragments(count), settings)
+    assert reserved is not None, "there are fragments to reserve ids for"
     ids = itertools.count((reserved.manifest.max_fragment_id or 0) - count + 1)
     return [
         replace(
