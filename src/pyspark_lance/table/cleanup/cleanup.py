@@ -292,25 +292,28 @@ def _result(old: Iterable[ManifestLocation], doomed: Sequence[RemovableFile]) ->
 
 
 def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None) -> None:
-    """Removes files in batches, some at a time; manifests when all others are gone."""
+    """Removes files in batches, some at a time; then manifests, the oldest first."""
     paths, num_manifests = result.paths, len(result.versions)
     first_manifest = len(paths) - num_manifests
     done = 0
-    for group in (paths[:first_manifest], paths[first_manifest:]):
-        for count in _remove_batches(store, group):
+    for group, at_once in (
+        (paths[:first_manifest], _PARALLEL_BATCHES),
+        (paths[first_manifest:], 1),
+    ):
+        for count in _remove_batches(store, group, at_once):
             done += count
             if progress is not None:
                 progress(done, len(paths))
 
 
-def _remove_batches(store: ObjectStore, paths: Sequence[str]) -> Iterator[int]:
+def _remove_batches(store: ObjectStore, paths: Sequence[str], at_once: int) -> Iterator[int]:
     """How many files are removed with each batch."""
     batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
-    if len(batches) < 2:
+    if len(batches) < 2 or at_once == 1:
         for batch in batches:
             store.delete_many(batch)
             yield len(batch)
         return
-    with ThreadPoolExecutor(_PARALLEL_BATCHES) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         for batch, _ in zip(batches, pool.map(store.delete_many, batches), strict=True):
             yield len(batch)
