@@ -43,6 +43,7 @@ class FaultyStore:
         self.inner = inner
         self.uri = inner.uri
         self.lists_in_order = inner.lists_in_order
+        self.unproven_server = inner.unproven_server
         self.calls = []
         self._plans = defaultdict(deque)
         self._before = defaultdict(list)

@@ -25,11 +25,13 @@ class S3Server:
     Attributes:
         endpoint: ``http://127.0.0.1:port``.
         requests: Method and path of every request, in order; clear it to count.
+        ignores_conditions: Whether a put replaces what it was told only to create.
         lose_answers: Methods whose next request is carried out but answered with an error 500.
     """
 
     endpoint: str
     requests: list = field(default_factory=list)
+    ignores_conditions: bool = False
     lose_answers: list = field(default_factory=list)
     access_key: str = "test-access-key-id"
     secret_key: str = "test-secret-access-key"
@@ -77,6 +79,8 @@ def running_server():
 
     def observed(self, environ, start_response):
         method = environ["REQUEST_METHOD"]
+        if found.ignores_conditions:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
         found.requests.append((method, environ["PATH_INFO"], environ.get("HTTP_RANGE", "")))
         if method in found.lose_answers:
             found.lose_answers.remove(method)

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
 
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cleanup import cleanup
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
@@ -120,3 +122,35 @@ def test_files_that_no_version_refers_to_are_found_and_removed(s3_table_root, s3
     assert len(remove_leftover_files(Table(uri, options), older_than_s=0, force=True)) == 1
     assert leftover_files(Table(uri, options)) == []
     assert read(uri, options) == [(i, i) for i in range(10)]
+
+
+@pytest.fixture
+def careless_options(s3_server, monkeypatch):  # noqa: F811
+    """The server replaces what it should only create; it has a name that no commit has proven."""
+    monkeypatch.setattr(s3_server, "ignores_conditions", True)
+    endpoint = s3_server.endpoint.replace("127.0.0.1", "localhost")
+    return {**s3_server.options, "aws_endpoint": endpoint}
+
+
+def test_a_store_that_replaces_in_silence_is_refused_before_the_first_version(
+    careless_options, s3_table_root  # noqa: F811
+):  # fmt: skip
+    for _ in range(2):
+        with pytest.raises(UnsupportedFeatureError, match="only to create"):
+            write(s3_table_root, careless_options, 0, 3)
+    assert not list(open_store(s3_table_root, careless_options).list("_versions"))
+
+
+def test_such_a_store_is_used_by_one_writer_or_with_an_external_manifest_store(
+    careless_options, s3_table_root, tmp_path  # noqa: F811
+):  # fmt: skip
+    for number, option in enumerate(
+        ({"allow_unsafe_put": "true"}, {"manifest_store": f"sqlite:{tmp_path}/v.db"})
+    ):
+        uri, options = f"{s3_table_root}{number}", {**careless_options, **option}
+        assert write(uri, options, 0, 3).version == 1
+        assert write(uri, options, 3, 3).version == 2
+        store = Table(uri, options).store()
+        newest = latest_version(store)
+        assert not store.put_if_absent(newest.path, b"of another writer")
+        assert len(read(uri, options)) == 6

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark_lance.errors import StorageError
+from pyspark_lance.errors import StorageError, UnsupportedFeatureError
 from pyspark_lance.metafile.manifest_file import ManifestLocation, read_manifest
 from pyspark_lance.store.object_store import ObjectStore
 
@@ -76,6 +76,34 @@ class ConditionalPutCommitHandler:
         if holder is None:
             return Undecided(failure or StorageError("the version is there and is not there"))
         return Committed() if holder == uuid else LostRace()
+
+
+_proven_servers: set[str] = set()
+
+
+def check_conditional_puts(store: ObjectStore, path: str, data: bytes) -> None:
+    """Tries once for each server and process whether it honours the condition of a put.
+
+    Args:
+        store: The store at the table root.
+        path: An object that is there.
+        data: What it holds: a server that replaces it does no harm.
+
+    Raises:
+        UnsupportedFeatureError: The server replaces what it was told only to create.
+    """
+    server = store.unproven_server
+    if not server or server in _proven_servers:
+        return
+    if store.put_if_absent(path, data):
+        raise UnsupportedFeatureError(
+            "the store replaces objects that it was told only to create, so that one of two "
+            "writers would lose its commit",
+            where=store.uri,
+            hint="let an external manifest store decide (storage.manifest_store); with a single "
+            "writer at a time, storage.allow_unsafe_put=true allows it",
+        )
+    _proven_servers.add(server)
 
 
 def transaction_uuid_at(store: ObjectStore, location: ManifestLocation) -> str | None:

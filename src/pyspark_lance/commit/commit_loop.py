@@ -22,7 +22,7 @@ from pyspark_lance.commit.application_versions import (
     is_same_work,
 )
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.commit_handler import transaction_uuid_at
+from pyspark_lance.commit.commit_handler import check_conditional_puts, transaction_uuid_at
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.commit.judge_newer import REDO, fragments_in_common
 from pyspark_lance.commit.newer_versions import NewerVersions
@@ -338,6 +338,7 @@ class _Commit:
         self._remove_transaction()
         write_transaction(self._store, transaction)
         self._written_transaction = (name, data)
+        check_conditional_puts(self._store, f"{TRANSACTIONS}/{name}", data)
 
     def _committed(self, result: CommitResult) -> CommitResult:
         """What is left to do once the version is ours: nothing that may fail."""

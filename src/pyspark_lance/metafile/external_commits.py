@@ -110,6 +110,7 @@ class ExternallyCommittedStore:
     def __init__(self, inner: ObjectStore, versions: ManifestTable) -> None:
         self.uri = inner.uri
         self.lists_in_order = inner.lists_in_order
+        self.unproven_server = ""
         self._inner = inner
         self._versions = versions
 

@@ -91,6 +91,9 @@ class FsspecStore:
         # Directory buckets of S3 ("--x-s3") list in no order.
         bucket = url.partition("://")[2].partition("/")[0]
         self.lists_in_order = protocol in _OBJECT_STORES and not bucket.endswith("--x-s3")
+        endpoint = _endpoint(protocol, options.arguments)
+        # The clouds themselves honour conditions; servers that speak their protocols may not.
+        self.unproven_server = "" if options.allow_unsafe_put else endpoint
         self._protocol = protocol
         self._url = url
         self._options = options
@@ -189,6 +192,8 @@ class FsspecStore:
         conditions = create_only_arguments(self._protocol, type(self._fs))
         if conditions is None:
             return self._put_unsafely(path, content)
+        if self._options.allow_unsafe_put and self.exists(path):
+            return False
         return self._write("create", path, lambda: self._create(full, content, conditions))
 
     def open_output(self, path: str) -> OutputFile:
@@ -445,6 +450,16 @@ def create_only_arguments(protocol: str, filesystem: type) -> Mapping[str, Any] 
             hint="install a newer one (and botocore 1.35.20 or newer for S3)",
         )
     return wanted
+
+
+def _endpoint(protocol: str, arguments: Mapping[str, Any]) -> str:
+    """The address of an object store that is not the cloud's own; '' if there is none."""
+    if protocol not in _OBJECT_STORES:
+        return ""
+    client = arguments.get("client_kwargs", {})
+    given = arguments.get("endpoint_url") or client.get("endpoint_url")
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if protocol == "s3" else ()
+    return str(given or next(filter(None, map(os.environ.get, names)), ""))
 
 
 def _raised_or(answer: bytes | Exception) -> bytes:

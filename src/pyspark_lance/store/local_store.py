@@ -48,6 +48,7 @@ class LocalStore:
         root: Absolute path of the folder; it need not exist before the first write.
     """
 
+    unproven_server = ""
     lists_in_order = False
 
     def __init__(self, root: str) -> None:

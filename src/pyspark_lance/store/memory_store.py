@@ -26,6 +26,7 @@ class MemoryStore:
     """
 
     lists_in_order = True
+    unproven_server = ""
 
     def __init__(
         self, uri: str = "memory://store", *, now_ns: Callable[[], int] = time.time_ns

@@ -70,10 +70,13 @@ class ObjectStore(Protocol):
     Attributes:
         uri: The root, for messages; it holds no secret and does not end with a slash.
         lists_in_order: Whether ``list`` yields paths in ascending order of their UTF-8 bytes.
+        unproven_server: The server that has to honour the condition of ``put_if_absent``, if it is
+            not known to; '' if there is none.
     """
 
     uri: str
     lists_in_order: bool
+    unproven_server: str
 
     def get(self, path: str) -> Buffer:
         """The whole object."""
