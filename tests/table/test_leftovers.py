@@ -27,6 +27,7 @@ UNUSED = (
     "_transactions/1-6a1f3c5e-0000-4000-8000-000000000000.txn",
     "_indices/6a1f3c5e-0000-4000-8000-000000000000/page_data.lance",
     "_versions/.tmp_18446744073709551610.manifest",
+    "_versions/18446744073709551610.manifest-4a1f",
 )
 NOT_OURS_TO_JUDGE = (
     "notes.lance",
@@ -36,7 +37,6 @@ NOT_OURS_TO_JUDGE = (
     "_deletions/readme.md",
     "_transactions/x.json",
     "_versions/x.json",
-    "_versions/18446744073709551610.manifest-4a1f",
     "_refs/tags/x.json.tmp",
     "_indices/stray.lance",
     "other/x.lance",
