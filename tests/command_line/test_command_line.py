@@ -21,8 +21,8 @@ from table_access import append, write_table
 from pyspark_lance.command_line.drawing import Group
 from pyspark_lance.command_line.main import main
 from pyspark_lance.command_line.picture import COLOURS, picture_of
-from pyspark_lance.table.upkeep.tags import set_tag
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.tags import set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop

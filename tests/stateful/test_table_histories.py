@@ -63,9 +63,9 @@ from pyspark_lance.table.upkeep.branches import create_branch
 from pyspark_lance.table.upkeep.compact import compact as compact_table
 from pyspark_lance.table.upkeep.metadata_commits import restore as restore_version
 from pyspark_lance.table.upkeep.stable_row_ids import enable_stable_row_ids
-from pyspark_lance.table.upkeep.tags import set_tag, tags_of
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.tags import set_tag, tags_of
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop

@@ -23,9 +23,9 @@ from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.upkeep.history import detail, fragments, history
 from pyspark_lance.table.upkeep.metadata_commits import properties_of, restore, set_properties
-from pyspark_lance.table.upkeep.tags import set_tag
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.tags import set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop

@@ -27,9 +27,9 @@ from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.table.upkeep.branches import create_branch
 from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.upkeep.findings import REMEDIES
-from pyspark_lance.table.upkeep.tags import set_tag
 from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.tags import set_tag
 
 pytestmark = pytest.mark.interop
 

@@ -134,7 +134,7 @@ class TableUpkeep:
             progress: Called with the number of files that are removed and of all.
 
         Raises:
-            InvalidInputError: Old versions are tagged.
+            InvalidInputError: Old versions are tagged, or a consumer has not read them.
             CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
 
         Example:

@@ -24,9 +24,9 @@ from pyspark_lance.table.upkeep.metadata_commits import (
     set_properties,
 )
 from pyspark_lance.table.upkeep.row_history import row_history
-from pyspark_lance.table.upkeep.tags import remove_tag, set_tag, tags_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.tags import remove_tag, set_tag, tags_of
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.commit_settings import CommitSettings
 
@@ -40,7 +40,8 @@ _DETAIL = (
     "numRows bigint, numDeletedRows bigint, numFragments bigint, numFiles bigint, "
     "sizeInBytes bigint, manifestSizeInBytes bigint, numVersions bigint, oldestVersion bigint, "
     "fileVersion string, stableRowIds boolean, indices array<string>, "
-    "properties map<string, string>, advice array<string>"
+    "properties map<string, string>, "
+    "consumers array<struct<name: string, version: bigint, lag: bigint>>, advice array<string>"
 )
 _FRAGMENTS = (
     "fragmentId bigint, numRows bigint, physicalRows bigint, sizeInBytes bigint, "
@@ -202,6 +203,7 @@ class TableVersions:
             one.stable_row_ids,
             list(one.indices),
             dict(one.properties),
+            [(reader.name, reader.version, reader.lag) for reader in one.consumers],
             list(one.advice),
         )
         return self._frame([row], _DETAIL)

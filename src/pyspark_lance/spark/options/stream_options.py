@@ -30,10 +30,12 @@ class StreamOptions:
     Attributes:
         settings: Where the stream begins, and what it shows.
         limits: Most of a batch.
+        consumer: Under which name versions are kept until they are read; None for nobody.
     """
 
     settings: StreamSettings
     limits: StreamLimits
+    consumer: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], read: ReadOptions) -> StreamOptions:
@@ -72,7 +74,7 @@ class StreamOptions:
             parsed(found, "maxRowsPerTrigger", parse_count),
             parsed(found, "maxBytesPerTrigger", parse_count),
         )
-        return cls(settings, limits)
+        return cls(settings, limits, found.get("consumer"))
 
 
 def _updates(found: Mapping[str, str], *, shows_changes: bool) -> Updates:

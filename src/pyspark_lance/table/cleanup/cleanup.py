@@ -2,7 +2,8 @@
 
 Four rules keep a table whole (docs/format/table-format.md, section 11):
 
-* The newest version is never removed, nor one that a tag or a branch stands on.
+* The newest version is never removed, nor one that a tag or a branch stands on, nor one after the
+  last that a consumer has read.
 * A file is removed if old versions refer to it and no other version does.  A file that no version
   refers to may belong to a write that is under way; it is removed when it is a week old.
 * Files are listed first, manifests are read afterwards, and once more before anything is removed:
@@ -28,6 +29,7 @@ from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation
 from pyspark_lance.metafile.paths import TREE, VERSIONS
 from pyspark_lance.metafile.refs_file import list_branches, list_tags
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.cleanup.consumers import consumers_among, is_consumer
 from pyspark_lance.table.cleanup.leftovers import SAFE_AGE_S
 from pyspark_lance.table.cleanup.removable_files import (
     FileKind,
@@ -59,7 +61,8 @@ class CleanupPolicy:
         retain_versions: Are not among this many newest.
         delete_unverified: Also remove young files that no version refers to; only right when
             nobody writes to the table.
-        error_if_tagged: Refuse to work if a tagged version is old, instead of keeping it.
+        error_if_tagged: Refuse to work if a tagged version is old, or one that a consumer has not
+            read, instead of keeping it.
     """
 
     older_than_s: float | None = None
@@ -125,7 +128,7 @@ def cleanup_old_versions(
 
     Raises:
         TableNotFoundError: There is no table.
-        InvalidInputError: Tags stand on old versions.
+        InvalidInputError: Tags stand on old versions, or consumers have not read them.
         CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
         UnsupportedFeatureError: The same for a manifest of a newer format.
         StorageError: A file could not be removed; another run goes on.
@@ -176,7 +179,7 @@ def _survey(
     """Reads all manifests and tells the old ones.
 
     Raises:
-        InvalidInputError: Tags stand on old versions, and the policy does not allow it.
+        InvalidInputError: Tags or consumers need old versions, and the policy does not allow it.
     """
     locations = manifests_below(store, VERSIONS)
     numbers = sorted(one.version for one in locations if not one.version & DETACHED_BIT)
@@ -186,19 +189,19 @@ def _survey(
         )
     rule = _Rule.of(policy, numbers, now_ns, newest)
     survey, branch = _Survey(), None
-    tagged: dict[int, list[str]] = {}
-    forked: set[int] = set()
-    in_the_way: list[str] = []
+    held = _Held()
+    in_the_way: set[str] = set()
     locations.sort(key=lambda one: one.version, reverse=True)
     for number, file in enumerate(read_manifests(store, locations)):
         if number == 0:
             branch = file.manifest.branch
-            tagged, forked = _references_to(main_line(table, branch).store(), branch)
+            held = _Held.of(main_line(table, branch).store(), branch)
         survey.seen.add(file.location.path)
-        is_old = rule.is_old(file) and file.manifest.version not in forked
-        if is_old and file.manifest.version in tagged:
-            in_the_way += tagged[file.manifest.version]
-            is_old = False
+        version = file.manifest.version
+        is_old = rule.is_old(file) and version not in held.forked
+        holders = held.holders(version) if is_old else ()
+        in_the_way.update(holders)
+        is_old = is_old and not holders
         if is_old:
             survey.old.append(file.location)
             survey.verified.update(paths_used_by(file))
@@ -206,9 +209,10 @@ def _survey(
             survey.referenced.update(paths_used_by(file))
     if in_the_way and policy.error_if_tagged:
         raise InvalidInputError(
-            f"old versions are tagged: {', '.join(sorted(in_the_way))}",
+            f"old versions are tagged or not yet read: {', '.join(sorted(in_the_way))}",
             where=store.uri,
-            hint="delete the tags, or keep tagged versions with errorIfTaggedOldVersions=False",
+            hint="delete the tags, unregister the consumers, or keep what they need with "
+            "errorIfTaggedOldVersions=False",
         )
     survey.old.reverse()
     main = main_line(table, branch).store()
@@ -248,14 +252,40 @@ class _Rule:
         return self.committed_before_ns is None or committed_ns < self.committed_before_ns
 
 
-def _references_to(main: ObjectStore, branch: str | None) -> tuple[dict[int, list[str]], set[int]]:
-    """Version -> tags, and the versions that branches were forked from."""
-    tagged: dict[int, list[str]] = {}
-    for tag in list_tags(main):
-        if tag.branch == branch:
-            tagged.setdefault(tag.version, []).append(tag.name)
-    forked = {one.parent_version for one in list_branches(main) if one.parent_branch == branch}
-    return tagged, forked
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What needs old versions.
+
+    Attributes:
+        tagged: Version -> its tags.
+        unread: Name of a consumer -> the last version that it has read.
+        forked: The versions that branches were forked from.
+    """
+
+    tagged: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    unread: Mapping[str, int] = field(default_factory=dict)
+    forked: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, main: ObjectStore, branch: str | None) -> _Held:
+        tags = list_tags(main)
+        consumers = consumers_among(tags, branch, 0)
+        tagged: dict[int, list[str]] = {}
+        for tag in tags:
+            if tag.branch == branch:
+                tagged.setdefault(tag.version, []).append(tag.name)
+        branches = [one for one in list_branches(main) if one.parent_branch == branch]
+        return cls(
+            tagged,
+            {one.name: one.version for one in consumers},
+            frozenset(one.parent_version for one in branches),
+        )
+
+    def holders(self, version: int) -> tuple[str, ...]:
+        """The tags of a version, and the consumers that start from it or have it before them."""
+        waiting = (f"consumer {name}" for name, read in self.unread.items() if read <= version)
+        tags = (name for name in self.tagged.get(version, ()) if not is_consumer(name))
+        return (*tags, *waiting)
 
 
 def _is_removed(one: RemovableFile, survey: _Survey, policy: CleanupPolicy, now_ns: int) -> bool:

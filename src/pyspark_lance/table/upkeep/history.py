@@ -31,6 +31,7 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.cleanup.consumers import Consumer, consumers_of
 from pyspark_lance.table.upkeep.compaction_plan import CompactionOptions, plan_bins
 from pyspark_lance.table.upkeep.metadata_commits import properties_of
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -217,6 +218,7 @@ class TableDetail:
         stable_row_ids: Whether rows keep their ids when they move.
         indices: Names of the indices.
         properties: Properties of the table.
+        consumers: Who follows it, and how far each has read it.
         advice: What to do about its shape; empty if it is in good order.
     """
 
@@ -236,6 +238,7 @@ class TableDetail:
     stable_row_ids: bool
     indices: tuple[str, ...]
     properties: Mapping[str, str]
+    consumers: tuple[Consumer, ...]
     advice: tuple[str, ...]
 
 
@@ -265,6 +268,7 @@ def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
         stable_row_ids=snapshot.uses_stable_row_ids,
         indices=tuple(sorted({index.name for index in snapshot.indices if index.fields})),
         properties=properties_of(snapshot),
+        consumers=consumers_of(table),
         advice=tuple(_advice(snapshot, len(versions))),
     )
 
