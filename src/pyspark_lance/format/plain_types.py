@@ -123,13 +123,21 @@ def _fits_int64(array: pa.Array) -> bool:
     return largest is None or largest < 1 << 63
 
 
+def _member(array: pa.StructArray, place: int, target: pa.StructType) -> pa.Array:
+    """The member of the name that ``target`` has at a place; ``array`` may have more."""
+    found = array.type.get_field_index(target.field(place).name)
+    return array.field(place if found < 0 else found)
+
+
 def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     """Converts level by level where Arrow has no cast for the whole."""
     types = pa.types
     validity = array.is_valid().buffers()[1] if array.null_count else None
     if types.is_struct(target):
         children = [
-            to_plain(array.field(i), target.field(i).type, f"{name}.{target.field(i).name}")
+            to_plain(
+                _member(array, i, target), target.field(i).type, f"{name}.{target.field(i).name}"
+            )
             for i in range(target.num_fields)
         ]
         mask = pc.is_null(array) if array.null_count else None

@@ -74,6 +74,10 @@ OPTIONS = (
         "`none` keeps updates that change no value, `netChanges` gives one change for each row",
     ),
     Option(
+        "layout", "read", "rows",
+        "`debezium`: one row for each change, with the row `before` and `after` it",
+    ),
+    Option(
         "maxVersionsPerTrigger", "read", "",
         "most of a batch of a stream, in versions, changed rows and their stored bytes",
     ),
@@ -87,6 +91,10 @@ OPTIONS = (
     Option(
         "failOnDataLoss", "read", "true",
         "`false`: a stream goes on after versions that were removed before it read them",
+    ),
+    Option(
+        "consumer", "read", "",
+        "name of a stream, for which cleanups keep the versions that it has not read",
     ),
     Option(
         "metadataColumns", "read", "none",

@@ -22,7 +22,7 @@ from pyspark_lance.spark.options.option_table import (
     canonical_options,
     split_table_properties,
 )
-from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_mode import Deduplication, Layout
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -49,10 +49,12 @@ class ChangeOptions:
     starting: Bound
     ending: Bound
     mode: Deduplication
+    layout: Layout = Layout.ROWS
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""
         check_enum(self.mode, Deduplication)
+        check_enum(self.layout, Layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,7 @@ _OF_CHANGES = (
     "startingTimestamp",
     "endingTimestamp",
     "deduplicationMode",
+    "layout",
 )
 _STARTING = ("startingVersion", "startingTimestamp")
 LATEST_VERSION = "latest"
@@ -226,6 +229,7 @@ def _changes(found: Mapping[str, str], given: Mapping[str, str]) -> ChangeOption
         ),
         mode=parsed(found, "deduplicationMode", parse_deduplication)
         or Deduplication.DROP_CARRYOVERS,
+        layout=parsed(found, "layout", parse_layout) or Layout.ROWS,
     )
 
 
@@ -247,6 +251,14 @@ def parse_deduplication(text: str) -> Deduplication:
         if mode.lower() == text.strip().lower():
             return mode
     raise ValueError(f"use one of {', '.join(Deduplication)}")
+
+
+def parse_layout(text: str) -> Layout:
+    """The layout of this name, in upper or lower case."""
+    try:
+        return Layout(text.strip().lower())
+    except ValueError:
+        raise ValueError(f"use one of {', '.join(Layout)}") from None
 
 
 def _path(found: Mapping[str, str], side: str) -> str:

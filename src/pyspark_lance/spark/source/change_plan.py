@@ -9,16 +9,23 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
-from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.spark.options.parse_options import ChangeOptions, ReadOptions
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import condition_of, open_pinned, shown_columns
-from pyspark_lance.spark.types.spark_types import SYSTEM_COLUMN_KEY, narrow, spark_schema
+from pyspark_lance.spark.types.spark_types import (
+    SYSTEM_COLUMN_KEY,
+    narrow,
+    spark_schema,
+    to_spark_type,
+)
 from pyspark_lance.table.feed.change_feed import (
     ChangeRequest,
     check_change_feed,
     feed_predicate_schema,
     plan_changes,
 )
+from pyspark_lance.table.feed.change_mode import Layout
 from pyspark_lance.table.feed.change_task import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -26,6 +33,7 @@ from pyspark_lance.table.feed.change_task import (
     ChangeTask,
 )
 from pyspark_lance.table.feed.change_window import ChangeWindow, resolve_window
+from pyspark_lance.table.feed.envelope import AFTER, BEFORE, Envelope, envelope_schema
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, project
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -77,8 +85,7 @@ def pin_feed(options: ReadOptions, pinned: tuple[str, int] | None) -> PinnedFeed
         VersionNotFoundError: It needs a version that was removed.
         UnsupportedFeatureError: The table does not keep row ids.
     """
-    changes = options.changes
-    assert changes is not None
+    changes = changes_of(options)
     table = (
         Table(pinned[0], options.table.storage)
         if pinned is not None
@@ -114,6 +121,8 @@ def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
         names = {name.lower() for name in options.columns}
         shown = project(shown, [name for name in options.columns if name.lower() not in _TYPES])
         added = [field for field in added if field.name in names]
+    if changes_of(options).layout is Layout.DEBEZIUM:
+        return _envelope_of_schema(shown)
     return StructType([*spark_schema(shown, ()).fields, *added])
 
 
@@ -128,15 +137,13 @@ def feed_request_of(
     Raises:
         InvalidInputError: The schema or the filter names what the feed does not have.
     """
-    changes = options.changes
-    assert changes is not None
     snapshot = open_pinned(options, feed.pinned)
-    columns = narrowed_to_feed(shown_columns(options, snapshot), schema)
+    columns, predicate = view_of_feed(options, snapshot, schema, pushed)
     return ChangeRequest(
         window=feed.window,
-        mode=changes.mode,
+        mode=changes_of(options).mode,
         columns=columns.fields,
-        predicate=condition_of(options, pushed, feed_predicate_schema(snapshot)),
+        predicate=predicate,
         batch_rows=options.batch_rows or DEFAULT_BATCH_ROWS,
     )
 
@@ -147,6 +154,81 @@ def feed_tasks(
     """The tasks that read the feed."""
     shown = shown_columns(options, open_pinned(options, feed.pinned))
     return plan_changes(feed.table, shown.fields, request)
+
+
+def view_of_feed(
+    options: ReadOptions,
+    snapshot: Snapshot,
+    schema: StructType,
+    pushed: PushedDown = NOTHING_PUSHED,
+) -> tuple[LanceSchema, Predicate | None]:
+    """The columns of the table that tasks read for ``schema``, and which rows of them count."""
+    shown = shown_columns(options, snapshot)
+    envelope = envelope_of(options, snapshot, schema, pushed)
+    if envelope is not None:
+        names = {*(envelope.before or ()), *(envelope.after or ())}
+        return project(shown, [one.name for one in shown.fields if one.name in names]), None
+    predicate = condition_of(options, pushed, feed_predicate_schema(snapshot))
+    return narrowed_to_feed(shown, schema), predicate
+
+
+def feed_envelope_of(
+    options: ReadOptions,
+    feed: PinnedFeed,
+    schema: StructType,
+    pushed: PushedDown = NOTHING_PUSHED,
+) -> Envelope | None:
+    """The form of the feed; None for rows as they are."""
+    return envelope_of(options, open_pinned(options, feed.pinned), schema, pushed)
+
+
+def envelope_of(
+    options: ReadOptions,
+    snapshot: Snapshot,
+    schema: StructType,
+    pushed: PushedDown = NOTHING_PUSHED,
+) -> Envelope | None:
+    """The form in which changes are shown; None for rows as they are."""
+    if changes_of(options).layout is not Layout.DEBEZIUM:
+        return None
+    shown = [field.name for field in shown_columns(options, snapshot).fields]
+    before, after = _sides(schema)
+    for name in (*(before or ()), *(after or ())):
+        if name not in shown:
+            raise InvalidInputError(f"the table has no column {name}", where=snapshot.uri)
+    own = [field for field in feed_predicate_schema(snapshot) if field.name not in _TYPES]
+    predicate = condition_of(options, pushed, envelope_schema(own))
+    if predicate is not None:  # it may name any column
+        before = after = tuple(shown)
+    return Envelope(snapshot.uri, before, after, predicate)
+
+
+def changes_of(options: ReadOptions) -> ChangeOptions:
+    """The options of a change feed, which are there."""
+    assert options.changes is not None
+    return options.changes
+
+
+def _envelope_of_schema(shown: LanceSchema) -> StructType:
+    """What Spark sees of changes in the layout of Debezium."""
+    row = StructType([StructField(f.name, f.dataType) for f in spark_schema(shown, ()).fields])
+    others = [field for field in envelope_schema(()) if field.name not in (BEFORE, AFTER)]
+    return StructType(
+        [
+            StructField(BEFORE, row),
+            StructField(AFTER, row),
+            *(StructField(one.name, to_spark_type(one.type), one.nullable) for one in others),
+        ]
+    )
+
+
+def _sides(schema: StructType) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """The columns that are wanted of the row before a change, and of the one after it."""
+    wanted = {}
+    for field in schema.fields:
+        if isinstance(field.dataType, StructType):
+            wanted[field.name.lower()] = tuple(field.dataType.names)
+    return wanted.get(BEFORE), wanted.get(AFTER)
 
 
 def narrowed_to_feed(shown: LanceSchema, schema: StructType) -> LanceSchema:

@@ -10,11 +10,15 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.batch_reader import spark_batches
-from pyspark_lance.spark.source.change_plan import PinnedFeed, feed_request_of, feed_tasks
+from pyspark_lance.spark.source.change_plan import (
+    PinnedFeed,
+    feed_envelope_of,
+    feed_request_of,
+    feed_tasks,
+)
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
-from pyspark_lance.table.feed.change_task import run_changes
 
 
 class LanceChangeReader(DataSourceReader):
@@ -42,16 +46,17 @@ class LanceChangeReader(DataSourceReader):
         self._limit = pushed.limit
         # What cannot be read belongs to the analysis, not to the first task.
         self._request = feed_request_of(options, feed, schema, pushed)
+        self._envelope = feed_envelope_of(options, feed, schema, pushed)
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
         """One partition for each task."""
         tasks = feed_tasks(self._options, self._feed, self._request)
-        return [ChangePartition(task) for task in tasks]
+        return [ChangePartition(task, self._envelope) for task in tasks]
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in the Arrow types that Spark demands."""
         # A plan without partitions still runs one task, on a placeholder.
         if isinstance(partition, ChangePartition):
-            yield from spark_batches(run_changes(partition.task), self._schema, self._limit)
+            yield from spark_batches(partition.changes(), self._schema, self._limit)

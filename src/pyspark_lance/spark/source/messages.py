@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.table.feed.change_task import ChangeTask
+from pyspark_lance.table.feed.change_task import ChangeTask, run_changes
+from pyspark_lance.table.feed.envelope import Envelope, enveloped
 from pyspark_lance.table.scan.scan_task import ScanTask
 
 
@@ -25,8 +28,14 @@ class ScanPartition(InputPartition):
 class ChangePartition(InputPartition):
     """One Spark partition of a change feed."""
 
-    def __init__(self, task: ChangeTask) -> None:
+    def __init__(self, task: ChangeTask, envelope: Envelope | None = None) -> None:
         self.task = task
+        self.envelope = envelope
+
+    def changes(self) -> Iterator[pa.RecordBatch]:
+        """Runs the task."""
+        found = run_changes(self.task)
+        return found if self.envelope is None else enveloped(found, self.envelope)
 
     def __repr__(self) -> str:
         return f"ChangePartition(changes={len(self.task.changes)})"

@@ -6,30 +6,35 @@ Spark asks a class without ``limit`` for everything at once, so there are two cl
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import InvalidInputError, LanceError, VersionNotFoundError
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.spark.source.batch_reader import spark_batches
-from pyspark_lance.spark.source.change_plan import narrowed_to_feed
+from pyspark_lance.spark.source.change_plan import envelope_of, view_of_feed
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED
 from pyspark_lance.spark.source.read_plan import condition_of, shown_columns
 from pyspark_lance.spark.types.spark_types import narrow
+from pyspark_lance.table.cleanup.consumers import register_consumer
 from pyspark_lance.table.feed.change_feed import feed_predicate_schema
-from pyspark_lance.table.feed.change_task import run_changes
 from pyspark_lance.table.feed.stream import BatchView, StreamLimits, TableStream
 from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS
 from pyspark_lance.table.version.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -61,6 +66,9 @@ class _TableReader(DataSourceStreamReader):
         self._limits = stream.limits
         self._schema = schema
         self._stream = TableStream.of(snapshot, stream.settings)
+        self._consumer = stream.consumer
+        self._kept: int | None = None
+        self._envelope = None if options.changes is None else envelope_of(options, snapshot, schema)
         self._view(snapshot)  # what cannot be shown belongs to the start of the query
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
@@ -71,26 +79,59 @@ class _TableReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One partition for each task of a batch."""
         offsets = StreamOffset.from_json(start), StreamOffset.from_json(end)
-        return [ChangePartition(task) for task in self._stream.plan_batch(*offsets, self._view)]
+        if self._consumer is not None and self._kept is None:
+            self._keep_first(*offsets)
+        envelope = self._envelope
+        if (
+            envelope is not None
+            and offsets[0].is_in_snapshot
+            and self._stream.settings.has_snapshot
+        ):
+            envelope = replace(envelope, is_snapshot=True)
+        tasks = self._stream.plan_batch(*offsets, self._view)
+        return [ChangePartition(task, envelope) for task in tasks]
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in the Arrow types that Spark demands."""
         if isinstance(partition, ChangePartition):
-            yield from spark_batches(run_changes(partition.task), self._schema, None)
+            yield from spark_batches(partition.changes(), self._schema, None)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the checkpoint knows."""
+        """Lets go of versions that nobody asks for again; the checkpoint knows all else."""
+        try:
+            self._keep_after(StreamOffset.from_json(end))
+        except (LanceError, OSError) as error:
+            logger.warning("a consumer could not be moved, so more is kept: %s", error)
 
     def _newest_offset(self) -> dict[str, int]:
         """All there is now has been read."""
         return StreamOffset(self._stream.newest()).to_json()
 
+    def _keep_first(self, start: StreamOffset, end: StreamOffset) -> None:
+        """Keeps what the first batch of the query needs."""
+        settings = self._stream.settings
+        if not start.is_in_snapshot:
+            self._keep_after(start)
+        elif settings.starting.version is not None:
+            with contextlib.suppress(VersionNotFoundError):  # perhaps the feed can do without
+                self._keep_after(StreamOffset(max(1, settings.done_before)))
+        if self._kept is None:
+            self._keep_after(end)
+
+    def _keep_after(self, offset: StreamOffset) -> None:
+        """Moves the consumer to what is read, so that cleanups keep what comes after."""
+        version = offset.target if offset.is_in_snapshot else offset.version
+        if self._consumer is not None and version and version != self._kept:
+            register_consumer(self._stream.table, self._consumer, version)
+            self._kept = version
+
     def _view(self, snapshot: Snapshot) -> BatchView:
         shown = shown_columns(self._options, snapshot)
         if self._options.changes is not None:
-            columns = narrowed_to_feed(shown, self._schema)
+            columns, predicate = view_of_feed(self._options, snapshot, self._schema)
         else:
+            predicate = condition_of(self._options, NOTHING_PUSHED, feed_predicate_schema(snapshot))
             columns, lineage = narrow(shown, self._schema)
             others = [name for name in lineage if name != ROW_ID]
             if others:
@@ -101,7 +142,7 @@ class _TableReader(DataSourceStreamReader):
         return BatchView(
             shown.fields,
             columns.fields,
-            condition_of(self._options, NOTHING_PUSHED, feed_predicate_schema(snapshot)),
+            predicate,
             self._options.batch_rows or DEFAULT_BATCH_ROWS,
         )
 

@@ -1,4 +1,4 @@
-"""What a change feed leaves out."""
+"""What a change feed leaves out, and in which form it shows the rest."""
 
 from __future__ import annotations
 
@@ -15,3 +15,14 @@ class Deduplication(enum.StrEnum):
     DROP_CARRYOVERS = "dropCarryovers"
     NONE = "none"
     NET_CHANGES = "netChanges"
+
+
+class Layout(enum.StrEnum):
+    """The form of a change feed.
+
+    ``ROWS``: the columns of the table and of the change, two rows for an update. ``DEBEZIUM``: the
+    row before the change and the one after it, as two columns.
+    """
+
+    ROWS = "rows"
+    DEBEZIUM = "debezium"
