@@ -17,6 +17,7 @@ from pyspark_lance.errors import InvalidInputError
 APPLICATION_PROPERTY = "pyspark_lance.txn_app_id"
 VERSION_PROPERTY = "pyspark_lance.txn_version"
 CONFIG_PREFIX = "pyspark_lance.txn."
+_CHANGES_OF = "changes of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,20 @@ class ApplicationVersion:
     def properties(self) -> dict[str, str]:
         """The transaction properties that name this batch."""
         return {APPLICATION_PROPERTY: self.application, VERSION_PROPERTY: str(self.version)}
+
+
+def applied_changes(source: str) -> str:
+    """The application that applies the changes of a table, numbered by the versions of that table.
+
+    Unlike other work, it goes back with the rows when a version is restored: the changes since
+    then are to be applied again.
+    """
+    return _CHANGES_OF + source
+
+
+def recorded_version(config: Mapping[str, str], application: str) -> int | None:
+    """The highest version that an application committed; None if there is none."""
+    return _recorded(config, CONFIG_PREFIX + application)
 
 
 def application_version(properties: Mapping[str, str]) -> ApplicationVersion | None:
@@ -49,7 +64,7 @@ def application_version(properties: Mapping[str, str]) -> ApplicationVersion | N
 
 def is_committed(wanted: ApplicationVersion, config: Mapping[str, str]) -> bool:
     """Whether the table's configuration says that ``wanted`` was committed."""
-    recorded = _recorded(config, CONFIG_PREFIX + wanted.application)
+    recorded = recorded_version(config, wanted.application)
     return recorded is not None and wanted.version <= recorded
 
 
@@ -76,6 +91,8 @@ def kept_application_versions(
     """``config`` of an older version, with the batches that were committed since."""
     kept = dict(config)
     for key in newest:
+        if key.startswith(CONFIG_PREFIX + _CHANGES_OF):
+            continue
         recorded, older = _recorded(newest, key), _recorded(config, key)
         if recorded is not None and (older is None or older < recorded):
             kept[key] = newest[key]

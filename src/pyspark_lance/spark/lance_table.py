@@ -32,6 +32,7 @@ from pyspark_lance.spark.options.write_settings import (
 )
 from pyspark_lance.spark.source.change_plan import pin_feed
 from pyspark_lance.spark.table_columns import TableColumns
+from pyspark_lance.spark.table_feed import TableFeed
 from pyspark_lance.spark.table_upkeep import TableUpkeep
 from pyspark_lance.spark.table_versions import TableVersions
 from pyspark_lance.spark.typed_errors import typed_errors
@@ -43,7 +44,7 @@ from pyspark_lance.table.change.row_change import (
     plan_change,
 )
 from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
-from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.feed.change_mode import Deduplication, Layout
 from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -53,7 +54,7 @@ from pyspark_lance.table.write.write_table import create_table
 _PROVIDERS = ("lance", "org.pysparklance.lancesource")
 
 
-class LanceTable(TableColumns, TableUpkeep, TableVersions):
+class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
     """One Lance table.
 
     Args:
@@ -233,6 +234,7 @@ class LanceTable(TableColumns, TableUpkeep, TableVersions):
         endingTimestamp: str | datetime | None = None,  # noqa: N803
         branch: str | None = None,
         deduplicationMode: str = Deduplication.DROP_CARRYOVERS,  # noqa: N803
+        layout: str = Layout.ROWS,
     ) -> DataFrame:
         """The rows that versions inserted, updated (before and after) and deleted.
 
@@ -248,6 +250,8 @@ class LanceTable(TableColumns, TableUpkeep, TableVersions):
             branch: Name of the branch; None for main.
             deduplicationMode: ``dropCarryovers`` leaves out rows that were written anew without
                 another value, ``none`` keeps them, ``netChanges`` gives one change for each row.
+            layout: ``debezium`` gives one row for each change instead, with the columns ``before``,
+                ``after``, ``op``, ``source`` and ``ts_ms``.
 
         Example:
             >>> _ = table.delete("id = 3")
@@ -261,6 +265,7 @@ class LanceTable(TableColumns, TableUpkeep, TableVersions):
             endingTimestamp=endingTimestamp,
             branch=branch,
             deduplicationMode=deduplicationMode,
+            layout=layout,
         )
         with typed_errors():
             return self._spark.read.format("lance").options(**options).load(self._table.root)

@@ -1,0 +1,183 @@
+"""Applies a batch of a change feed to the table that follows: for each key its last change.
+
+A key is there after the batch if a row has it whose last change in the batch is an insert or an
+update; any other key that the batch mentions, be it as the old key of a row, is gone.  So keys may
+move from row to row, and the rule is the same for net changes, which come in no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.window import Window
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.jobs.merge_job import Merge, SparkClause, merge_once
+from pyspark_lance.table.change.applied_changes import recorded
+from pyspark_lance.table.change.commit_changes import Prepared
+from pyspark_lance.table.change.merge import Match, MergeClause
+from pyspark_lance.table.change.row_change import ChangePlan, RowAction
+from pyspark_lance.table.feed.change_task import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    ChangeType,
+)
+
+_OF_FEED = frozenset((ROW_ID, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
+_IS_THERE = "__lance_is_there"
+_PLACE = "__lance_place"
+_SOURCE = "__lance_changes"
+
+
+@dataclass(frozen=True, slots=True)
+class LastChanges:
+    """What becomes of each key that some changes mention.
+
+    Attributes:
+        rows: One for each key: the columns of the changes, and whether there is such a row now.
+        keys: Column of the table -> column of ``rows`` that it must equal.
+        newest: The last version among the changes; None if there is no change.
+        has_rows: Whether some keys are there.
+        has_gone: Whether some keys are not.
+    """
+
+    rows: DataFrame
+    keys: Mapping[str, str]
+    newest: int | None
+    has_rows: bool
+    has_gone: bool
+
+
+def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
+    """Evaluates the changes, once.
+
+    Args:
+        changes: Columns of a table, and those of a change feed.
+        keys: Column of the table that follows -> column of the changes.
+
+    Raises:
+        InvalidInputError: The changes are no change feed, or a key is null.
+    """
+    names = {name.lower(): name for name in changes.columns}
+    for name in (CHANGE_TYPE, COMMIT_VERSION, *keys.values()):
+        if name.lower() not in names:
+            raise InvalidInputError(
+                f"the changes have no column {name}",
+                hint="they are what changes() or readChangeFeed gives, with the columns of the key",
+            )
+    keys = {target: names[column.lower()] for target, column in keys.items()}
+    last = of_each_key(changes, tuple(keys.values())).localCheckpoint()
+    without_key = sf.lit(False)
+    for column in keys.values():
+        without_key = without_key | sf.col(quoted(column)).isNull()
+    found = last.agg(
+        sf.max(COMMIT_VERSION),
+        sf.max(_IS_THERE),
+        sf.min(_IS_THERE),
+        sf.count_if(without_key),
+    ).first()
+    newest, has_rows, are_all_there, num_without_key = found or (None, None, None, 0)
+    if num_without_key:
+        raise InvalidInputError(
+            f"the key ({', '.join(keys.values())}) of a changed row is null",
+            hint="leave such rows out, or follow the table by rowIdColumn",
+        )
+    return LastChanges(last, keys, newest, bool(has_rows), are_all_there is False)
+
+
+def of_each_key(changes: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """One row for each key, the last one, with ``_IS_THERE``."""
+    key = [sf.col(quoted(name)) for name in keys]
+    has_rows = ROW_ID in changes.columns
+    identity = [sf.col(ROW_ID)] if has_rows else key
+    is_there = sf.col(CHANGE_TYPE).isin(ChangeType.INSERT.value, ChangeType.UPDATE_POSTIMAGE.value)
+    version = sf.col(COMMIT_VERSION).desc()
+    of_row = Window.partitionBy(*identity).orderBy(version, is_there.desc())
+    # The rows of one key: the one that has it now comes first.
+    of_key = Window.partitionBy(*key).orderBy(
+        sf.col(_IS_THERE).desc(), version, *([sf.col(ROW_ID).desc()] if has_rows else [])
+    )
+    return (
+        changes.withColumn(_PLACE, sf.row_number().over(of_row))
+        .withColumn(_IS_THERE, is_there & (sf.col(_PLACE) == 1))
+        .withColumn(_PLACE, sf.row_number().over(of_key))
+        .where(sf.col(_PLACE) == 1)
+        .drop(_PLACE)
+    )
+
+
+def apply_once(
+    spark: SparkSession, plan: ChangePlan, last: LastChanges, alias: str, after: int
+) -> Prepared:
+    """One attempt to apply changes, all but its commit.
+
+    Args:
+        spark: The session.
+        plan: Pins the version of the table that follows.
+        last: The changes.
+        alias: Of the table.
+        after: Changes up to this version are applied already.
+
+    Raises:
+        InvalidInputError: A column that the table does not have.
+    """
+    rows = last.rows.where(sf.col(COMMIT_VERSION) > after) if after else last.rows
+    keys = _keys(last.keys, plan.schema)
+    values = _values(last.rows, keys, plan.schema)
+    clauses = tuple(_clauses(last, keys, values))
+    condition = " AND ".join(
+        f"{quoted(alias, target)} = {quoted(_SOURCE, column)}" for target, column in keys.items()
+    )
+    merge = Merge(rows.alias(_SOURCE), condition, clauses, alias)
+    return recorded(plan, merge_once(spark, plan, merge))
+
+
+def _keys(given: Mapping[str, str], schema: LanceSchema) -> dict[str, str]:
+    """The keys, by the names that the columns have in the table."""
+    names = {field.name.lower(): field.name for field in schema.fields}
+    for name in given:
+        if name.lower() not in names:
+            raise InvalidInputError(f"the table has no column {name}", hint="it is to be a key")
+    return {names[name.lower()]: column for name, column in given.items()}
+
+
+def _values(rows: DataFrame, keys: Mapping[str, str], schema: LanceSchema) -> dict[str, str]:
+    """Column of the table -> its value, by which a row is inserted."""
+    columns = {name.lower(): name for name in rows.columns}
+    values = {
+        field.name: columns[field.name.lower()]
+        for field in schema.fields
+        if field.name.lower() in columns
+    }
+    values |= keys
+    unknown = set(columns.values()) - set(values.values()) - _OF_FEED - {_IS_THERE}
+    if unknown:
+        raise InvalidInputError(
+            f"the table has no column {min(unknown)}",
+            hint="add it with addColumns, or drop it from the changes",
+        )
+    return {target: quoted(_SOURCE, column) for target, column in values.items()}
+
+
+def _clauses(
+    last: LastChanges, keys: Mapping[str, str], values: Mapping[str, str]
+) -> list[SparkClause]:
+    is_there = quoted(_SOURCE, _IS_THERE)
+    clauses: list[SparkClause] = []
+    if last.has_gone:
+        gone = f"NOT {is_there}" if last.has_rows else None
+        clauses.append(MergeClause(Match.MATCHED, RowAction.DELETE, gone))
+    if last.has_rows:
+        updates = {name: value for name, value in values.items() if name not in keys}
+        if updates:
+            clauses.append(MergeClause(Match.MATCHED, RowAction.UPDATE, None, updates))
+        there = is_there if last.has_gone else None
+        clauses.append(MergeClause(Match.NOT_MATCHED, RowAction.INSERT, there, values))
+    return clauses
