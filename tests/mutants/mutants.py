@@ -242,4 +242,26 @@ MUTANTS = (
         "            if False:",
         ("tests/table/test_compaction.py",),
     ),
+    # Those who follow
+    Mutant(
+        "the version that the next changes begin with is cleaned up under a consumer",
+        "table/cleanup/cleanup.py",
+        "for name, read in self.unread.items() if read <= version)",
+        "for name, read in self.unread.items() if read < version)",
+        ("tests/table/test_consumers.py",),
+    ),
+    Mutant(
+        "a replica that is restored takes its position with it",
+        "commit/application_versions.py",
+        "        if key.startswith(CONFIG_PREFIX + _CHANGES_OF):\n            continue\n",
+        "",
+        ("tests/table/test_applied_changes.py",),
+    ),
+    Mutant(
+        "a consumer is not moved back for a stream that is behind",
+        "spark/source/stream_reader.py",
+        "        if not start.is_in_snapshot:\n            self._keep_after(start)",
+        "        if not start.is_in_snapshot:\n            self._keep_after(end)",
+        ("tests/spark/test_stream_consumers.py",),
+    ),
 )
