@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import external_manifests
 import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
+
+from pyspark_lance import LanceTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
@@ -21,3 +24,17 @@ def test_a_table_on_s3_is_written_and_read_through_spark(spark, s3_table_root, s
         read.option("version", 77).load(path)
     assert "LANCE_VERSION_NOT_FOUND" in str(caught.value)
     assert not secret or secret not in str(caught.value)
+
+
+def test_a_table_whose_versions_dynamodb_decides_is_written_changed_and_read(spark, s3_server):  # noqa: F811
+    table = external_manifests.new_dynamodb_table(s3_server)
+    path = f"s3+ddb://{s3_server.new_bucket()}/spark?ddbTableName={table}"
+    options = external_manifests.options(s3_server)
+    named = {f"storage.{name}": value for name, value in options.items()}
+    frame = spark.range(100).repartition(2)
+    for _ in range(2):
+        frame.write.format("lance").mode("append").options(**named).save(path)
+    assert LanceTable.forPath(spark, path, **options).delete("id < 50").num_deleted_rows == 100
+    assert spark.read.format("lance").options(**named).load(path).count() == 100
+    rows = external_manifests.dynamodb_client(s3_server).scan(TableName=table)["Items"]
+    assert sorted(int(row["version"]["N"]) for row in rows) == [1, 2, 3]
