@@ -38,6 +38,7 @@ from pyspark_lance.table.write.write_table import WriteSettings, commit_write, p
 REPEATS = 3
 VERSIONS = 1000
 FILES = 100_000
+LINKS = 50_000  # so many names a file may have
 
 
 def build(path: str, fragments: int, rows: int) -> None:
@@ -145,8 +146,12 @@ def build_files(path: str) -> None:
     (fragment,) = write_fragments(plan.request, row.to_batches())
     (file,) = fragment.files
     names = [f"{uuid.uuid4().hex}.lance" for _ in range(FILES)]
-    for name in names:
-        os.link(f"{path}/data/{file.path}", f"{path}/data/{name}")
+    linked = f"{path}/data/{file.path}"
+    for number, name in enumerate(names):
+        if number % LINKS:
+            os.link(linked, f"{path}/data/{name}")
+        else:
+            linked = shutil.copy(linked, f"{path}/data/{name}")
     many = [replace(fragment, files=(replace(file, path=name),)) for name in names]
     commit_write(plan, [fragment, *many])
     existing = open_existing(table)
