@@ -34,6 +34,8 @@ class LanceError(Exception):
 
     code: ClassVar[str] = "LANCE_ERROR"
     remedy: ClassVar[str] = "see the hint in the message"
+    # What is shown where nobody knew a better hint.
+    next_step: ClassVar[str] = ""
 
     def __init__(self, what: str, where: str = "", hint: str = "") -> None:
         """Keeps the three parts as ``args``, which is all that pickle needs."""
@@ -43,7 +45,8 @@ class LanceError(Exception):
     def __str__(self) -> str:
         """The code and the three parts, one line each."""
         where = f"\n  at: {self.where}" if self.where else ""
-        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        step = self.hint or self.next_step
+        hint = f"\n  hint: {step}" if step else ""
         return f"[{self.code}] {self.what}{where}{hint}"
 
 
@@ -94,6 +97,7 @@ class CorruptFileError(LanceError):
 
     code = "LANCE_CORRUPT_FILE"
     remedy = "restore the file that the message names, or read an older version"
+    next_step = "restore the file from a copy, or read an older version (option version)"
 
 
 class MissingFileError(CorruptFileError):
@@ -121,6 +125,7 @@ class StorageError(LanceError):
     """The store failed; the cause is chained."""
 
     code = "LANCE_STORAGE"
+    next_step = "look at the store, the network and what you may do there, then try again"
     remedy = (
         "look at the store and its credentials; the cause is chained. After a commit it means "
         "that the answer was lost: read the table before repeating the work"
@@ -141,7 +146,8 @@ def error_in(text: str) -> LanceError | None:
     if not shown:
         return None
     code, what, where, hint = shown[-1].groups(default="")
-    return _BY_CODE[code](what, where, hint)
+    kind = _BY_CODE[code]
+    return kind(what, where, "" if hint == kind.next_step else hint)
 
 
 _BY_CODE = {

@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import multiprocessing
 import os
 import subprocess
@@ -190,6 +191,28 @@ def test_a_failing_write_leaves_nothing(store, tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="No space left"):
         store.put("z", b"1")
     assert os.listdir(tmp_path / "table") == []
+
+
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [
+        (errno.EACCES, "let the user that runs Spark read and write the folder"),
+        (errno.EROFS, "the file system is mounted read-only"),
+        (errno.ENOSPC, "make room on the disk"),
+        (errno.EIO, "look at the store, the network"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line_with_a_next_step(store, monkeypatch, number, step):
+    def refuse(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError) as caught:
+        store.put("x", b"1")
+    what, where, hint = str(caught.value).splitlines()
+    assert what == f"[LANCE_STORAGE] cannot write the object: {os.strerror(number)}"
+    assert where.endswith("table/x")
+    assert hint.startswith(f"  hint: {step}")
 
 
 def test_a_folder_in_the_way_is_a_storage_error(store):

@@ -82,3 +82,21 @@ def test_directory_buckets_of_s3_do_not_list_in_order():
 def test_a_path_with_a_nul_is_refused(uri):
     with pytest.raises(InvalidInputError, match="NUL"):
         open_store(uri)
+
+
+@pytest.mark.parametrize("uri", ["hdfs://namenode:8020/t", "hdfs:///t"])
+def test_without_a_client_of_hadoop_the_error_is_one_line_that_says_what_is_missing(uri):
+    program = (
+        "from pyspark_lance.store.open_store import open_store\n"
+        f"try: open_store({uri!r})\n"
+        "except Exception as error: print(error)"
+    )
+    nowhere = {"PATH": os.environ["PATH"], "JAVA_HOME": "/nowhere", "HADOOP_HOME": "/nowhere"}
+    shown = subprocess.run(
+        [sys.executable, "-c", program], env=nowhere, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert shown[0] == (
+        "[LANCE_UNSUPPORTED_FEATURE] there is no client of Hadoop for hdfs:// tables"
+    )
+    assert len(shown) == 2
+    assert "CLASSPATH" in shown[1]

@@ -15,6 +15,7 @@ from pyspark_lance.errors import CorruptFileError, LanceError
 from pyspark_lance.metafile.paths import data_path, deletion_path
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
@@ -73,6 +74,22 @@ def test_flipped_and_replaced_bytes_never_cause_another_error(tmp_path, version)
             if file.parent.name == "data":
                 assert found.num_rows == rows
         file.write_bytes(good)
+
+
+@pytest.mark.parametrize("kept", [slice(0), slice(0, -9), slice(9, None)])
+def test_a_broken_manifest_is_three_lines_with_its_name_and_what_to_do(tmp_path, kept):
+    path = str(tmp_path / "t")
+    make_table(path, "2.1")
+    manifests = sorted((tmp_path / "t" / "_versions").glob("*.manifest"))
+    newest = manifests[0]  # their numbers count down
+    newest.write_bytes(newest.read_bytes()[kept])
+    with pytest.raises(CorruptFileError) as caught:
+        read_ours(path)
+    what, where, hint = str(caught.value).splitlines()
+    assert what.startswith("[LANCE_CORRUPT_FILE] ")
+    assert newest.name in where
+    assert "read an older version" in hint
+    assert Snapshot.open(Table(path), VersionSpec(version=1)).version == 1
 
 
 def test_a_missing_file_is_named(tmp_path):

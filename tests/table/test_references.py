@@ -104,6 +104,8 @@ def test_a_version_by_time_is_the_newest_at_or_before_it(path):
 def test_contradicting_and_missing_versions_are_refused(path, tmp_path):
     with pytest.raises(InvalidInputError, match="version and tag both choose"):
         VersionSpec(version=1, tag="x")
+    with pytest.raises(InvalidInputError, match="version and timestamp both choose"):
+        VersionSpec(version=1, timestamp_ns=1)
     with pytest.raises(VersionNotFoundError, match="no version 9"):
         ids(path, version=9)
     with pytest.raises(TableNotFoundError, match="no Lance table"):

@@ -66,6 +66,19 @@ def parse_predicate(text: str, schema: pa.Schema, *, time_zone: str = "UTC") -> 
     return _Parser(text, schema, time_zone).parse()
 
 
+def parse_constant(text: str, wanted: pa.DataType) -> pa.Scalar:
+    """The value of a SQL text without columns, such as ``-1`` or ``DATE'2026-11-22'``.
+
+    Args:
+        text: The expression.
+        wanted: The type to cast it to.
+
+    Raises:
+        InvalidInputError: It is no constant here, or does not fit the type.
+    """
+    return _Parser(text, pa.schema([]), "UTC").parse_constant(wanted)
+
+
 _COMPARISONS = {"=": "=", "==": "=", "<=>": "<=>", "<>": "<>", "!=": "<>"} | {
     operator: operator for operator in ("<", "<=", ">", ">=")
 }
@@ -134,6 +147,15 @@ class _Parser:
         if depth_of(predicate) > _MAX_DEPTH:
             raise self._too_deep()
         return predicate
+
+    def parse_constant(self, wanted: pa.DataType) -> pa.Scalar:
+        with self._placed():
+            result = values.cast(self._disjunction(), wanted)
+        if self._token.kind != "end":
+            raise self._unexpected()
+        if not isinstance(result, Literal):
+            raise self._error("this is no constant")
+        return result.scalar
 
     # Tokens.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pyspark.errors import PySparkException
 
-from pyspark_lance.errors import error_in
+from pyspark_lance.errors import InvalidInputError, error_in
 
 
 @contextlib.contextmanager
@@ -22,7 +22,17 @@ def typed_errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        found = error_in(str(error))
+        found = error_in(str(error)) or _error_of_user(error)
         if found is None:
             raise
         raise found from None
+
+
+def _error_of_user(error: PySparkException) -> InvalidInputError | None:
+    """What Spark says in words of its plans."""
+    if not (error.getCondition() or "").startswith("MISSING_ATTRIBUTES"):
+        return None
+    return InvalidInputError(
+        "a condition or value takes a column from another DataFrame, which is not part of it",
+        hint='name columns by functions.col("target.id") or in SQL text, not by df["id"]',
+    )

@@ -56,6 +56,8 @@ _HINTS = {
     "PermissionError": "check the credentials and what they may do",
     "EndpointConnectionError": "check storage.aws_endpoint and the network",
 }
+# What fsspec reaches only with Hadoop's own client.
+_OF_HADOOP = ("hdfs", "viewfs")
 
 _T = TypeVar("_T")
 
@@ -64,7 +66,9 @@ def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> Fssp
     """The store at a URI that is not local; see ``open_store``."""
     rest = uri.partition("://")[2].rstrip("/")
     if not rest and scheme != "memory":
-        raise InvalidInputError(f"the URI {uri!r} has no path")
+        raise InvalidInputError(
+            f"the URI {uri!r} has no path", hint=f"write it as {scheme}://bucket/path"
+        )
     protocol = _SAME_PROTOCOL.get(scheme, scheme)
     if protocol == "s3":
         scheme = "s3"
@@ -280,8 +284,14 @@ class FsspecStore:
                 if "rotocol" not in str(error):
                     raise
                 raise UnsupportedFeatureError(
-                    f"no file system is known for {self.uri!r}", hint="check the URI"
+                    f"no file system is known for {self.uri!r}",
+                    hint="check the URI; or install the package that gives fsspec this kind of "
+                    "URI, such as adlfs for abfss://",
                 ) from None
+            except OSError as error:
+                if self._protocol not in _OF_HADOOP or "lib" not in str(error):
+                    raise
+                raise _no_hadoop_client(self._url.partition(":")[0]) from None
             return fs, root.rstrip("/")
 
         return self._write("open", "", connect)
@@ -460,6 +470,15 @@ def _endpoint(protocol: str, arguments: Mapping[str, Any]) -> str:
     given = arguments.get("endpoint_url") or client.get("endpoint_url")
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if protocol == "s3" else ()
     return str(given or next(filter(None, map(os.environ.get, names)), ""))
+
+
+def _no_hadoop_client(scheme: str) -> UnsupportedFeatureError:
+    """What pyarrow says of it takes two pages."""
+    return UnsupportedFeatureError(
+        f"there is no client of Hadoop for {scheme}:// tables",
+        hint="set JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob) for the driver "
+        "and all executors; or use webhdfs://",
+    )
 
 
 def _raised_or(answer: bytes | Exception) -> bytes:

@@ -39,6 +39,15 @@ WRITE_BUFFER_BYTES = 1 << 20
 # A folder, or something below a plain file, is not an object, as in any object store.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _VERBS_OF_READERS = ("read", "stat", "list", "delete")
+_HINTS = {
+    errno.EACCES: "let the user that runs Spark read and write the folder, on every machine",
+    errno.EPERM: "let the user that runs Spark read and write the folder, on every machine",
+    errno.ENOTSUP: "choose a local disk, NFS, or an object store such as s3://",
+    errno.EROFS: "the file system is mounted read-only; choose another path",
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room within the quota",
+    errno.ENOTDIR: "the path leads through a file; choose another path",
+}
 
 
 class LocalStore:
@@ -189,7 +198,9 @@ class LocalStore:
             if isinstance(error, _NOT_THERE) and verb in _VERBS_OF_READERS:
                 raise missing(self.uri, path) from error
             raise StorageError(
-                f"cannot {verb} the object: {error.strerror}", where=f"{self.uri}/{path}"
+                f"cannot {verb} the object: {error.strerror}",
+                where=f"{self.uri}/{path}",
+                hint=_HINTS.get(error.errno or 0, ""),
             ) from error
 
 
@@ -342,7 +353,7 @@ def _link(staging: str, final: str) -> bool:
     except OSError as error:
         if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
             raise OSError(
-                error.errno, "this file system has no hard links, which safe commits need"
+                errno.ENOTSUP, "this file system has no hard links, which safe commits need"
             ) from error
         raise
     return True

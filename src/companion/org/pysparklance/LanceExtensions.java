@@ -8,13 +8,14 @@ import scala.runtime.BoxedUnit;
 
 /**
  * Spark runs this when it makes a session with this jar on its class path; it sets the two
- * catalogs, where the user has set no other.
+ * catalogs, where the user has set no other, and repairs what Spark makes of hidden columns.
  */
 public final class LanceExtensions implements SparkSessionExtensionsProvider {
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
     SparkConf settings = SparkContext.getOrCreate().conf();
     settings.setIfMissing("spark.sql.catalog.lance", LanceCatalog.class.getName());
     settings.setIfMissing("spark.sql.catalog.spark_catalog", LanceSessionCatalog.class.getName());
+    extensions.injectPostHocResolutionRule(session -> new HiddenInCondition());
     return BoxedUnit.UNIT;
   }
 }

@@ -4,6 +4,7 @@ import java.util.*;
 import java.util.stream.Collectors;
 import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.filter.AlwaysTrue;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -11,6 +12,7 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
 
 /**
  * A table as a query, a view or a catalog holds it. All scans read the version that was found when
@@ -150,7 +152,14 @@ class LanceTable
 
     /** Tells a writer that a column of this name came from a reader of ours. */
     @Override public String metadataInJSON() {
-      return "{\"lance.system_column\":\"" + name + "\"}";
+      return "{\"lance.system_column\":\"" + name + "\"" + insertedValue() + "}";
+    }
+
+    /** Spark wants a value of every column that a MERGE names for the rows that it inserts. */
+    private static String insertedValue() {
+      Option<String> text = CurrentOrigin.get().sqlText();
+      boolean isMerge = text.isDefined() && text.get().matches("(?is).*\\bMERGE\\b.*\\bINTO\\b.*");
+      return isMerge ? ",\"CURRENT_DEFAULT\":\"0L\",\"EXISTS_DEFAULT\":\"0L\"" : "";
     }
   }
 }

@@ -42,6 +42,7 @@ from pyspark_lance.spark.jobs.semi_join import (
     usable_pairs,
 )
 from pyspark_lance.spark.jobs.update_job import assigned_columns, assigned_target, struct_columns
+from pyspark_lance.spark.types.default_values import default_texts
 from pyspark_lance.table.change.choose_rewrite import RewriteMode
 from pyspark_lance.table.change.commit_changes import Prepared, RowChanges, prepared
 from pyspark_lance.table.change.deletions import FragmentLoss
@@ -114,6 +115,7 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> Prepared:
         InvalidInputError: Two source rows match one target row; an unknown column.
     """
     source = _aliased_source(merge)
+    merge = _with_defaults(merge, source, plan.schema)
     condition = understood(merge.condition, merge.alias, plan.schema)
     changes = _plain_changes(spark, plan, merge, source, condition)
     if changes is None:
@@ -349,6 +351,27 @@ def _spelled_out(clause: SparkClause, source: DataFrame, schema: LanceSchema) ->
     if not values:
         raise InvalidInputError("the source has no column of the table")
     return replace(clause, values=values)
+
+
+def _with_defaults(merge: Merge, source: DataFrame, schema: LanceSchema) -> Merge:
+    """New rows get the defaults of the columns that a clause gives no value."""
+    texts = default_texts(schema)
+    given = {name.lower() for name in source.columns}
+
+    def filled(clause: SparkClause) -> SparkClause:
+        if clause.values is ALL_COLUMNS:
+            missing = {name: text for name, text in texts.items() if name.lower() not in given}
+            if not missing:
+                return clause
+            clause = _spelled_out(clause, _with_marks(source, schema), schema)
+        else:
+            named = {assigned_target(key, schema)[0] for key in clause.values}
+            missing = {name: text for name, text in texts.items() if name not in named}
+        defaults = {quoted(name): text for name, text in missing.items()}
+        return replace(clause, values={**clause.values, **defaults})
+
+    clauses = tuple(filled(one) if one.action is RowAction.INSERT else one for one in merge.clauses)
+    return replace(merge, clauses=clauses)
 
 
 # What becomes of each row -------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -18,6 +18,7 @@ from pyspark_lance.spark.options.write_settings import write_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.column_origin import version_read
 from pyspark_lance.spark.source.messages import FragmentsWritten
+from pyspark_lance.spark.types.default_values import default_columns, defaults_for
 from pyspark_lance.spark.types.variant_text import variants_as_text
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.version.snapshot import open_existing
@@ -49,13 +50,19 @@ class LanceBatchWriter(DataSourceArrowWriter):
         source = None
         if existing is not None and overwrite and not options.allow_older_source:
             source = version_read(schema, options.sources, existing.uri)
+        replaced = overwrite and options.replace_where is None
+        self._defaults: Mapping[str, pa.Scalar] = {}
+        if existing is not None and not replaced:
+            self._defaults = defaults_for(existing.schema, schema.names)
+            filled = default_columns(existing.schema, self._defaults)
+            schema = StructType([*schema.fields, *filled])
         self._plan = plan_write(
             options.table,
             stored_schema(
                 schema,
                 options.column_types,
                 existing=existing.schema if existing is not None else None,
-                overwrite=overwrite and options.replace_where is None,
+                overwrite=replaced,
                 keeps_declarations=options.keeps_declarations and not options.overwrite_schema,
                 declared=declared,
             ),
@@ -80,7 +87,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
             deque(iterator, maxlen=0)  # Spark expects its rows to be taken
             return ()
         fields = self._plan.request.schema.fields
-        batches = (_table_columns(batch, fields) for batch in iterator)
+        batches = (_table_columns(batch, fields, self._defaults) for batch in iterator)
         return write_rows(self._plan, batches)
 
     @clean_errors
@@ -112,10 +119,15 @@ def _fragments_of(
     return fragments
 
 
-def _table_columns(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
+def _table_columns(
+    batch: pa.RecordBatch, fields: Sequence[Field], defaults: Mapping[str, pa.Scalar]
+) -> pa.RecordBatch:
     """The columns that are stored, under the table's spelling of their names."""
     by_name = {name.lower(): index for index, name in enumerate(batch.schema.names)}
     columns = [
-        variants_as_text(batch.column(by_name[field.name.lower()]), field) for field in fields
+        pa.repeat(defaults[field.name], batch.num_rows)
+        if field.name in defaults
+        else variants_as_text(batch.column(by_name[field.name.lower()]), field)
+        for field in fields
     ]
     return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])

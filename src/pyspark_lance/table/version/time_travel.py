@@ -39,9 +39,8 @@ class VersionSpec:
 
     def __post_init__(self) -> None:
         """Refuses contradicting requests."""
-        given = [
-            name for name in ("version", "timestamp_ns", "tag") if getattr(self, name) is not None
-        ]
+        every = {"version": self.version, "timestamp": self.timestamp_ns, "tag": self.tag}
+        given = [name for name, value in every.items() if value is not None]
         if len(given) > 1:
             raise InvalidInputError(
                 f"{given[0]} and {given[1]} both choose a version", hint="give only one of them"

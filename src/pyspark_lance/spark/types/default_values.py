@@ -1,0 +1,54 @@
+"""Rows of DataFrames that lack columns with a DEFAULT: they get its value, as in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+from pyspark.sql.types import StructField
+
+from pyspark_lance.errors import LanceError, SchemaMismatchError
+from pyspark_lance.format.declared_type import DEFAULT_KEY, declared_text
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.shown_form import shown_field
+from pyspark_lance.predicate.parse import parse_constant
+from pyspark_lance.spark.types.spark_types import plain_type_of, spark_field
+
+
+def default_texts(schema: LanceSchema) -> dict[str, str]:
+    """The SQL texts of the defaults, by column; those that are NULL left out."""
+    found = {field.name: declared_text(field.metadata, DEFAULT_KEY) for field in schema.fields}
+    return {name: text for name, text in found.items() if text and text.strip().upper() != "NULL"}
+
+
+def defaults_for(schema: LanceSchema, given: Iterable[str]) -> Mapping[str, pa.Scalar]:
+    """The values of columns that rows are not given, in the types in which Spark shows them.
+
+    Args:
+        schema: The columns of the table.
+        given: The names of the columns that the rows have.
+
+    Raises:
+        SchemaMismatchError: A default that is more than a constant, which only SQL evaluates.
+    """
+    known = {name.lower() for name in given}
+    texts = default_texts(schema)
+    missing = [one for one in schema.fields if one.name in texts and one.name.lower() not in known]
+    return {field.name: _value(field, texts[field.name]) for field in missing}
+
+
+def default_columns(schema: LanceSchema, values: Mapping[str, pa.Scalar]) -> list[StructField]:
+    """The columns of the table that ``values`` fill, as Spark shows them."""
+    return [spark_field(shown_field(one)) for one in schema.fields if one.name in values]
+
+
+def _value(field: Field, text: str) -> pa.Scalar:
+    try:
+        return parse_constant(text, plain_type_of(shown_field(field)))
+    except LanceError as error:
+        raise SchemaMismatchError(
+            f"the rows lack the column {field.name!r}, whose default {text} is no plain constant",
+            hint="give the rows the column, or write by INSERT INTO or LanceTable.merge, where "
+            "Spark evaluates it",
+        ) from error
