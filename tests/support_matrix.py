@@ -1,12 +1,15 @@
 """Which SQL statement works on which kind of table: the matrix of docs/sql.md, by running it.
 
-``python tests/support_matrix.py companion|plain [connect]`` runs every cell and prints the
-table; with ``--write`` into docs/sql.md, too.  A cell is "yes" when the statement does what it
-says, "–" when it is refused; anything else is an error.
+``python tests/support_matrix.py all`` runs every cell in four sessions (companion or plain, classic
+or Connect), prints them, and fails where they are not what docs/sql.md says; ``companion`` or
+``plain``, with or without ``connect``, is one of these sessions.  ``--write`` puts what is found
+into docs/sql.md.  A cell is "yes" when the statement does what it says, "–" when it is refused;
+anything else is an error.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -20,6 +23,8 @@ from pyspark.errors import PySparkException
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "sql.md"
 _BEGIN, _END = "<!-- matrix: made by tests/support_matrix.py -->\n", "<!-- /matrix -->\n"
+# Tables are so small that plans which adapt and compiled Java cost more than they save.
+_QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
 _ROWS = "SELECT 1L AS id, 'a' AS v UNION ALL SELECT 2L, 'b'"
 _START = [(1, "a"), (2, "b")]
 YES, NO = "yes", "–"
@@ -185,77 +190,124 @@ def cell(session, place: str, statement: Statement, folder: str) -> str:
     return YES if good else f"wrong: {found}"
 
 
-def matrix(session, places) -> dict[str, dict[str, str]]:
-    """All cells of some places."""
+def matrix(session, cells) -> dict[tuple[str, str], str]:
+    """What comes of some cells, given as pairs of a statement and a place."""
     with tempfile.TemporaryDirectory() as folder:
-        return {
-            one.label: {place: cell(session, place, one, folder) for place in places}
-            for one in STATEMENTS
-        }
+        return {(one.label, place): cell(session, place, one, folder) for one, place in cells}
 
 
-def documented() -> dict[str, dict[str, str]]:
-    """What docs/sql.md says, by statement and column."""
+def every_cell(kind: str) -> list[tuple[Statement, str]]:
+    """All cells of a kind of session."""
+    return [(one, place) for one in STATEMENTS for place in places_of(kind)]
+
+
+def one_cell_each(kind: str) -> list[tuple[Statement, str]]:
+    """Every statement on one kind of table, and every kind of table with some statements."""
+    places = places_of(kind)
+    return [(one, places[at % len(places)]) for at, one in enumerate(STATEMENTS)]
+
+
+def places_of(kind: str) -> list[str]:
+    """The kinds of tables that a session may have."""
+    return list(PLACES) if kind == "companion" else list(PLAIN)
+
+
+def documented() -> dict[tuple[str, str], str]:
+    """What docs/sql.md says, by label and heading."""
     text = DOCUMENT.read_text(encoding="utf-8")
     lines = text[text.index(_BEGIN) + len(_BEGIN) : text.index(_END)].strip().splitlines()
     header, _, *rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
-    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
+    return {
+        (row[0], name): value
+        for row in rows
+        for name, value in zip(header[1:], row[1:], strict=True)
+    }
 
 
-def column_of(place: str, kind: str) -> str:
+def heading(place: str, kind: str) -> str:
     """The heading of a column."""
     return place if kind == "companion" else f"{place}, plain"
 
 
-def write(found: dict[str, dict[str, str]], kind: str) -> None:
+def differences(found: dict[tuple[str, str], str], kind: str) -> list[str]:
+    """Cells that are wrong, and those of which the document says something else."""
+    said = documented()
+    return [
+        f"{label} on {place}, {kind}: {value}, in the document {written}"
+        for (label, place), value in found.items()
+        if value != (written := said.get((label, heading(place, kind)), value))
+        or value not in (YES, NO)
+    ]
+
+
+def write(found: dict[tuple[str, str], str], kind: str) -> None:
     """Puts the cells of one kind of session into docs/sql.md; the others stay."""
     known = documented()
-    columns = [*PLACES, *(column_of(place, "plain") for place in PLAIN)]
-    if kind == "companion" and not any(columns[-1] in row for row in known.values()):
-        columns = list(PLACES)
-    for label, cells in found.items():
-        row = known.setdefault(label, {})
-        row |= {column_of(place, kind): value for place, value in cells.items()}
-    lines = ["|", "".join(["|", *("---|" for _ in range(len(columns) + 1))])]
-    lines[0] = "| | " + " | ".join(columns) + " |"
+    known |= {(label, heading(place, kind)): value for (label, place), value in found.items()}
+    columns = [heading(place, one) for one in ("companion", "plain") for place in places_of(one)]
+    lines = ["| | " + " | ".join(columns) + " |", "|" + "---|" * (len(columns) + 1)]
     for one in STATEMENTS:
-        row = known[one.label]
-        lines.append(f"| {one.label} | " + " | ".join(row.get(c, "?") for c in columns) + " |")
+        cells = (known.get((one.label, column), "?") for column in columns)
+        lines.append(f"| {one.label} | " + " | ".join(cells) + " |")
     text = DOCUMENT.read_text(encoding="utf-8")
     head, tail = text[: text.index(_BEGIN) + len(_BEGIN)], text[text.index(_END) :]
     DOCUMENT.write_text(head + "\n".join(lines) + "\n" + tail, encoding="utf-8")
 
 
-def connect_session():
-    """A local Connect server, on which the companion is switched on."""
-    from pyspark_lance.spark.companion import enable
-
+def connect_session(*, companion: bool):
+    """A local Connect server, on which the companion may be switched on."""
     names = {}
     exec(START_CONNECT, names)
     session = names["spark"]
-    enable(session)
     with tempfile.TemporaryDirectory() as folder:
-        session.conf.set("spark.sql.catalog.folder", "org.pysparklance.LanceCatalog")
-        session.conf.set("spark.sql.catalog.folder.path", folder)
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        if companion:
+            from pyspark_lance.spark.companion import enable
+
+            enable(session)
+            session.conf.set("spark.sql.catalog.folder", "org.pysparklance.LanceCatalog")
+            session.conf.set("spark.sql.catalog.folder.path", folder)
         yield session
+        session.stop()
+
+
+def run(kind: str, *, connect: bool, writes: bool) -> int:
+    """One session: prints its cells; 1 if they are not what the document says."""
+    from conftest import start_session
+
+    has_companion = kind == "companion"
+    sessions = (
+        connect_session(companion=has_companion)
+        if connect
+        else start_session(companion=has_companion)
+    )
+    for session in sessions:
+        for setting, value in _QUICK.items():
+            session.conf.set(setting, value)
+        found = matrix(session, every_cell(kind))
+    name = f"{kind}, {'Connect' if connect else 'classic'}"
+    for one in STATEMENTS:
+        cells = {place: found[one.label, place] for place in places_of(kind)}
+        sys.stdout.write(f"{name:20} {one.label:46} {cells}\n")
+    if writes:
+        write(found, kind)
+    wrong = differences(found, kind)
+    sys.stdout.writelines(f"NOT AS DOCUMENTED: {one}\n" for one in wrong)
+    sys.stdout.write(f"{name}: {len(found)} cells, {len(wrong)} not as documented\n")
+    return int(bool(wrong))
 
 
 def main(given: list[str]) -> int:
     """The command."""
-    from conftest import start_session
-
-    kind = given[0]
-    places = list(PLACES) if kind == "companion" else list(PLAIN)
-    sessions = (
-        connect_session() if "connect" in given else start_session(companion=kind == "companion")
-    )
-    for session in sessions:
-        found = matrix(session, places)
-    for label, cells in found.items():
-        sys.stdout.write(f"{label:50} {cells}\n")
-    if "--write" in given:
-        write(found, kind)
-    return int(any(value not in (YES, NO) for row in found.values() for value in row.values()))
+    writes = "--write" in given
+    if "all" not in given:
+        return run(given[0], connect="connect" in given, writes=writes)
+    failed = 0
+    for kind in ("companion", "plain"):
+        for more in ([], ["connect"]):
+            asked = [sys.executable, __file__, kind, *more, *(["--write"] * writes)]
+            failed += subprocess.run(asked, check=False).returncode  # a process has one JVM
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,33 @@
+"""What docs/sql.md says of every statement on every kind of table is so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import WITH_COMPANION
+from support_matrix import differences, documented, every_cell, heading, matrix, one_cell_each
+
+pytestmark = pytest.mark.spark
+
+KIND = "companion" if os.environ.get(WITH_COMPANION) == "true" else "plain"
+COMMAND = Path(__file__).parents[1] / "support_matrix.py"
+
+
+@pytest.mark.skipif(KIND == "plain", reason="the document is about sessions with the companion")
+def test_every_statement_does_on_some_table_what_the_document_says(spark):
+    assert differences(matrix(spark, one_cell_each(KIND)), KIND) == []
+
+
+def test_the_document_has_every_cell_and_no_others():
+    cells = {(one.label, heading(place, "companion")) for one, place in every_cell("companion")}
+    assert documented().keys() == cells
+
+
+@pytest.mark.slow
+def test_every_cell_of_every_session_is_as_documented():
+    """Prints the cells: python tests/support_matrix.py all."""
+    assert subprocess.run([sys.executable, COMMAND, "all"], check=False).returncode == 0
