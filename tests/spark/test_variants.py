@@ -99,6 +99,23 @@ def test_a_variant_column_is_json_if_the_option_or_the_table_says_so():
     planned(MapType(StringType(), VariantType()), existing={"j": pa.map_(pa.string(), pa.json_())})
 
 
+@pytest.mark.parametrize("kind", [ArrayType(VariantType()), HOLDS_VARIANT,
+                                  MapType(StringType(), ArrayType(HOLDS_VARIANT))])  # fmt: skip
+def test_the_option_that_the_error_names_is_taken_for_variants_in_other_columns(kind):
+    with pytest.raises(UnsupportedFeatureError, match=r"set the option j\.json = true"):
+        planned(kind)
+    found = LanceSchema.from_arrow(planned(kind, {"j.json": "true"}))
+    leaves = [one.logical_type for one in found.fields[0].walk() if not one.children]
+    assert "json" in leaves
+    assert set(leaves) <= {"json", "string"}
+
+
+def test_json_is_not_for_columns_without_variants_or_strings():
+    for kind in (ArrayType(LongType()), StructType([StructField("a", StringType())])):
+        with pytest.raises(InvalidInputError, match=r"j\.json = true, but .* no variants"):
+            planned(kind, {"j.json": "true"})
+
+
 @pytest.mark.parametrize(
     ("kind", "existing", "path"),
     [
@@ -142,3 +159,16 @@ def test_variants_are_written_as_spark_itself_prints_them(spark, tmp_path):
     again = spark.read.format("lance").load(path).selectExpr("parse_json(j):a[1]::double AS x")
     assert sorted(row.x for row in again.where("x IS NOT NULL").collect()) == [2.5, 2.5]
     assert lance.dataset(path).count_rows("json_exists(j, '$.d')") == 2
+    nested = spark.sql(
+        "SELECT id, array(parse_json('{\"a\":1}'), NULL) AS j, named_struct('v', "
+        "IF(id > 0, parse_json('[2]'), NULL), 'n', id) AS s FROM range(2)"
+    )
+    options = {"j.json": "true", "s.json": "true"}
+    nested.write.format("lance").mode("append").options(**options).save(path + "-nested")
+    nested.write.format("lance").mode("append").save(path + "-nested")
+    again = spark.read.format("lance").load(path + "-nested").orderBy("id").collect()
+    assert [(row.j, row.s.v) for row in again[1:3]] == [
+        (['{"a":1}', None], None),
+        (['{"a":1}', None], "[2]"),
+    ]
+    assert "extension<arrow.json>" in str(lance.dataset(path + "-nested").schema.field("j").type)

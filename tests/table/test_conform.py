@@ -7,7 +7,8 @@ import pytest
 
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.plain_types import plain_type, to_plain
-from pyspark_lance.table.rows.conform import conform_array, storable
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.table.rows.conform import conform_array, conform_batch, storable
 
 MAP = pa.map_(pa.string(), pa.int32())
 STRICT_MAP = pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))
@@ -83,3 +84,22 @@ def test_plain_values_are_the_stored_values(stored):
     plain = to_plain(stored, plain_type(stored.type, "c"), "c")
     plain.validate(full=True)
     assert plain.to_pylist() == stored.to_pylist()
+
+
+@pytest.mark.parametrize(("row", "part"), [([("a", "bbb")], "value"), ([("aaa", "b")], "key")])
+def test_texts_of_limited_length_in_maps_are_checked(row, part):
+    limit = {"spark.type": "varchar(2)"}
+    kind = pa.map_(
+        pa.field("key", pa.string(), nullable=False, metadata=limit),
+        pa.field("value", pa.string(), metadata=limit),
+    )
+    fields = LanceSchema.from_arrow(pa.schema([pa.field("m", kind)])).fields
+    good = [[("a", "b"), ("aa", None)], None, []]
+
+    def conformed(rows):
+        column = pa.array(rows, pa.map_(pa.string(), pa.string()))
+        return conform_batch(pa.RecordBatch.from_arrays([column], ["m"]), fields)
+
+    assert conformed(good)["m"].to_pylist() == good
+    with pytest.raises(SchemaMismatchError, match=rf"'m\.{part}' has 3 characters"):
+        conformed([*good, row])

@@ -111,6 +111,12 @@ def _parts_declared(stored: pa.DataType, kind: DataType) -> pa.DataType:
     if pa.types.is_list(stored) and isinstance(kind, ArrayType):
         item = StructField("item", kind.elementType, kind.containsNull)
         return pa.list_(with_declarations(stored.value_field, item))
+    if pa.types.is_map(stored) and isinstance(kind, MapType):
+        key = StructField("key", kind.keyType, nullable=False)
+        value = StructField("value", kind.valueType, kind.valueContainsNull)
+        return pa.map_(
+            with_declarations(stored.key_field, key), with_declarations(stored.item_field, value)
+        )
     return stored
 
 
@@ -161,6 +167,13 @@ def _declared_type(field: Field, seen: DataType) -> DataType:
     if isinstance(seen, ArrayType) and field.is_list and len(field.children) == 1:
         item = field.children[0]
         return ArrayType(_declared_type(item, seen.elementType), item.nullable)
+    if isinstance(seen, MapType) and field.children and len(field.children[0].children) == 2:
+        key, value = field.children[0].children
+        return MapType(
+            _declared_type(key, seen.keyType),
+            _declared_type(value, seen.valueType),
+            value.nullable,
+        )
     return seen
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import types as spark_types
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
     DataType,
     LongType,
     MapType,
+    NullType,
     StructField,
     StructType,
     UserDefinedType,
@@ -94,9 +96,34 @@ def to_spark_type(plain: pa.DataType) -> DataType:
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark demands of a reader's batches, and that writers can expect."""
+    schema = cast("StructType", _with_nullable_voids(schema))
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
+
+
+def _with_nullable_voids(one: DataType) -> DataType:
+    """Spark says of ``array()`` that it has no nulls; Arrow knows no such thing of no type."""
+    if isinstance(one, StructType):
+        return StructType(
+            [
+                StructField(
+                    part.name,
+                    _with_nullable_voids(part.dataType),
+                    part.nullable or isinstance(part.dataType, NullType),
+                    part.metadata,
+                )
+                for part in one.fields
+            ]
+        )
+    if isinstance(one, ArrayType):
+        has_nulls = one.containsNull or isinstance(one.elementType, NullType)
+        return ArrayType(_with_nullable_voids(one.elementType), has_nulls)
+    if isinstance(one, MapType):
+        has_nulls = one.valueContainsNull or isinstance(one.valueType, NullType)
+        key, value = _with_nullable_voids(one.keyType), _with_nullable_voids(one.valueType)
+        return MapType(key, value, has_nulls)
+    return one
 
 
 def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[str, ...]]:
@@ -160,7 +187,11 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
 
 
 def same_type(one: DataType, other: DataType) -> bool:
-    """Equal up to nullability and metadata."""
+    """Equal up to nullability and metadata; user-defined types are what they are made of."""
+    if isinstance(one, UserDefinedType):
+        return same_type(one.sqlType(), other)
+    if isinstance(other, UserDefinedType):
+        return same_type(one, other.sqlType())
     if isinstance(one, StructType) and isinstance(other, StructType):
         return [f.name.lower() for f in one.fields] == [
             f.name.lower() for f in other.fields

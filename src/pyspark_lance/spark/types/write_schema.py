@@ -119,6 +119,8 @@ def stored_schema(
         made = pa.field(column.name, stored, nullable=True, metadata=metadata)
         if types.get(BLOB_TYPE, "").lower() == "true" and pa.types.is_nested(stored):
             made = _with_blobs(made)
+        if is_json and pa.types.is_nested(stored):
+            made = _with_json(made, column.dataType)
         if declared or isinstance(column.dataType, UserDefinedType):
             made = with_declarations(made, asked_for if declared else _nullable(asked_for))
         elif field is not None and overwrite and keeps_declarations and _replaces(made, field):
@@ -151,7 +153,7 @@ def _metadata_of(
         return {EXTENSION_NAME_KEY: LANCE_JSON, EXTENSION_METADATA_KEY: ""}
     if wants[BLOB_TYPE] and pa.types.is_large_binary(stored):
         return {BLOB_KEY: "true"}
-    if wants[BLOB_TYPE] and pa.types.is_nested(stored):
+    if (wants[BLOB_TYPE] or wants[JSON_TYPE]) and pa.types.is_nested(stored):
         return None  # its parts say it
     for kind in (JSON_TYPE, BLOB_TYPE):
         if wants[kind] and kind in kinds:
@@ -181,6 +183,34 @@ def _mark_blobs(field: pa.Field) -> pa.Field:
         return field.with_type(pa.list_(_mark_blobs(kind.value_field)))
     if types.is_binary(kind) or types.is_large_binary(kind):
         return pa.field(field.name, pa.large_binary(), field.nullable, {BLOB_KEY: "true"})
+    return field
+
+
+def _with_json(field: pa.Field, shown: DataType) -> pa.Field:
+    """The field with every variant in it as JSON.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    marked = _mark_json(field, shown)
+    if marked.equals(field, check_metadata=True):
+        raise InvalidInputError(f"{field.name}.json = true, but the column holds no variants")
+    return marked
+
+
+def _mark_json(field: pa.Field, shown: DataType) -> pa.Field:
+    kind = field.type
+    if isinstance(shown, VariantType):
+        return field.with_metadata({EXTENSION_NAME_KEY: LANCE_JSON, EXTENSION_METADATA_KEY: ""})
+    if isinstance(shown, StructType):
+        parts = zip(kind, shown.fields, strict=True)
+        return field.with_type(pa.struct([_mark_json(one, part.dataType) for one, part in parts]))
+    if isinstance(shown, ArrayType):
+        return field.with_type(pa.list_(_mark_json(kind.value_field, shown.elementType)))
+    if isinstance(shown, MapType):
+        return field.with_type(
+            pa.map_(kind.key_field, _mark_json(kind.item_field, shown.valueType))
+        )
     return field
 
 
@@ -232,7 +262,8 @@ def _check_storable(
             return
         raise UnsupportedFeatureError(
             f"the column {path!r} holds variants, which are stored as JSON only",
-            hint=f"set the option {path}.json = true for a new column, or store to_json of it",
+            hint=f"set the option {path.partition('.')[0]}.json = true for a new column, or store "
+            "to_json of it",
         )
     parts = () if target is None else target.children
     refused = _REFUSED.get(type(one).__name__)
@@ -241,17 +272,19 @@ def _check_storable(
     if isinstance(one, UserDefinedType):
         _check_storable(one.sqlType(), path)
     elif isinstance(one, ArrayType):
-        _check_storable(one.elementType, f"{path}.element", parts[0] if parts else None)
+        item = parts[0] if parts else None
+        _check_storable(one.elementType, f"{path}.element", item, is_json=is_json)
     elif isinstance(one, MapType):
         _check_storable(one.keyType, f"{path}.key")
         entries = parts[0].children if parts else ()
-        _check_storable(one.valueType, f"{path}.value", entries[1] if entries[1:] else None)
+        value = entries[1] if entries[1:] else None
+        _check_storable(one.valueType, f"{path}.value", value, is_json=is_json)
     elif isinstance(one, StructType):
         _check_duplicates(one)
         by_name = {part.name.lower(): part for part in parts}
         for column in one.fields:
             member = by_name.get(column.name.lower())
-            _check_storable(column.dataType, f"{path}.{column.name}", member)
+            _check_storable(column.dataType, f"{path}.{column.name}", member, is_json=is_json)
 
 
 def _stored_type(

@@ -267,6 +267,10 @@ def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
             _check_nulls(child, arrow_type.field(index), f"{name}.{arrow_type.field(index).name}")
     elif _is_list(arrow_type) and _is_limited(arrow_type.value_field):
         _check_nulls(array.flatten(), arrow_type.value_field, f"{name}.item")
+    elif pa.types.is_map(arrow_type) and _is_limited(field):
+        first, end = (array.offsets[at].as_py() for at in (0, -1))
+        _check_nulls(array.keys[first:end], field.type.key_field, f"{name}.key")
+        _check_nulls(array.items[first:end], field.type.item_field, f"{name}.value")
 
 
 def _is_limited(field: pa.Field) -> bool:
@@ -275,6 +279,8 @@ def _is_limited(field: pa.Field) -> bool:
     parts = [kind.value_field] if _is_list(kind) else []
     if pa.types.is_struct(kind):
         parts = [kind.field(index) for index in range(kind.num_fields)]
+    if pa.types.is_map(kind):  # keys are never null
+        parts = [kind.item_field, kind.key_field.with_nullable(True)]
     return (
         not field.nullable
         or longest_text(field.metadata) is not None
