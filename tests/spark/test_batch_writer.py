@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from decimal import Decimal
 
 import lance
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import ArrayType, LongType, StructField, StructType, VarcharType
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VarcharType,
+)
 
 from pyspark_lance.errors import CommitConflictError, SchemaMismatchError, StorageError
 from pyspark_lance.spark.data_source import LanceDataSource
@@ -147,3 +160,43 @@ def test_what_columns_are_declared_to_be_holds_for_every_writer(path):
     one = LanceBatchWriter(loose, plain, overwrite=True)
     one.commit([one.write(iter([pa.RecordBatch.from_pylist([{"s": "abcd"}], kinds)]))])
     assert lance.dataset(path).to_table()["s"].to_pylist() == ["abcd"]
+
+
+def with_defaults(path, **texts):
+    """A table with the column ``id`` and others with defaults, declared as SQL does it."""
+    kinds = {"v": "int", "s": "string", "d": "date", "m": "decimal(10,2)", "t": "timestamp"}
+    columns = [
+        StructField(name, _parse(kinds[name]), metadata={"CURRENT_DEFAULT": text})
+        for name, text in texts.items()
+    ]
+    schema = StructType([*SCHEMA.fields, *columns])
+    options = WriteOptions.parse({"path": path})
+    LanceBatchWriter(options, schema, overwrite=False, declared=True).commit([])
+
+
+def _parse(kind):
+    known = {"int": IntegerType(), "string": StringType(), "date": DateType(),
+             "decimal(10,2)": DecimalType(10, 2), "timestamp": TimestampType()}  # fmt: skip
+    return known[kind]
+
+
+def test_rows_without_a_column_get_its_default(path):
+    with_defaults(path, v="-7", s="'it''s'", d="DATE'2026-11-22'", m="1.5", t="NULL")
+    one = writer(path)
+    one.commit([one.write(rows(1, 2))])
+    given = StructType([*SCHEMA.fields, StructField("V", IntegerType())])
+    other = LanceBatchWriter(WriteOptions.parse({"path": path}), given, overwrite=False)
+    batch = pa.record_batch([pa.array([3]), pa.array([None], pa.int32())], ["id", "V"])
+    other.commit([other.write(iter([batch]))])
+    default = {"s": "it's", "d": date(2026, 11, 22), "m": Decimal("1.50"), "t": None}
+    assert lance.dataset(path).to_table().to_pylist() == [
+        {"id": 1, "v": -7, **default},
+        {"id": 2, "v": -7, **default},
+        {"id": 3, "v": None, **default},
+    ]
+
+
+def test_a_default_that_only_spark_evaluates_is_refused_where_a_column_is_missing(path):
+    with_defaults(path, t="current_timestamp()")
+    with pytest.raises(SchemaMismatchError, match=r"'t', whose default current_timestamp\(\)"):
+        writer(path)

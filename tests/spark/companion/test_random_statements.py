@@ -15,11 +15,16 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
-STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "200"))
+STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "500"))
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
 TEXTS = [None, "a", "ab", "b"]
-# Statements that are in the way of small jobs: plans that adapt, more than one task.
-QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+# What is in the way of small jobs: plans that adapt, more than one task, compiled Java.
+QUICK = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,7 @@ class Writer:
             (f"{alias}_rowid % 4 = {number % 4}", lambda _, row: row.row_id % 4 == number % 4),
             (f"{alias}_row_created_at_version > {number}", lambda _, row: row.created > number),
         ]
-        # Spark takes no INSERT * in a MERGE that names hidden columns.
-        return chance.choice(plain if alias else plain + hidden)
+        return chance.choice(plain + hidden)
 
     def values(self, count: int):
         """New rows, and a VALUES clause with them."""

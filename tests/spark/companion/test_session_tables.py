@@ -291,3 +291,55 @@ def test_properties_of_lance_spark_say_how_columns_are_stored(companion, name, p
             f"CREATE TABLE {name}_2 (b binary) USING lance "
             "TBLPROPERTIES ('b.lance.encoding' = 'plain')"
         )
+
+
+def test_rows_that_lack_a_column_get_its_default_whoever_writes_them(companion, name):
+    companion.sql(
+        f"CREATE TABLE {name} (id int, v int DEFAULT 7, s string DEFAULT reverse('yx')) USING lance"
+    )
+    one = companion.sql("SELECT 1 AS id")
+    one.writeTo(name).append()
+    one.write.format("lance").mode("append").saveAsTable(name)
+    companion.sql(f"INSERT INTO {name} (id) VALUES (1)")
+    companion.sql(
+        f"MERGE INTO {name} t USING (SELECT 2 AS id) s ON t.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+    )
+    table = LanceTable.forName(companion, name)
+    for number in (3, 4):
+        source = companion.sql(f"SELECT {number} AS id").alias("source")
+        merge = table.merge(source, "target.id = source.id")
+        if number == 3:
+            merge.whenNotMatchedInsertAll().execute()
+        else:
+            merge.whenNotMatchedInsert(values={"id": "source.id"}).execute()
+    assert sql(companion, f"SELECT DISTINCT v, s FROM {name}") == [(7, "xy")]
+    assert companion.table(name).count() == 6
+    with pytest.raises(Exception, match=r"default reverse\('yx'\) is no plain constant"):
+        one.write.format("lance").mode("append").save(location(companion, name))
+    companion.sql(f"ALTER TABLE {name} ALTER COLUMN s SET DEFAULT 'y'")
+    companion.sql("SELECT 9 AS id").write.format("lance").mode("append").save(
+        location(companion, name)
+    )
+    assert sql(companion, f"SELECT * FROM {name} WHERE id = 9") == [(9, 7, "y")]
+
+
+@pytest.mark.parametrize("source", ["SELECT 1L AS id", "SELECT 1L AS id UNION ALL SELECT 9L"])
+@pytest.mark.parametrize(
+    ("condition", "matched"), [("t._rowid = s.id", ""), ("t.id = s.id", "AND t._rowid = 1")]
+)
+def test_a_merge_that_names_hidden_columns_inserts(companion, path, source, condition, matched):
+    companion.range(0, 3, 1, 1).write.format("lance").save(path)
+    rows = {1, 9} if "9" in source else {1}
+    for insert in ("INSERT *", "INSERT (id) VALUES (s.id)"):
+        companion.sql(
+            f"MERGE INTO lance.`{path}` t USING ({source}) s ON {condition} "
+            f"WHEN MATCHED {matched} THEN UPDATE SET * WHEN NOT MATCHED THEN {insert}"
+        )
+    found = [row for (row,) in sql(companion, f"SELECT id FROM lance.`{path}`")]
+    assert set(found) == {0, 1, 2} | rows
+    companion.sql(
+        f"MERGE INTO lance.`{path}` t USING (SELECT id, _rowid FROM lance.`{path}`) s "
+        "ON t._rowid = s._rowid WHEN MATCHED AND s.id = 1 THEN DELETE"
+    )
+    assert set(found) - {1} == {row for (row,) in sql(companion, f"SELECT id FROM lance.`{path}`")}

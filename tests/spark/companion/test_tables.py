@@ -163,6 +163,32 @@ def test_the_folder_catalog_makes_lists_renames_and_drops_tables(companion):
         companion.sql("SELECT * FROM folder.c")
 
 
+def test_the_folder_catalog_has_one_namespace_that_need_not_be_named(companion):
+    companion.sql("CREATE TABLE folder.default.three AS SELECT 1 AS id, array() AS v, NULL AS n")
+    companion.sql("INSERT INTO folder.three SELECT 2, array(), NULL")
+    companion.sql("UPDATE folder.default.three SET id = 5 WHERE id = 2")
+    assert sql(companion, "SELECT * FROM folder.default.three") == [(1, [], None), (5, [], None)]
+    for place in ("folder", "folder.main", "folder.default"):
+        assert "three" in {one.name for one in companion.catalog.listTables(place)}
+        shown = companion.sql(f"SHOW TABLES IN {place}").collect()
+        assert ("main", "three") in {(row.namespace, row.tableName) for row in shown}
+    assert companion.catalog.tableExists("folder.main.three")
+    companion.sql("USE folder")
+    try:
+        assert "three" in {one.name for one in companion.catalog.listTables()}
+        assert companion.table("three").count() == 2
+        companion.sql("DROP TABLE three")
+    finally:
+        companion.sql("USE spark_catalog.default")
+    for name in ("folder.other.t", "lance.t"):
+        with pytest.raises(Exception, match=r"LANCE_INVALID_INPUT\] the catalog .* has no place"):
+            companion.sql(f"CREATE TABLE {name} AS SELECT 1 AS id")
+    names = {one.name for one in companion.catalog.listTables("default")}
+    companion.sql("CREATE TABLE spark_catalog.default.listed USING lance AS SELECT 1 AS id")
+    assert {one.name for one in companion.catalog.listTables()} == names | {"listed"}
+    companion.sql("DROP TABLE spark_catalog.default.listed")
+
+
 def test_any_path_is_a_table_and_has_its_past(companion, path):
     companion.range(3).write.format("lance").save(path)
     moment = (

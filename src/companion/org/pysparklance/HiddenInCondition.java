@@ -1,31 +1,45 @@
 package org.pysparklance;
 
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import scala.Option;
 
 /**
- * Beside the plan of a MERGE, Spark keeps a condition by which sources that write whole groups of
- * rows anew leave some out. This one does not; and hidden columns are missing in the condition.
+ * Beside the plan of a MERGE, Spark keeps a condition by which whole groups of rows could be left
+ * out. Where it names hidden columns, Spark forgets to read them for it; so it goes.
  */
 final class HiddenInCondition extends Rule<LogicalPlan> {
   @Override public LogicalPlan apply(LogicalPlan plan) {
     if (!(plan instanceof WriteDelta write)
         || !(write.originalTable() instanceof DataSourceV2Relation relation)
         || !(relation.table() instanceof LanceTable)
-        || write.operation().command() != RowLevelOperation.Command.MERGE
-        || write.condition() instanceof Literal) {
+        || write.operation().command() != RowLevelOperation.Command.MERGE) {
       return plan;
     }
     Object[] parts = HiddenOptions.parts(write);
+    boolean changed = false;
     for (int i = 0; i < parts.length; i++) {
-      if (parts[i] == write.condition()) {
+      if (parts[i] instanceof Expression condition && lacksColumns(condition)) {
         parts[i] = Literal.TrueLiteral();
+        changed = true;
+      }
+      if (parts[i] instanceof Option<?> some && some.isDefined()
+          && some.get() instanceof Expression condition && lacksColumns(condition)) {
+        parts[i] = Option.empty();
+        changed = true;
       }
     }
-    return write.makeCopy(parts);
+    return changed ? write.makeCopy(parts) : plan;
+  }
+
+  private static boolean lacksColumns(Expression condition) {
+    return condition.exists(part -> part instanceof SubqueryExpression subquery
+        && subquery.plan().exists(node -> !((LogicalPlan) node).missingInput().isEmpty()));
   }
 }

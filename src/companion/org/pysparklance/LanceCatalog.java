@@ -12,6 +12,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * in it is a path of its own: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
  */
 public class LanceCatalog implements StagingTableCatalog {
+  private static final String[] NAMESPACE = {"main"};
+
   private String name;
   private CaseInsensitiveStringMap options;
 
@@ -32,7 +34,7 @@ public class LanceCatalog implements StagingTableCatalog {
   }
 
   private String pathOf(Identifier ident) {
-    if (ident.namespace().length == 0 && ident.name().contains("/")) {
+    if (isOwn(ident.namespace()) && ident.name().contains("/")) {
       return ident.name();
     }
     return isListed(ident)
@@ -40,9 +42,16 @@ public class LanceCatalog implements StagingTableCatalog {
   }
 
   private boolean isListed(Identifier ident) {
-    return ident.namespace().length == 0 && options.containsKey("path")
-        && !ident.name().contains("/");
+    return isOwn(ident.namespace()) && options.containsKey("path") && !ident.name().contains("/");
   }
+
+  /** One namespace, which need not be named. Spark takes "default" for that of its own catalog. */
+  private static boolean isOwn(String[] namespace) {
+    return namespace.length == 0 || Arrays.equals(namespace, NAMESPACE)
+        || namespace.length == 1 && namespace[0].equals("default");
+  }
+
+  @Override public String[] defaultNamespace() { return NAMESPACE.clone(); }
 
   @Override public Table loadTable(Identifier ident) throws NoSuchTableException {
     return load(ident, Map.of());
@@ -78,9 +87,9 @@ public class LanceCatalog implements StagingTableCatalog {
 
   @Override public Identifier[] listTables(String[] namespace) {
     List<Identifier> found = new ArrayList<>();
-    if (namespace.length == 0 && options.containsKey("path")) {
+    if (isOwn(namespace) && options.containsKey("path")) {
       Python.call("tables", options).get("tables")
-          .forEach(one -> found.add(Identifier.of(namespace, one.asText())));
+          .forEach(one -> found.add(Identifier.of(NAMESPACE, one.asText())));
     }
     return found.toArray(Identifier[]::new);
   }
@@ -114,6 +123,11 @@ public class LanceCatalog implements StagingTableCatalog {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the tables of the "
           + "catalog " + name + " lie in its folder\n  hint: leave out LOCATION, or make the "
           + "table in spark_catalog");
+    }
+    if (pathOf(ident).isEmpty()) {
+      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the catalog " + name
+          + " has no place for a table " + ident + "\n  hint: name a table of its folder "
+          + "(spark.sql.catalog." + name + ".path), or a path: lance.`/data/t`");
     }
     CaseInsensitiveStringMap given = Options.with(
         new CaseInsensitiveStringMap(table.properties()), TableCatalog.PROP_PROVIDER, "lance");

@@ -42,8 +42,8 @@ def remove_unless_landed(
         read_version: No version up to this one names them.
         files: Their paths.
     """
-    store = table.store()
     try:
+        store = table.store()
         landed = _may_land(store, uuid) or _has_landed(store, uuid, read_version, files)
     except (LanceError, OSError) as error:
         logger.warning("kept the files of a failed write, since its outcome is unknown: %s", error)
