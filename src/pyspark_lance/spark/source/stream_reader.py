@@ -21,7 +21,7 @@ from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.spark.source.batch_reader import spark_batches
-from pyspark_lance.spark.source.change_plan import envelope_of, view_of_feed
+from pyspark_lance.spark.source.change_plan import FEED_COLUMNS, envelope_of, view_of_feed
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ChangePartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED
@@ -69,6 +69,8 @@ class _TableReader(DataSourceStreamReader):
         self._consumer = stream.consumer
         self._kept: int | None = None
         self._envelope = None if options.changes is None else envelope_of(options, snapshot, schema)
+        if self._envelope is None:
+            _check_feed_columns(options, schema)
         self._view(snapshot)  # what cannot be shown belongs to the start of the query
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
@@ -144,6 +146,18 @@ class _TableReader(DataSourceStreamReader):
             columns.fields,
             predicate,
             self._options.batch_rows or DEFAULT_BATCH_ROWS,
+        )
+
+
+def _check_feed_columns(options: ReadOptions, schema: StructType) -> None:
+    """Refuses changes that do not say what they are, as of a table that a catalog describes."""
+    own = {name.lower() for name in schema.names} & {field.name for field in FEED_COLUMNS}
+    if options.changes is not None and options.columns is None and not own:
+        raise InvalidInputError(
+            "a stream of changes would show none of the columns that say what changed, since Spark "
+            "takes the columns of a table that is read by name from the catalog",
+            hint='follow changes by path, with load("…"), or with the companion by '
+            'spark.readStream.changes("…")',
         )
 
 

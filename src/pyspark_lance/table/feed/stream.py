@@ -455,8 +455,9 @@ class TableStream:
     ) -> tuple[ChangeTask, ...]:
         steps = self._steps(locations, start, end)
         history = ColumnHistory()
-        last = end.version if end.target is None else end.target
-        shown_at, later = self._shown_at(self._snapshot(last), lambda: locations)
+        last = self._snapshot(end.version if end.target is None else end.target)
+        self._check_columns(last)
+        shown_at, later = self._shown_at(last, lambda: locations)
         planner = self._planner(shown_at, view, history)
 
         def changes_of(step: Step) -> Iterable[Change]:
