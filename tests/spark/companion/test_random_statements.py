@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
-STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "500"))
+STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "200"))
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
 TEXTS = [None, "a", "ab", "b"]
 # What is in the way of small jobs: plans that adapt, more than one task, compiled Java.
