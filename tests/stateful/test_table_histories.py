@@ -63,6 +63,7 @@ from pyspark_lance.table.upkeep.branches import create_branch
 from pyspark_lance.table.upkeep.compact import compact as compact_table
 from pyspark_lance.table.upkeep.metadata_commits import restore as restore_version
 from pyspark_lance.table.upkeep.stable_row_ids import enable_stable_row_ids
+from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.tags import set_tag, tags_of
@@ -167,6 +168,8 @@ class TableHistory(RuleBasedStateMachine):
         self.tags = {}
 
     def teardown(self):
+        if self.model.version:
+            assert verify(Table(self.path)).findings == ()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @initialize(

@@ -11,9 +11,13 @@ from table_access import append, remove_versions, write_table
 
 from pyspark_lance.errors import UnsupportedFeatureError, VersionNotFoundError
 from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.upkeep.branches import create_branch
 from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.metadata_commits import restore
 from pyspark_lance.table.upkeep.row_history import row_history
+from pyspark_lance.table.upkeep.version_line import line_history
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
@@ -78,3 +82,60 @@ def test_rows_that_there_never_were(path, tmp_path):
     append(other, 0, enable_stable_row_ids=False)
     with pytest.raises(UnsupportedFeatureError, match="enableStableRowIds"):
         row_history(Table(other), 0)
+
+
+def test_a_restore_is_a_state_where_it_changed_the_row(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": range(4), "v": ["a"] * 4}))  # 1
+    set_to(path, "id = 1", v="b")  # 2
+    set_to(path, "id = 2", v="c")  # 3
+    delete_rows(path, "id = 3")  # 4
+    restore(Table(path), VersionSpec(version=1), NOTE)  # 5
+    set_to(path, "id = 1", v="d")  # 6
+    restore(Table(path), VersionSpec(version=5))  # 7
+    restore(Table(path), VersionSpec(version=1))  # 8, which changes nothing
+
+    def shown(row_id, version=None):
+        states = row_history(Table(path), row_id, version)
+        for one in states:
+            rows = lance.dataset(path, version=one.seen_at).to_table(filter=f"id = {row_id}")
+            assert rows.num_rows == 1
+        return [(one.version, one.seen_at, one.operation) for one in states]
+
+    assert shown(0) == [(1, 8, "Overwrite")]
+    assert shown(1) == [
+        (7, 8, "Restore"), (6, 6, "Update"), (5, 5, "Restore"), (2, 4, "Update"),
+        (1, 1, "Overwrite"),
+    ]  # fmt: skip
+    assert shown(2) == [(5, 8, "Restore"), (3, 4, "Update"), (1, 2, "Overwrite")]
+    assert shown(3) == [(5, 8, "Restore"), (1, 3, "Overwrite")]
+    assert shown(1, 5) == [(5, 5, "Restore"), (2, 4, "Update"), (1, 1, "Overwrite")]
+    (restored, _) = row_history(Table(path), 3)
+    assert restored.user_metadata == "why"
+    values = [
+        lance.dataset(path, version=one.seen_at).to_table(filter="id = 1")["v"][0].as_py()
+        for one in row_history(Table(path), 1)
+    ]
+    assert values == ["a", "d", "a", "b", "a"]
+    remove_versions(path, [1, 2, 3, 4])
+    assert shown(2) == [(1, 8, None)]
+
+
+def test_a_branch_goes_on_with_the_states_of_its_parent(path):
+    main = Table(path)
+    create_branch(main, "trial", VersionSpec(version=4))
+    trial = main.on_branch("trial")
+    set_to(trial.uri, "id = 3", v="on the branch")
+    create_branch(trial, "second")
+    second = main.on_branch("second")
+    set_to(second.uri, "id = 3", v="on the second")
+    for table in (second, Table(second.uri)):
+        states = row_history(table, 3)
+        assert [(one.version, one.seen_at) for one in states] == [(6, 6), (5, 5), (3, 4), (1, 2)]
+        assert [one.uri for one in states] == [second.uri, trial.uri, path, path]
+        assert [one.user_metadata for one in states] == [None, None, "why", None]
+    assert [one.version for one in line_history(second)] == [6, 5, 4, 3, 2, 1]
+    assert [one.operation for one in line_history(second)] == [
+        "Update", "Update", "Update", "Update", "Append", "Overwrite",
+    ]  # fmt: skip
+    assert versions(row_history(main, 3)) == [8, 5, 3, 1]

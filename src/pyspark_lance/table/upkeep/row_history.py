@@ -1,11 +1,13 @@
 """Every state of a row: from the version that last changed it to the one before that, and so on.
 
 A version tells for each row which version changed it last, so that only versions in which the row
-got other values are opened, and of each only its manifest.
+got other values are opened.  A restore gives rows their old versions back, and is none of them: it
+is found by what made the versions in between.  No data file is opened but for lineage.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,10 +17,9 @@ from pyspark_lance.errors import UnsupportedFeatureError, VersionNotFoundError
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
-from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
-from pyspark_lance.table.upkeep.history import HistoryEntry, history_entry
+from pyspark_lance.table.upkeep.version_line import LineVersion, are_restores, version_line
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -29,8 +30,9 @@ class RowState:
     """One state of a row.
 
     Attributes:
-        version: The version that gave the row its values.
+        version: The version that gave the row its values; a restore, if that brought them back.
         seen_at: A version in which the row has them; the newest that is known to.
+        uri: Root of the table or branch in which that version is.
         timestamp: When the version was committed, UTC; None if it was cleaned up.
         operation: What made it; None if nobody can tell any more.
         user_metadata: The note that was given with it.
@@ -39,6 +41,7 @@ class RowState:
 
     version: int
     seen_at: int
+    uri: str
     timestamp: datetime | None = None
     operation: str | None = None
     user_metadata: str | None = None
@@ -48,7 +51,8 @@ class RowState:
 def row_history(table: Table, row_id: int, version: int | None = None) -> list[RowState]:
     """The states of a row, the newest first.
 
-    States that are older than the oldest version that is left are not known.
+    States that are older than the oldest version that is left are not known.  On a branch those
+    from before the fork are among them.
 
     Args:
         table: The table or branch.
@@ -66,20 +70,7 @@ def row_history(table: Table, row_id: int, version: int | None = None) -> list[R
             where=table.uri,
             hint="enableStableRowIds() gives them some",
         )
-    left = [one.version for one in list_versions(newest.store) if one.version <= newest.version]
-    states: list[RowState] = []
-    for number in reversed(left):
-        if states and number >= states[-1].version:
-            continue  # nothing happened to the row in between
-        versions = _versions_of(table, number, row_id)
-        if versions is None:
-            if states:
-                break  # it was made by the version after this one
-            continue
-        created, updated = versions
-        states.append(_state(newest, updated, number))
-        if updated <= created:
-            break
+    states = list(_states(version_line(newest), row_id))
     if not states:
         raise VersionNotFoundError(
             f"no version that is left has a row with the id {row_id}", where=table.uri
@@ -87,9 +78,49 @@ def row_history(table: Table, row_id: int, version: int | None = None) -> list[R
     return states
 
 
-def _versions_of(table: Table, version: int, row_id: int) -> tuple[int, int] | None:
+def _states(line: Sequence[LineVersion], row_id: int) -> Iterator[RowState]:
+    """The states in the versions of ``line``, which begins with the newest."""
+    restores = _Restores()
+    left, oldest, seen = list(line), 1, None
+    while left and left[0].number >= oldest:
+        found = _versions_of(left[0], row_id)
+        if found is None:  # it was not made yet, or it was deleted and brought back later
+            left = left[1:]
+            continue
+        oldest, updated = found
+        seen = seen or left[0]
+        restore = restores.newest([version for version in left if version.number > updated])
+        before = [
+            version for version in left if restore is not None and version.number < restore.number
+        ]
+        if restore is None or not before:
+            yield _state(line, updated, seen)
+            left = [version for version in left if version.number < updated and updated > oldest]
+        else:
+            left = before
+            if _versions_of(before[0], row_id) == found:
+                continue  # it was brought back to what it was
+            yield _state(line, restore.number, seen)
+        seen = None
+
+
+class _Restores:
+    """Which versions brought back older ones; each is looked up once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, bool] = {}
+
+    def newest(self, line: Sequence[LineVersion]) -> LineVersion | None:
+        """The first of ``line`` that did."""
+        self._known |= are_restores(
+            [version for version in line if version.number not in self._known]
+        )
+        return next((version for version in line if self._known[version.number]), None)
+
+
+def _versions_of(at: LineVersion, row_id: int) -> tuple[int, int] | None:
     """The versions that made and last changed a row; None if this version does not have it."""
-    snapshot = Snapshot.open(table, VersionSpec(version=version))
+    snapshot = Snapshot.open(at.table, VersionSpec(version=at.number))
     if not snapshot.uses_stable_row_ids:
         return None
     for fragment in snapshot.manifest.fragments:
@@ -112,22 +143,17 @@ def _versions_of(table: Table, version: int, row_id: int) -> tuple[int, int] | N
     return None
 
 
-def _state(newest: Snapshot, version: int, seen_at: int) -> RowState:
-    entry = _entry(newest, version)
+def _state(line: Sequence[LineVersion], version: int, seen: LineVersion) -> RowState:
+    made = next((known for known in line if known.number == version), None)
+    entry = None if made is None else made.entry()
     if entry is None:
-        return RowState(version, seen_at)
+        return RowState(version, seen.number, seen.table.uri)
     return RowState(
         version,
-        seen_at,
+        seen.number,
+        seen.table.uri,
         entry.timestamp,
         entry.operation or None,
         entry.user_metadata,
         entry.application_id,
     )
-
-
-def _entry(newest: Snapshot, version: int) -> HistoryEntry | None:
-    for location in list_versions(newest.store):
-        if location.version == version:
-            return history_entry(newest.store, location, ())
-    return None
