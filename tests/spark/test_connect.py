@@ -41,6 +41,10 @@ spark.createDataFrame([(1, "a")], made.toDF().schema).write.format("lance").mode
     path + "-made"
 )
 print("made", made.toDF().collect()[0].name)
+spark.range(3).write.format("lance").option("userMetadata", "by hand").mode("append").save(path)
+made_by = table.history().select("applicationId", "userMetadata").collect()
+print("by", {row[0] for row in made_by} == {spark.conf.get("spark.app.id")}, made_by[0][1])
+print("about", spark.read.format("lance").load(path + "$history").count() == len(made_by))
 import glob, pyspark_lance.errors
 for file in glob.glob(path + "-made/data/*.lance"):
     content = open(file, "rb").read()
@@ -71,6 +75,8 @@ def test_read_write_and_time_travel_work_in_spark_connect(tmp_path):
         "merge 1 1 8",
         "left [10, 11, 12, 20, 50, 100]",
         "made a",
+        "by True by hand",
+        "about True",
         "typed True",
         "error True",
     ]

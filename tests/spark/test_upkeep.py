@@ -63,3 +63,50 @@ def test_indices_follow_later_where_that_is_asked_for(spark, tmp_path):
         4,
         *range(6, 12),
     ]
+
+
+def test_every_commit_says_which_application_made_it_and_why(spark, tmp_path):
+    path = str(tmp_path / "t")
+    writer = spark.range(10).write.format("lance").option("userMetadata", "the first")
+    writer.mode("append").save(path)
+    spark.range(3).write.format("lance").mode("overwrite").save(path)
+    stream = spark.readStream.format("lance").load(path).writeStream.format("lance")
+    stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+        availableNow=True
+    ).start(str(tmp_path / "copy")).awaitTermination()
+    table = LanceTable.forPath(spark, path)
+    table.delete("id = 1", userMetadata="asked for")
+    table.setProperties({"owner": "web"}, userMetadata="a note")
+    made = table.history().select("applicationId", "userMetadata").collect()
+    assert [row.userMetadata for row in made] == ["a note", "asked for", None, "the first"]
+    copied = LanceTable.forPath(spark, str(tmp_path / "copy")).history().collect()
+    every = {row.applicationId for row in (*made, *copied)}
+    assert every == {spark.sparkContext.applicationId}
+    properties = lance.dataset(path).read_transaction(1).transaction_properties
+    assert properties["pyspark_lance.spark_application_id"] in every
+
+
+def test_an_audit_of_restored_and_branched_tables(spark, tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    table = LanceTable.forPath(spark, path)
+    table.update("id = 1", {"id": "101"}, userMetadata="a typing error")
+    table.delete("id = 2")
+    table.restore(2)
+    table.createBranch("trial")
+    trial = LanceTable.forPath(spark, table.branchPath("trial"))
+    trial.update("id = 0", {"id": "100"}, userMetadata="on the branch")
+
+    def audit(one):
+        rows = one.lineageAudit(columns=["id"]).orderBy("id").collect()
+        assert all(row.createdOperation and row.updatedTimestamp for row in rows)
+        return [(row.id, row.createdVersion, row.updatedVersion, row.updatedBy) for row in rows]
+
+    assert audit(table) == [(0, 1, 1, None), (2, 1, 1, None), (101, 1, 2, "a typing error")]
+    assert audit(trial) == [
+        (2, 1, 1, None), (100, 1, 5, "on the branch"), (101, 1, 2, "a typing error"),
+    ]  # fmt: skip
+    states = trial.rowHistory(0).select("_version", "_userMetadata", "id").collect()
+    assert [tuple(row) for row in states] == [(5, "on the branch", 100), (1, None, 0)]
+    brought_back = table.rowHistory(2).select("_version", "_operation", "id").collect()
+    assert [tuple(row) for row in brought_back] == [(4, "Restore", 2), (1, "Overwrite", 2)]

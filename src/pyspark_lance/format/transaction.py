@@ -19,6 +19,12 @@ from pyspark_lance.proto import transaction_pb2
 _FIRST_OPERATION: Final = 100
 
 
+MESSAGE_PROPERTY = "__lance_commit_message"
+"""Of a transaction: the user's note on it, where pylance, too, keeps it."""
+APPLICATION_PROPERTY = "pyspark_lance.spark_application_id"
+"""Of a transaction: which Spark application made it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What one commit does.

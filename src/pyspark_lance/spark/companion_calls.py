@@ -46,6 +46,7 @@ from pyspark_lance.spark.source.change_plan import (
     newest_feed,
     pin_feed,
 )
+from pyspark_lance.spark.source.metadata_tables import metadata_read
 from pyspark_lance.spark.source.pushed_down import CALL, PushedDown, pinned_version
 from pyspark_lance.spark.source.read_plan import (
     open_pinned,
@@ -79,6 +80,10 @@ def answer(options: Mapping[str, str]) -> StructType:
             f"the JVM companion asks {question!r}, which this version does not know",
             hint="use the jar of this very version: pyspark_lance.companion_jar()",
         )
+    if question in _WRITES:
+        about = metadata_read(options, writes=True)
+        if about is not None:
+            raise about.not_written()
     facts = json.dumps(_QUESTIONS[question](options))
     return StructType([StructField("answer", LongType(), metadata={_REPLY: facts})])
 
@@ -92,6 +97,9 @@ def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
 
 
 def _describe(options: Mapping[str, str]) -> Facts:
+    about = metadata_read(options)
+    if about is not None:
+        return _facts_of_rows(about.schema, f"{about.table.uri} {about.name}")
     if ReadOptions.parse(options).changes is not None:
         return _describe_feed(options)
     read, snapshot = _open(options)
@@ -114,6 +122,20 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "lineage": dict.fromkeys(lineage, True),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "types": {name: kind for name, kind in types.items() if kind is not None},
+    }
+
+
+def _facts_of_rows(schema: StructType, title: str) -> Facts:
+    """Of rows that Python makes: nothing but their columns is known before."""
+    return {
+        "schema": schema.json(),
+        "root": "",
+        "version": 0,
+        "title": title,
+        "rows": -1,
+        "lineage": {},
+        "widths": {},
+        "types": {},
     }
 
 
@@ -286,3 +308,4 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "drop": _drop,
     "rename": _rename,
 }
+_WRITES = ("delete", "create", "alter", "drop", "rename")

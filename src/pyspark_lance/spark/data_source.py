@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
     from pyspark_lance.spark.source.change_plan import PinnedFeed
     from pyspark_lance.spark.source.change_reader import LanceChangeReader
+    from pyspark_lance.spark.source.metadata_tables import LanceMetadataReader, MetadataRead
     from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
 
 # As in pushed_down.py, which costs more to import.
@@ -66,6 +67,9 @@ class LanceDataSource(DataSource):
             answered = answer(self.options)
             _speed_up_collection()
             return answered
+        about = self._metadata_read()
+        if about is not None:
+            return about.schema
         from pyspark_lance.spark.options.catalog_options import is_for_catalog, keep_options
         from pyspark_lance.spark.source.column_origin import with_origin
         from pyspark_lance.spark.source.read_plan import spark_schema_of
@@ -86,13 +90,20 @@ class LanceDataSource(DataSource):
         return schema
 
     @clean_errors
-    def reader(self, schema: StructType) -> LanceBatchReader | LanceChangeReader:
+    def reader(
+        self, schema: StructType
+    ) -> LanceBatchReader | LanceChangeReader | LanceMetadataReader:
         """Plans a scan of the pinned version, or of the changes up to it."""
         from pyspark_lance.spark.source.batch_reader import LanceBatchReader
         from pyspark_lance.spark.source.pushed_down import PushedDown
 
         _speed_up_collection()
         self._restore_options(schema)
+        about = self._metadata_read()
+        if about is not None:
+            from pyspark_lance.spark.source.metadata_tables import LanceMetadataReader
+
+            return LanceMetadataReader(about, schema)
         pushed = PushedDown.parse(self.options)
         read = self._read_options()
         read.check_batch()
@@ -109,6 +120,9 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
         _speed_up_collection()
+        about = self._metadata_read(writes=True)
+        if about is not None:
+            raise about.not_written()
         if _CHANGE in self.options:
             from pyspark_lance.spark.change_writer import RETRIES, LanceChangeWriter
             from pyspark_lance.spark.source.pushed_down import PushedDown
@@ -134,6 +148,9 @@ class LanceDataSource(DataSource):
 
         try:
             self._restore_options(schema)
+            about = self._metadata_read()
+            if about is not None:
+                raise about.not_followed()
             read = self._read_options()
             stream = StreamOptions.parse(self.options, read)
             return stream_reader(read, stream, Snapshot.open(read.table), schema)
@@ -146,7 +163,18 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.options.parse_options import WriteOptions
         from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
 
+        about = self._metadata_read(writes=True)
+        if about is not None:
+            raise about.not_written()
         return LanceStreamWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+
+    def _metadata_read(self, *, writes: bool = False) -> MetadataRead | None:
+        """What is asked for if it is rows about a table, such as its history; mostly it is not."""
+        if "$" not in self.options.get("path", ""):
+            return None
+        from pyspark_lance.spark.source.metadata_tables import metadata_read
+
+        return metadata_read(self.options, writes=writes)
 
     def _restore_options(self, schema: StructType) -> None:
         """Takes the options that a catalog table was created with from its schema."""

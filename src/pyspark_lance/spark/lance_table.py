@@ -26,6 +26,7 @@ from pyspark_lance.spark.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, storage_options_of
 from pyspark_lance.spark.options.spellings import also_spelled
 from pyspark_lance.spark.options.write_settings import (
+    application_option,
     change_settings,
     options_of_change,
     write_settings,
@@ -155,7 +156,7 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
             ['id', 'name']
         """
         given = {name: str(value) for name, value in (options or {}).items()}
-        write = WriteOptions.parse({**given, "path": path})
+        write = WriteOptions.parse({**given, **application_option(spark), "path": path})
         storage = {**write.table.storage, **storage_options}
         if not (ifNotExists and cls.isLanceTable(spark, path, **storage)):
             columns = declared_columns(spark, schema, write.column_types)
@@ -433,7 +434,7 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
         self, attempt: Callable[[ChangePlan], Prepared], options: Mapping[str, str]
     ) -> ChangeResult:
         """Plans on the newest version, prepares and commits, again if others were in the way."""
-        settings = change_settings(options_of_change(options, self._table))
+        settings = change_settings(options_of_change(options, self._table, self._spark))
 
         def plan_and_run(work: UnitOfWork) -> ChangeResult:
             plan = plan_change(self._table, settings)

@@ -70,7 +70,7 @@ class TableColumns:
             >>> table.addColumns("note string").version
             3
         """
-        settings = commit_settings(options_of_change(options, self._table))
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
         if isinstance(columns, str | StructType):
             schema = declared_columns(self._spark, columns)
             return add_null_columns(self._table, schema, settings)
@@ -93,7 +93,7 @@ class TableColumns:
             >>> table.toDF().columns
             ['id', 'kind']
         """
-        settings = commit_settings(options_of_change(options, self._table))
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
         return drop_columns(self._table, columns, settings)
 
     def renameColumn(self, existing: str, new: str, **options: str) -> ColumnResult:  # noqa: N802
@@ -112,7 +112,7 @@ class TableColumns:
             >>> table.toDF().columns
             ['id', 'kind', 'amount']
         """
-        settings = commit_settings(options_of_change(options, self._table))
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
         return rename_column(self._table, existing, new, settings)
 
     @typed_errors()
@@ -141,7 +141,7 @@ class TableColumns:
             >>> table.changeColumn("kind", comment="what happened").version
             2
         """
-        settings = commit_settings(options_of_change(options, self._table))
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
         if sum(one is not None for one in (dataType, nullable, comment)) != 1:
             raise InvalidInputError(
                 "changeColumn changes one of dataType, nullable and comment",
@@ -177,7 +177,7 @@ class TableColumns:
             >>> table.setMetadata(schema={"owner": "web team"}).version
             2
         """
-        settings = commit_settings(options_of_change(options, self._table))
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
         return set_metadata(self._table, schema=schema, columns=columns, settings=settings)
 
     def _latest(self) -> Snapshot:

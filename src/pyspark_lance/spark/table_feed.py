@@ -74,7 +74,7 @@ class TableFeed:
             1
         """
         pairs = _key_pairs(keys, rowIdColumn)
-        given = options_of_change(options, self._table).properties
+        given = options_of_change(options, self._table, self._spark).properties
         by_version = APPLICATION_PROPERTY not in given
         with typed_errors():
             last = last_changes(changes, pairs)

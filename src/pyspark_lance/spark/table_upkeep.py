@@ -100,7 +100,7 @@ class TableUpkeep:
                 "max_source_fragments": maxSourceFragments,
                 "defer_index_remap": deferIndexRemap,
             },
-            change_settings(options_of_change(options, self._table)),
+            change_settings(options_of_change(options, self._table, self._spark)),
             rewrite=partial(rewrite_on_executors, self._spark),
             dry_run=dryRun,
         )
@@ -167,6 +167,7 @@ class TableUpkeep:
 
         Raises:
             UnsupportedFeatureError: The table has indices; drop them, or make a copy.
+            InvalidInputError: The table has no rows.
 
         Example:
             >>> plain = LanceTable.create(
@@ -178,7 +179,7 @@ class TableUpkeep:
             >>> plain.scan(["_row_created_at_version"]).distinct().collect()
             [Row(_row_created_at_version=3)]
         """
-        settings = commit_settings(options_of_change(options, self._table))
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
         return enable_stable_row_ids(self._table, settings)
 
     @typed_errors()
@@ -201,7 +202,7 @@ class TableUpkeep:
         return copy_with_stable_row_ids(
             self._table,
             Table(target, self._table.storage),
-            change_settings(options_of_change(options, self._table)),
+            change_settings(options_of_change(options, self._table, self._spark)),
             rewrite=partial(rewrite_on_executors, self._spark),
         )
 

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.spark.expressions import quoted
-from pyspark_lance.spark.options.parse_options import parse_timestamp
+from pyspark_lance.spark.options.parse_options import parse_timestamp, storage_options_of
 from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
-from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
-from pyspark_lance.table.upkeep.history import detail, fragments, history
+from pyspark_lance.spark.source.metadata_tables import (
+    BRANCHES,
+    DETAIL,
+    FRAGMENTS,
+    HISTORY,
+    TAGS,
+    Rows,
+    branch_rows,
+    detail_rows,
+    fragment_rows,
+    history_row,
+    history_rows,
+    tag_rows,
+)
+from pyspark_lance.table.upkeep.branches import create_branch, remove_branch
 from pyspark_lance.table.upkeep.metadata_commits import (
     MetadataResult,
     properties_of,
@@ -24,35 +37,12 @@ from pyspark_lance.table.upkeep.metadata_commits import (
     set_properties,
 )
 from pyspark_lance.table.upkeep.row_history import row_history
+from pyspark_lance.table.upkeep.version_line import line_history
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
-from pyspark_lance.table.version.tags import remove_tag, set_tag, tags_of
+from pyspark_lance.table.version.tags import remove_tag, set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.commit_settings import CommitSettings
-
-_HISTORY = (
-    "version bigint, timestamp timestamp, operation string, operationMetrics map<string, bigint>, "
-    "userMetadata string, applicationId string, engineInfo string, numRows bigint, "
-    "numFragments bigint, sizeInBytes bigint, manifestSizeInBytes bigint, tags array<string>"
-)
-_DETAIL = (
-    "format string, location string, version bigint, branch string, lastModified timestamp, "
-    "numRows bigint, numDeletedRows bigint, numFragments bigint, numFiles bigint, "
-    "sizeInBytes bigint, manifestSizeInBytes bigint, numVersions bigint, oldestVersion bigint, "
-    "fileVersion string, stableRowIds boolean, indices array<string>, "
-    "properties map<string, string>, "
-    "consumers array<struct<name: string, version: bigint, lag: bigint>>, advice array<string>"
-)
-_FRAGMENTS = (
-    "fragmentId bigint, numRows bigint, physicalRows bigint, sizeInBytes bigint, "
-    "files array<string>, firstRowId bigint, lastRowId bigint, minCreatedAtVersion bigint, "
-    "maxCreatedAtVersion bigint, minLastUpdatedAtVersion bigint, maxLastUpdatedAtVersion bigint"
-)
-_TAGS = (
-    "name string, version bigint, branch string, createdAt timestamp, updatedAt timestamp, "
-    "metadata map<string, string>"
-)
-_BRANCHES = "name string, parentBranch string, parentVersion bigint, createdAt timestamp"
 
 
 class TableVersions:
@@ -73,24 +63,7 @@ class TableVersions:
             >>> table.history().select("version", "operation", "userMetadata").collect()
             [Row(version=2, operation='Delete', userMetadata='asked for by mail'), ...]
         """
-        rows = [
-            (
-                one.version,
-                one.timestamp,
-                one.operation or None,
-                dict(one.metrics),
-                one.user_metadata,
-                one.application_id,
-                one.writer,
-                one.num_rows,
-                one.num_fragments,
-                one.num_bytes,
-                one.manifest_bytes,
-                list(one.tags),
-            )
-            for one in history(self._table, limit)
-        ]
-        return self._frame(rows, _HISTORY)
+        return self._frame(history_rows(self._table, limit), HISTORY)
 
     def lineageAudit(  # noqa: N802
         self,
@@ -101,7 +74,9 @@ class TableVersions:
     ) -> DataFrame:
         """Who made each row, and who changed it last: version, time, operation, note.
 
-        What a version that was cleaned up did is not known any more, and null.
+        What a version that was cleaned up did is not known any more, and null. On a branch the
+        commits before the fork are those of its parent. A restore gives rows their old versions
+        back, so it shows who had made them so; ``rowHistory`` tells of restores.
 
         Args:
             rowIds: Of the rows; None for all.
@@ -120,7 +95,8 @@ class TableVersions:
             terms.append(f"{ROW_ID} IN ({ids})" if ids else "false")
         names = [ROW_ID, *columns, CREATED_AT, LAST_UPDATED_AT]
         rows = self.scan(names, " AND ".join(terms) or None)
-        commits = self.history()
+        made = [history_row(one) for one in line_history(self._table)]
+        commits = self._frame(made, HISTORY)
         for name, key in (("created", CREATED_AT), ("updated", LAST_UPDATED_AT)):
             known = commits.select(
                 sf.col("version").alias(key),
@@ -145,8 +121,10 @@ class TableVersions:
         """Every state of a row, the newest first, with the commit that made it.
 
         Goes from the version that last changed the row to the one before that, so that nothing is
-        scanned but the row itself. States from before a restore that took them back are not among
-        them. A row that is deleted by now is found in the version before it went.
+        scanned but the row itself. A restore that gave the row other values, or brought it back, is
+        a state of its own; to find those, the manifests of the versions in between are read. On a
+        branch states from before the fork are among them. A row that is deleted by now is found in
+        the version before it went.
 
         Args:
             rowId: Its stable id.
@@ -164,7 +142,12 @@ class TableVersions:
         states = row_history(self._table, rowId, version)
         found: DataFrame | None = None
         for one in states:
-            row = self.scan(None, f"{ROW_ID} = {int(rowId)}", version=one.seen_at)
+            options = {
+                **storage_options_of(self._table),
+                "filter": f"{ROW_ID} = {int(rowId)}",
+                "version": str(one.seen_at),
+            }
+            row = self._spark.read.format("lance").options(**options).load(one.uri)
             state = row.select(
                 sf.lit(one.version).cast("bigint").alias("_version"),
                 sf.lit(one.timestamp).alias("_timestamp"),
@@ -184,29 +167,7 @@ class TableVersions:
             >>> table.detail().select("version", "numRows", "stableRowIds").collect()
             [Row(version=1, numRows=3, stableRowIds=True)]
         """
-        one = detail(self._table)
-        row = (
-            "lance",
-            one.location,
-            one.version,
-            one.branch,
-            one.last_modified,
-            one.num_rows,
-            one.num_deleted_rows,
-            one.num_fragments,
-            one.num_files,
-            one.num_bytes,
-            one.manifest_bytes,
-            one.num_versions,
-            one.oldest_version,
-            one.file_version,
-            one.stable_row_ids,
-            list(one.indices),
-            dict(one.properties),
-            [(reader.name, reader.version, reader.lag) for reader in one.consumers],
-            list(one.advice),
-        )
-        return self._frame([row], _DETAIL)
+        return self._frame(detail_rows(self._table), DETAIL)
 
     def fragments(self, version: int | None = None) -> DataFrame:
         """The layout of a version: a row for each fragment, with the lineage of its rows.
@@ -218,23 +179,8 @@ class TableVersions:
             >>> table.fragments().select("fragmentId", "numRows", "maxCreatedAtVersion").collect()
             [Row(fragmentId=0, numRows=3, maxCreatedAtVersion=1)]
         """
-        rows = [
-            (
-                one.fragment_id,
-                one.num_rows,
-                one.physical_rows,
-                one.num_bytes,
-                list(one.files),
-                one.first_row_id,
-                one.last_row_id,
-                one.min_created_at,
-                one.max_created_at,
-                one.min_last_updated_at,
-                one.max_last_updated_at,
-            )
-            for one in fragments(self._table, VersionSpec(version=version))
-        ]
-        return self._frame(rows, _FRAGMENTS)
+        at = VersionSpec(version=version)
+        return self._frame(fragment_rows(self._table, at), FRAGMENTS)
 
     def restore(
         self,
@@ -329,18 +275,7 @@ class TableVersions:
             >>> table.tags().select("name", "version").collect()
             [Row(name='release-1', version=1)]
         """
-        rows = [
-            (
-                tag.name,
-                tag.version,
-                tag.branch,
-                _moment(tag.created_at),
-                _moment(tag.updated_at),
-                {key: str(value) for key, value in tag.metadata.items()},
-            )
-            for tag in tags_of(self._table)
-        ]
-        return self._frame(rows, _TAGS)
+        return self._frame(tag_rows(self._table), TAGS)
 
     # Branches --------------------------------------------------------------------------------
 
@@ -400,16 +335,7 @@ class TableVersions:
             >>> table.branches().select("name", "parentVersion").collect()
             [Row(name='trial', parentVersion=1)]
         """
-        rows = [
-            (
-                one.name,
-                one.parent_branch,
-                one.parent_version,
-                None if one.created_at is None else datetime.fromtimestamp(one.created_at, UTC),
-            )
-            for one in branches_of(self._table)
-        ]
-        return self._frame(rows, _BRANCHES)
+        return self._frame(branch_rows(self._table), BRANCHES)
 
     # Properties ------------------------------------------------------------------------------
 
@@ -446,14 +372,10 @@ class TableVersions:
     # Inside ----------------------------------------------------------------------------------
 
     def _settings(self, options: Mapping[str, str]) -> CommitSettings:
-        return commit_settings(options_of_change(options, self._table))
+        return commit_settings(options_of_change(options, self._table, self._spark))
 
-    def _frame(self, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
+    def _frame(self, rows: Rows, schema: StructType) -> DataFrame:
         return self._spark.createDataFrame(rows, schema)
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 def _nanoseconds(timestamp: str | datetime | None) -> int | None:

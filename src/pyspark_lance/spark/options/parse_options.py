@@ -11,10 +11,9 @@ from functools import partial
 from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pyspark import SparkContext
-
 from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.transaction import APPLICATION_PROPERTY, MESSAGE_PROPERTY
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.spark.options.option_table import (
     INTERNAL_PREFIX,
@@ -37,6 +36,8 @@ _REPLACE_WHERE = f"{INTERNAL_PREFIX}replace_where"
 # Set by it: the time zone of the session, in which times without one are.
 _TIME_ZONE = f"{INTERNAL_PREFIX}time_zone"
 _PROPERTIES, _SOURCES = f"{INTERNAL_PREFIX}properties", f"{INTERNAL_PREFIX}sources"
+APPLICATION = f"{INTERNAL_PREFIX}application"
+"""The id of the Spark application; set by the JVM companion and by ``LanceTable``."""
 # Set by the JVM companion: a version that bounds a change feed is itself left out.
 _AFTER, _UNTIL = f"{INTERNAL_PREFIX}after", f"{INTERNAL_PREFIX}until"
 FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
@@ -170,7 +171,7 @@ class WriteOptions:
             overwrite_schema=parsed(found, "overwriteSchema", parse_flag),
             merge_schema=parsed(found, "mergeSchema", parse_flag) or False,
             replace_where=options.get(_REPLACE_WHERE) or found.get("replaceWhere") or None,
-            properties=_properties(found),
+            properties=_properties(found, options.get(APPLICATION)),
             commit_retries=_retries(found),
             commit_timeout_s=parsed(found, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
             column_types={word: value for word, value in found.items() if "." in word},
@@ -276,15 +277,13 @@ def _path(found: Mapping[str, str], side: str) -> str:
     )
 
 
-def _properties(found: Mapping[str, str]) -> dict[str, str]:
+def _properties(found: Mapping[str, str], application: str | None) -> dict[str, str]:
     """Transaction properties: who writes, the user's note, and what makes a write idempotent."""
     properties = {}
-    context = SparkContext._active_spark_context
-    # Known on a driver alone: in a worker, and in Spark Connect, there is no context.
-    if context is not None and context._jsc is not None:
-        properties["pyspark_lance.spark_application_id"] = context.applicationId
+    if application is not None:
+        properties[APPLICATION_PROPERTY] = application
     if "userMetadata" in found:
-        properties["__lance_commit_message"] = found["userMetadata"]
+        properties[MESSAGE_PROPERTY] = found["userMetadata"]
     app, version = found.get("txnAppId"), found.get("txnVersion")
     if (app is None) != (version is None):
         raise InvalidInputError("txnAppId and txnVersion are given together or not at all")

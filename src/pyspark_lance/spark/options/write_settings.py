@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark.sql import SparkSession
+
+from pyspark_lance.spark.options.parse_options import APPLICATION, WriteOptions
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.write.write_plan import WriteSettings
 
 
-def options_of_change(given: Mapping[str, object], table: Table) -> WriteOptions:
+def options_of_change(
+    given: Mapping[str, object], table: Table, spark: SparkSession
+) -> WriteOptions:
     """The options of a change, which are some of those of a write, as a method was given them."""
     texts = {name: str(value) for name, value in given.items()}
-    return WriteOptions.parse({**texts, "path": table.root})
+    return WriteOptions.parse({**texts, **application_option(spark), "path": table.root})
+
+
+def application_option(spark: SparkSession) -> dict[str, str]:
+    """The option that says which Spark application writes; classic and Connect sessions know it."""
+    found = spark.conf.get("spark.app.id", None)
+    return {} if found is None else {APPLICATION: found}
 
 
 def commit_settings(options: WriteOptions) -> CommitSettings:

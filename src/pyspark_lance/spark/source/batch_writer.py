@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -13,11 +14,12 @@ from pyspark.sql.types import StructType
 from pyspark_lance.errors import StorageError, TableAlreadyExistsError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.transaction import APPLICATION_PROPERTY
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.write_settings import write_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.column_origin import version_read
-from pyspark_lance.spark.source.messages import FragmentsWritten
+from pyspark_lance.spark.source.messages import FragmentsWritten, application_of_task
 from pyspark_lance.spark.types.default_values import default_columns, defaults_for
 from pyspark_lance.spark.types.variant_text import variants_as_text
 from pyspark_lance.spark.types.write_schema import stored_schema
@@ -73,7 +75,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
     @clean_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes one partition as it streams in."""
-        return FragmentsWritten(self.write_fragments(iterator))
+        return FragmentsWritten(self.write_fragments(iterator), application_of_task())
 
     @property
     def plan(self) -> WritePlan:
@@ -93,7 +95,9 @@ class LanceBatchWriter(DataSourceArrowWriter):
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Makes the rows of all partitions visible, in one version."""
-        commit_write(self._plan, _fragments_of(messages))
+        fragments = _fragments_of(messages)
+        told = (one.application for one in messages if isinstance(one, FragmentsWritten))
+        commit_write(by_application(self._plan, next(told, None)), fragments)
 
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -102,6 +106,14 @@ class LanceBatchWriter(DataSourceArrowWriter):
         Spark calls this also when ``commit`` failed, and with messages missing.
         """
         abort_write(self._plan, _fragments_of(messages, some_missing=True))
+
+
+def by_application(plan: WritePlan, application: str | None) -> WritePlan:
+    """The plan with the Spark application that writes, unless it says."""
+    if application is None:
+        return plan
+    properties = {APPLICATION_PROPERTY: application, **plan.settings.properties}
+    return replace(plan, settings=replace(plan.settings, properties=properties))
 
 
 def _fragments_of(

@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.table.feed.change_task import ChangeTask, run_changes
 from pyspark_lance.table.feed.envelope import Envelope, enveloped
 from pyspark_lance.table.scan.scan_task import ScanTask
+
+
+def application_of_task() -> str | None:
+    """The id of the Spark application whose task runs here; None outside of tasks."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("spark.app.id")
 
 
 class ScanPartition(InputPartition):
@@ -43,6 +50,10 @@ class ChangePartition(InputPartition):
 
 @dataclass
 class FragmentsWritten(WriterCommitMessage):
-    """The fragments that one task wrote; their ids come with the commit."""
+    """The fragments that one task wrote; their ids come with the commit.
+
+    The task also tells which Spark application it is of, which a writer does not learn otherwise.
+    """
 
     fragments: tuple[Fragment, ...]
+    application: str | None = None

@@ -19,8 +19,9 @@ from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.errors import InvalidInputError, LanceError, StorageError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.spark.options.parse_options import WriteOptions
-from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
+from pyspark_lance.spark.source.batch_writer import LanceBatchWriter, by_application
 from pyspark_lance.spark.source.clean_errors import clean_errors
+from pyspark_lance.spark.source.messages import application_of_task
 from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WritePlan
@@ -46,6 +47,7 @@ class BatchWritten(WriterCommitMessage):
     plan: WritePlan
     fragments: tuple[Fragment, ...]
     query: str
+    application: str | None = None
 
 
 class LanceStreamWriter(DataSourceStreamArrowWriter):
@@ -69,7 +71,8 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         own = "" if context is None else context.getLocalProperty(_QUERY) or ""
         written = self._batches.write_fragments(iterator)
-        return BatchWritten(self._batches.plan, written, self._query or own)
+        query = self._query or own
+        return BatchWritten(self._batches.plan, written, query, application_of_task())
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -91,6 +94,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             BATCH_PROPERTY: str(batchId),
         }
         plan = replace(first.plan, settings=replace(first.plan.settings, properties=properties))
+        plan = by_application(plan, first.application)
         fragments = [fragment for one in written for fragment in one.fragments]
         commit_write(plan, fragments)
         # Also when the batch was committed before: the crash may have come before this.

@@ -21,7 +21,11 @@ from pyspark_lance.format.operation import (
     Update,
 )
 from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.format.transaction import (
+    APPLICATION_PROPERTY,
+    MESSAGE_PROPERTY,
+    Transaction,
+)
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
@@ -37,11 +41,6 @@ from pyspark_lance.table.upkeep.metadata_commits import properties_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
-
-MESSAGE_PROPERTY = "__lance_commit_message"
-"""Where pylance, too, keeps the user's note on a commit."""
-APPLICATION_PROPERTY = "pyspark_lance.spark_application_id"
-"""Which Spark application made a commit."""
 
 _PARALLEL_READS = 16
 _MANY_VERSIONS = 100
