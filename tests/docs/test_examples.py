@@ -24,3 +24,12 @@ def test_totals_and_vectors_follow_the_changes_alone(spark, tmp_path):
     assert 1 <= seen["carriers looked at again"] < seen["carriers"] / 2
     assert seen["vectors at first"] == 3
     assert (seen["vectors made anew"], seen["vectors made once more"]) == (1, 0)
+
+
+def test_a_copy_and_a_history_follow_a_table(spark, tmp_path):
+    seen = run_example("follow_a_table", spark, tmp_path)
+    assert seen["rows that the copy lacks"] == seen["rows that it has besides"] == 0
+    missing = [value for name, value in seen.items() if name.startswith("states missing")]
+    assert missing == [0, 0, 0, 0, 0]
+    assert seen["versions of the copy"] == 4
+    assert seen["states in the history"] > seen["rows in the table"]
