@@ -31,7 +31,7 @@ ON_EXECUTORS = {
     "table.change.sort_changes.sort_changes": ["plan", "clauses", "parts"],
     "table.change.deletions.write_deletions": ["plan"],
     "table.change.plain_merge.plain_changes": ["merge"],
-    "table.change.plain_merge_stages.match_stage": ["plan", "merge", "parts", "found"],
+    "table.change.plain_merge_stages.match_stage": ["plan", "merge", "parts", "packed_target"],
     "table.rows.column_files.write_column_files": ["request"],
     "table.change.rewrite_columns.rewrite_columns": ["request"],
 }

@@ -142,7 +142,7 @@ def error_in(text: str) -> LanceError | None:
         >>> error_in("Job failed: [LANCE_CORRUPT_FILE] no footer").code
         'LANCE_CORRUPT_FILE'
     """
-    shown = [one for one in _SHOWN.finditer(text) if one[1] in _BY_CODE]
+    shown = [match for match in _SHOWN.finditer(text) if match[1] in _BY_CODE]
     if not shown:
         return None
     code, what, where, hint = shown[-1].groups(default="")

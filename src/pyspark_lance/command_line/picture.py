@@ -231,10 +231,10 @@ def _bands_of_moved(
     sources = [fragment for fragment in changed if isinstance(fragment.row_ids, bytes)]
     if not sources or not arrived:
         return
-    found = [_live_rows(before.snapshot, source) for source in sources]
-    ids = np.concatenate([row_ids for row_ids, _ in found])
-    offsets = np.concatenate([places for _, places in found])
-    owners = np.repeat(np.arange(len(sources)), [len(row_ids) for row_ids, _ in found])
+    live_rows = [_live_rows(before.snapshot, source) for source in sources]
+    ids = np.concatenate([row_ids for row_ids, _ in live_rows])
+    offsets = np.concatenate([places for _, places in live_rows])
+    owners = np.repeat(np.arange(len(sources)), [len(row_ids) for row_ids, _ in live_rows])
     order = np.argsort(ids)
     for target in arrived:
         if not isinstance(target.row_ids, bytes) or not len(ids):

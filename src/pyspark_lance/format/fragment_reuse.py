@@ -63,12 +63,12 @@ class ReuseGroup:
     @property
     def old_ids(self) -> frozenset[int]:
         """Ids of the fragments that are gone."""
-        return frozenset(one.id for one in self.old_fragments)
+        return frozenset(fragment.id for fragment in self.old_fragments)
 
     @property
     def new_ids(self) -> frozenset[int]:
         """Ids of those that took their place."""
-        return frozenset(one.id for one in self.new_fragments)
+        return frozenset(fragment.id for fragment in self.new_fragments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ def versions_to_bytes(versions: Iterable[ReuseVersion]) -> bytes:
                 (group.old_fragments, entry.old_fragments),
                 (group.new_fragments, entry.new_fragments),
             ):
-                for one in digests:
+                for digest in digests:
                     fragments.add(
-                        id=one.id,
-                        physical_rows=one.physical_rows,
-                        num_deleted_rows=one.num_deleted_rows,
+                        id=digest.id,
+                        physical_rows=digest.physical_rows,
+                        num_deleted_rows=digest.num_deleted_rows,
                     )
     return content.SerializeToString()
 
@@ -157,7 +157,7 @@ class ReuseDetails:
 
 def reuse_index_of(indices: Iterable[IndexMetadata]) -> IndexMetadata | None:
     """The entry, if there is one."""
-    return next((one for one in indices if one.name == FRAGMENT_REUSE_INDEX), None)
+    return next((index for index in indices if index.name == FRAGMENT_REUSE_INDEX), None)
 
 
 def covered_now(bitmap: BitMap, versions: Iterable[ReuseVersion]) -> BitMap:
@@ -166,15 +166,15 @@ def covered_now(bitmap: BitMap, versions: Iterable[ReuseVersion]) -> BitMap:
     An index that covers all old fragments of a group covers the new ones; one that covers only some
     of them covers none.
     """
-    found = BitMap(bitmap)
+    covered = BitMap(bitmap)
     for version in versions:
         for group in version.groups:
-            known = [one in found for one in group.old_ids]
+            known = [fragment_id in covered for fragment_id in group.old_ids]
             if any(known):
-                found -= BitMap(group.old_ids)
+                covered -= BitMap(group.old_ids)
                 if all(known):
-                    found |= BitMap(group.new_ids)
-    return found
+                    covered |= BitMap(group.new_ids)
+    return covered
 
 
 def addresses_of_live_rows(

@@ -125,8 +125,8 @@ def _fits_int64(array: pa.Array) -> bool:
 
 def _member(array: pa.StructArray, place: int, target: pa.StructType) -> pa.Array:
     """The member of the name that ``target`` has at a place; ``array`` may have more."""
-    found = array.type.get_field_index(target.field(place).name)
-    return array.field(place if found < 0 else found)
+    index = array.type.get_field_index(target.field(place).name)
+    return array.field(place if index < 0 else index)
 
 
 def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:

@@ -46,16 +46,16 @@ def alter_table(table: Table, text: str, settings: CommitSettings) -> None:
     """
     changes: list[dict[str, Any]] = json.loads(text)
     columns = _Columns(table, settings)
-    for one in changes:
-        if one["kind"] not in _CHANGES:
+    for change in changes:
+        if change["kind"] not in _CHANGES:
             raise UnsupportedFeatureError(
-                f"ALTER TABLE with {one['kind']} is not supported",
+                f"ALTER TABLE with {change['kind']} is not supported",
                 hint=f"supported: {', '.join(_CHANGES)}",
             )
-    for kind, change in _CHANGES.items():
-        chosen = [one for one in changes if one["kind"] == kind]
+    for kind, apply in _CHANGES.items():
+        chosen = [change for change in changes if change["kind"] == kind]
         if chosen:
-            change(columns, chosen)
+            apply(columns, chosen)
 
 
 class _Columns:
@@ -64,33 +64,40 @@ class _Columns:
         self._settings = settings
 
     def add(self, changes: list[dict[str, Any]]) -> None:
-        for one in changes:
-            if one["placed"]:
+        for change in changes:
+            if change["placed"]:
                 raise UnsupportedFeatureError(
                     "new columns come last",
-                    where=quoted(*one["column"]),
+                    where=quoted(*change["column"]),
                     hint="leave out FIRST and AFTER",
                 )
-        members = [one for one in changes if len(one["column"]) > 1]
-        for one in members:
-            columns = pa.schema([_within_structs(one["column"][:-1], _arrow_field(one))])
+        members = [change for change in changes if len(change["column"]) > 1]
+        for change in members:
+            columns = pa.schema([_within_structs(change["column"][:-1], _arrow_field(change))])
             add_struct_members(self._table, columns, self._settings)
-        filled = [one for one in changes if one not in members and one.get("value") is not None]
-        empty = [one for one in changes if one not in members and one not in filled]
+        filled = [
+            change
+            for change in changes
+            if change not in members and change.get("value") is not None
+        ]
+        empty = [change for change in changes if change not in members and change not in filled]
         if empty:
-            schema = pa.schema([_arrow_field(one) for one in empty])
+            schema = pa.schema([_arrow_field(change) for change in empty])
             add_null_columns(self._table, schema, self._settings)
         if filled:
-            schema = pa.schema([_arrow_field(one) for one in filled])
+            schema = pa.schema([_arrow_field(change) for change in filled])
             values = [
-                _constant(one["value"], field) for one, field in zip(filled, schema, strict=True)
+                _constant(change["value"], field)
+                for change, field in zip(filled, schema, strict=True)
             ]
             add_columns(self._table, schema, constants(values), self._settings)
 
     def drop(self, changes: list[dict[str, Any]]) -> None:
-        there = [one for one in changes if not one["ifExists"] or self._has(one["column"])]
+        there = [
+            change for change in changes if not change["ifExists"] or self._has(change["column"])
+        ]
         if there:
-            names = [quoted(*one["column"]) for one in there]
+            names = [quoted(*change["column"]) for change in there]
             drop_columns(self._table, names, self._settings)
 
     def _has(self, column: list[str]) -> bool:
@@ -101,16 +108,16 @@ class _Columns:
         return True
 
     def rename(self, changes: list[dict[str, Any]]) -> None:
-        for one in changes:
-            rename_column(self._table, quoted(*one["column"]), one["name"], self._settings)
+        for change in changes:
+            rename_column(self._table, quoted(*change["column"]), change["name"], self._settings)
 
     def retype(self, changes: list[dict[str, Any]]) -> None:
-        for one in changes:
-            name, field = quoted(*one["column"]), _arrow_field(one)
-            run = copied(one["column"][-1])
+        for change in changes:
+            name, field = quoted(*change["column"]), _arrow_field(change)
+            run = copied(change["column"][-1])
             widen_column(self._table, name, field.type, run, self._settings)
             declared = (field.metadata or {}).get(SPARK_TYPE_KEY.encode())
-            if declared is not None or self._declared_type(one["column"]) is not None:
+            if declared is not None or self._declared_type(change["column"]) is not None:
                 kept = {SPARK_TYPE_KEY: None if declared is None else declared.decode()}
                 set_metadata(self._table, columns={name: kept}, settings=self._settings)
 
@@ -119,25 +126,29 @@ class _Columns:
         return declared_text(field.metadata, SPARK_TYPE_KEY)
 
     def set_default(self, changes: list[dict[str, Any]]) -> None:
-        texts = {quoted(*one["column"]): {DEFAULT_KEY: one["sql"] or None} for one in changes}
+        texts = {
+            quoted(*change["column"]): {DEFAULT_KEY: change["sql"] or None} for change in changes
+        }
         set_metadata(self._table, columns=texts, settings=self._settings)
 
     def set_property(self, changes: list[dict[str, Any]]) -> None:
-        entries = {one["name"]: one["value"] for one in changes}
+        entries = {change["name"]: change["value"] for change in changes}
         set_properties(self._table, entries, self._settings)
 
     def allow_null(self, changes: list[dict[str, Any]]) -> None:
-        for one in changes:
+        for change in changes:
             change_nullability(
                 self._table,
-                quoted(*one["column"]),
-                nullable=one["nullable"],
+                quoted(*change["column"]),
+                nullable=change["nullable"],
                 has_nulls=has_nulls,
                 settings=self._settings,
             )
 
     def comment(self, changes: list[dict[str, Any]]) -> None:
-        notes = {quoted(*one["column"]): {_COMMENT: one[_COMMENT] or None} for one in changes}
+        notes = {
+            quoted(*change["column"]): {_COMMENT: change[_COMMENT] or None} for change in changes
+        }
         if notes:
             set_metadata(self._table, columns=notes, settings=self._settings)
 

@@ -132,10 +132,10 @@ class LanceChangeWriter(DataSourceArrowWriter):
             RetryableCommitError: Others were in the way.  If its hint tells the retries, the
                 companion runs the command again and hands them back.
         """
-        written = [one.changes for one in messages if isinstance(one, ChangesWritten)]
+        written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
         if len(written) < len(messages):
             raise StorageError("a task sent no account of what it changed; nothing was committed")
-        touched = (rows for one in written for rows in one.touched)
+        touched = (rows for task_changes in written for rows in task_changes.touched)
         settings = self._plan.settings
         left = (
             Retries.from_text(self._retried, settings.retries, settings.timeout_s)
@@ -145,13 +145,17 @@ class LanceChangeWriter(DataSourceArrowWriter):
         work = UnitOfWork(self._plan.table, settings, retries=left)
 
         def attempt(work: UnitOfWork) -> ChangeResult:
-            work.register(fragment for one in written for fragment in one.fragments)
+            work.register(
+                fragment for task_changes in written for fragment in task_changes.fragments
+            )
             losses = write_deletions(self._plan, touched, one_match_each=False)
             changes = replace(
                 gathered(self._plan, written, losses),
                 assigned=frozenset(self._columns),
                 only_deletes=self._command == "DELETE",
-                reads=self._reads(inserts=any(one.num_inserted_rows for one in written)),
+                reads=self._reads(
+                    inserts=any(task_changes.num_inserted_rows for task_changes in written)
+                ),
                 description=f"{self._command} of Spark SQL",
             )
             return commit_changes(changes, work)
@@ -170,12 +174,12 @@ class LanceChangeWriter(DataSourceArrowWriter):
         A commit removes its files itself when it is certain that it failed, so only those of tasks
         that never came to a commit are left.
         """
-        written = [one.changes for one in messages if isinstance(one, ChangesWritten)]
+        written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
         remove_unless_landed(
             self._plan.table,
             self._plan.transaction_uuid,
             self._plan.read_version,
-            files_of(fragment for one in written for fragment in one.fragments),
+            files_of(fragment for task_changes in written for fragment in task_changes.fragments),
         )
 
     def _reads(self, *, inserts: bool) -> Reads:

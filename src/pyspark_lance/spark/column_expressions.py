@@ -123,18 +123,18 @@ def reference(node: Node) -> NameParts | None:
 
 def names_in(expressions: Iterable[Expression]) -> Mentioned:
     """The names that expressions mention, perhaps some more."""
-    found = Mentioned()
+    names = Mentioned()
     waiting = [node_of(expression) for expression in expressions]
     for _ in range(_MOST_NODES):
         if not waiting:
-            return found
+            return names
         node = waiting.pop()
-        found |= _own_names(node)
+        names |= _own_names(node)
         try:
             waiting += node.children()
         except Py4JError:
             break
-    return found | _ANY
+    return names | _ANY
 
 
 def _own_names(node: Node) -> Mentioned:
@@ -223,11 +223,11 @@ def _messages_in(message: Any) -> Iterator[Any]:
     for field, value in message.ListFields():
         if field.message_type is None:
             continue
-        for one in [value] if hasattr(value, "DESCRIPTOR") else value:
-            if one.DESCRIPTOR.full_name == _MESSAGE:
-                yield one
+        for part in [value] if hasattr(value, "DESCRIPTOR") else value:
+            if part.DESCRIPTOR.full_name == _MESSAGE:
+                yield part
             else:
-                yield from _messages_in(one)
+                yield from _messages_in(part)
 
 
 def name_parts(text: str) -> NameParts:

@@ -99,10 +99,10 @@ def answering_class(spark: SparkSession) -> str:
     """
     lookup = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource  # type: ignore[union-attr]
     try:
-        found = lookup.lookupDataSource("lance", spark._jsparkSession.sessionState().conf())
+        java_class = lookup.lookupDataSource("lance", spark._jsparkSession.sessionState().conf())
     except Exception as error:  # noqa: BLE001  (py4j raises what Java threw)
         return f"none or more than one class ({str(error).strip().splitlines()[-1]})"
-    return str(found.getName())
+    return str(java_class.getName())
 
 
 def install(pyspark: Path | None = None) -> Path:
@@ -119,9 +119,9 @@ def install(pyspark: Path | None = None) -> Path:
 def uninstall(pyspark: Path | None = None) -> bool:
     """Undoes ``install``; returns whether there was something to remove."""
     target = _jars_of(pyspark) / JAR_NAME
-    found = target.exists()
+    was_there = target.exists()
     target.unlink(missing_ok=True)
-    return found
+    return was_there
 
 
 def _jars_of(pyspark: Path | None) -> Path:

@@ -142,13 +142,13 @@ def _facts_of_rows(schema: StructType, title: str) -> Facts:
 def _declared(read: ReadOptions, snapshot: Snapshot) -> StructType:
     """The columns of the read as they were declared."""
     shown = spark_schema_of(read, (snapshot.uri, snapshot.version))
-    own = {one.name: one for one in declared_schema(shown_columns(read, snapshot)).fields}
-    whole = [own.get(one.name, one) for one in shown.fields]
-    kinds = [isinstance(one.dataType, UserDefinedType) for one in shown.fields]
+    own = {field.name: field for field in declared_schema(shown_columns(read, snapshot)).fields}
+    whole = [own.get(field.name, field) for field in shown.fields]
+    kinds = [isinstance(field.dataType, UserDefinedType) for field in shown.fields]
     return StructType(
         [
-            seen if is_own else one
-            for one, seen, is_own in zip(whole, shown.fields, kinds, strict=True)
+            seen if is_own else field
+            for field, seen, is_own in zip(whole, shown.fields, kinds, strict=True)
         ]
     )
 
@@ -258,7 +258,7 @@ def _delete(options: Mapping[str, str]) -> Facts:
     def condition(snapshot: Snapshot) -> Predicate:
         every = predicate_schema(snapshot.schema)
         own = parse_predicate(read.filter, every) if read.filter is not None else None
-        terms = [one for one in (own, pushed.predicate(every)) if one is not None]
+        terms = [term for term in (own, pushed.predicate(every)) if term is not None]
         return all_of(terms) or TRUE
 
     done = delete_where(read.table, condition, text=options.get(_TEXT, ""))

@@ -80,12 +80,12 @@ class LanceDataSource(DataSource):
 
             # A stream may begin with a snapshot; only a batch needs to say where it starts.
             has_start = not read.changes.starting.is_open
-            found = feed_schema_of(read, self._pin_feed() if has_start else newest_feed(read))
+            schema = feed_schema_of(read, self._pin_feed() if has_start else newest_feed(read))
         else:
-            found = spark_schema_of(read, self._pin())
+            schema = spark_schema_of(read, self._pin())
             if read.follows_table and not is_for_catalog(self.options):
-                found = with_origin(found, *self._pin())
-        schema = keep_options(found, self.options)
+                schema = with_origin(schema, *self._pin())
+        schema = keep_options(schema, self.options)
         _speed_up_collection()
         return schema
 

@@ -46,10 +46,10 @@ def quoted(*parts: str) -> str:
 
 def named_columns(expressions: Iterable[Expression], names: Sequence[str]) -> tuple[str, ...]:
     """Those of ``names`` that occur in the expressions, in their order; perhaps some more."""
-    found = names_in(expressions)
-    if found.may_be_any:
+    mentioned = names_in(expressions)
+    if mentioned.may_be_any:
         return tuple(names)
-    return tuple(name for name in names if name.lower() in found.qualifiers | found.ends)
+    return tuple(name for name in names if name.lower() in mentioned.qualifiers | mentioned.ends)
 
 
 def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | None:
@@ -96,7 +96,7 @@ def stored_values(
     if not values:
         return {}
     numbered = [value.alias(f"v{i}") for i, value in enumerate(values.values())]
-    found = [column.dataType for column in frame.select(*numbered).schema.fields]
+    kinds = [column.dataType for column in frame.select(*numbered).schema.fields]
     # JSON is given as text, blobs as bytes.
     wanted = {
         field.name: spark_field(shown_field(field, binary_blobs=True)).dataType
@@ -105,7 +105,7 @@ def stored_values(
     }
     return {
         name: _stored(value, kind, wanted[name], name)
-        for (name, value), kind in zip(values.items(), found, strict=True)
+        for (name, value), kind in zip(values.items(), kinds, strict=True)
     }
 
 

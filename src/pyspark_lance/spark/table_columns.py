@@ -142,7 +142,7 @@ class TableColumns:
             2
         """
         settings = commit_settings(options_of_change(options, self._table, self._spark))
-        if sum(one is not None for one in (dataType, nullable, comment)) != 1:
+        if sum(given is not None for given in (dataType, nullable, comment)) != 1:
             raise InvalidInputError(
                 "changeColumn changes one of dataType, nullable and comment",
                 hint="each change is one version; call it for each",

@@ -152,12 +152,14 @@ class TableFeed:
         """
         rows = [
             (
-                one.name,
-                one.version,
-                one.lag,
-                None if one.updated_at is None else datetime.fromisoformat(one.updated_at),
+                consumer.name,
+                consumer.version,
+                consumer.lag,
+                None
+                if consumer.updated_at is None
+                else datetime.fromisoformat(consumer.updated_at),
             )
-            for one in consumers_of(self._table)
+            for consumer in consumers_of(self._table)
         ]
         return self._spark.createDataFrame(rows, _CONSUMERS)
 

@@ -91,11 +91,11 @@ class TableVersions:
         """
         terms = [f"({condition})"] if condition is not None else []
         if rowIds is not None:
-            ids = ", ".join(str(int(one)) for one in sorted(set(rowIds)))
+            ids = ", ".join(str(int(row_id)) for row_id in sorted(set(rowIds)))
             terms.append(f"{ROW_ID} IN ({ids})" if ids else "false")
         names = [ROW_ID, *columns, CREATED_AT, LAST_UPDATED_AT]
         rows = self.scan(names, " AND ".join(terms) or None)
-        made = [history_row(one) for one in line_history(self._table)]
+        made = [history_row(entry) for entry in line_history(self._table)]
         commits = self._frame(made, HISTORY)
         for name, key in (("created", CREATED_AT), ("updated", LAST_UPDATED_AT)):
             known = commits.select(
@@ -140,25 +140,25 @@ class TableVersions:
             [Row(_version=2, _userMetadata='a gift', price=0.0), Row(_version=1, ..., price=1.5)]
         """
         states = row_history(self._table, rowId, version)
-        found: DataFrame | None = None
-        for one in states:
+        frame: DataFrame | None = None
+        for row_state in states:
             options = {
                 **storage_options_of(self._table),
                 "filter": f"{ROW_ID} = {int(rowId)}",
-                "version": str(one.seen_at),
+                "version": str(row_state.seen_at),
             }
-            row = self._spark.read.format("lance").options(**options).load(one.uri)
+            row = self._spark.read.format("lance").options(**options).load(row_state.uri)
             state = row.select(
-                sf.lit(one.version).cast("bigint").alias("_version"),
-                sf.lit(one.timestamp).alias("_timestamp"),
-                sf.lit(one.operation).cast("string").alias("_operation"),
-                sf.lit(one.user_metadata).cast("string").alias("_userMetadata"),
-                sf.lit(one.application_id).cast("string").alias("_applicationId"),
+                sf.lit(row_state.version).cast("bigint").alias("_version"),
+                sf.lit(row_state.timestamp).alias("_timestamp"),
+                sf.lit(row_state.operation).cast("string").alias("_operation"),
+                sf.lit(row_state.user_metadata).cast("string").alias("_userMetadata"),
+                sf.lit(row_state.application_id).cast("string").alias("_applicationId"),
                 *map(quoted, row.columns),
             )
-            found = state if found is None else found.unionByName(state, allowMissingColumns=True)
-        assert found is not None  # there is at least one state
-        return found.coalesce(1)
+            frame = state if frame is None else frame.unionByName(state, allowMissingColumns=True)
+        assert frame is not None  # there is at least one state
+        return frame.coalesce(1)
 
     def detail(self) -> DataFrame:
         """One row about the newest version: counts, sizes, properties, and advice on its shape.

@@ -22,10 +22,10 @@ def typed_errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        found = error_in(str(error)) or _error_of_user(error)
-        if found is None:
+        lance_error = error_in(str(error)) or _error_of_user(error)
+        if lance_error is None:
             raise
-        raise found from None
+        raise lance_error from None
 
 
 def _error_of_user(error: PySparkException) -> InvalidInputError | None:

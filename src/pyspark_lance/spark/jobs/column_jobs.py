@@ -81,7 +81,7 @@ def expression_columns(
         raise InvalidInputError("there is no column to add")
     named = named_columns(expressions.values(), readable_columns(snapshot.schema))
     columns = [*(name for name in named if name != ROW_ADDRESS), ROW_ADDRESS]
-    values = [as_column(one).alias(name) for name, one in expressions.items()]
+    values = [as_column(expression).alias(name) for name, expression in expressions.items()]
 
     def rows(version: int, condition: str | None) -> DataFrame:
         frame = _scan(spark, snapshot.table, version, columns, condition)
@@ -181,8 +181,8 @@ def _only(request: ColumnFilesRequest) -> str | None:
     if not request.is_partial:
         return None
     terms = (
-        f"({ROW_ADDRESS} >= {one << 32} AND {ROW_ADDRESS} < {(one + 1) << 32})"
-        for one in sorted(request.fragments)
+        f"({ROW_ADDRESS} >= {fragment_id << 32} AND {ROW_ADDRESS} < {(fragment_id + 1) << 32})"
+        for fragment_id in sorted(request.fragments)
     )
     return " OR ".join(terms)
 
@@ -190,7 +190,7 @@ def _only(request: ColumnFilesRequest) -> str | None:
 def _written(request: ColumnFilesRequest, rows: DataFrame) -> list[ColumnFile]:
     """Runs the job; what comes back is one description for each fragment."""
     messages = rows.mapInArrow(partial(_write, request), _PAYLOAD).collect()
-    return [one for message in messages for one in pickle.loads(message["payload"])]
+    return [column_file for message in messages for column_file in pickle.loads(message["payload"])]
 
 
 @clean_iterator

@@ -111,11 +111,11 @@ def run_rewrite_job(
     together = changes.repartition(sf.shiftright(sf.col(ROW_ADDRESS), 32))
     ordered = together.sortWithinPartitions(ROW_ADDRESS)
     messages = ordered.mapInArrow(partial(_write, request), _PAYLOAD).collect()
-    done = [one for message in messages for one in pickle.loads(message["payload"])]
-    rewritten = [one for one in done if isinstance(one, RewrittenColumns)]
+    done = [result for message in messages for result in pickle.loads(message["payload"])]
+    rewritten = [result for result in done if isinstance(result, RewrittenColumns)]
     if len(rewritten) < len(done):
         remove_files(request.files.store_of(None), paths_of(rewritten))
-        raise RepeatedRowError(next(one for one in done if isinstance(one, int)))
+        raise RepeatedRowError(next(result for result in done if isinstance(result, int)))
     return request, rewritten
 
 

@@ -77,8 +77,8 @@ def rewritten_columns(
     """The columns to write anew for a merge; None if it does more than update."""
     if any(clause.action is not RowAction.UPDATE for clause in clauses):
         return None
-    found = {name for clause in clauses for name in clause.columns} - set(unchanged)
-    return tuple(field.name for field in schema.fields if field.name in found)
+    updated = {name for clause in clauses for name in clause.columns} - set(unchanged)
+    return tuple(field.name for field in schema.fields if field.name in updated)
 
 
 def may_rewrite(plan: ChangePlan, mode: RewriteMode, names: Collection[str] | None) -> bool:
@@ -133,8 +133,8 @@ def run_by_columns(
         # The job that counts fills the checkpoint.
         frame = frame.localCheckpoint(eager=False)
         counts = frame.mapInArrow(_count, "fragment bigint, changed bigint")
-        found = counts.groupBy("fragment").agg(sf.sum("changed").alias("changed")).collect()
-        changed = {row["fragment"]: row["changed"] for row in found}
+        rows = counts.groupBy("fragment").agg(sf.sum("changed").alias("changed")).collect()
+        changed = {row["fragment"]: row["changed"] for row in rows}
         if choose_rewrite(plan.snapshot(), names, changed) is RewriteMode.ROWS:
             return replace(changes, frame=frame, is_packed=True)
     chosen = plan.schema.select(tuple(names))

@@ -101,11 +101,11 @@ class _SourceKeys:
 
     source: DataFrame
     pairs: tuple[KeyPair, ...]
-    found: KeyFilter
+    key_filter: KeyFilter
 
     def known(self) -> SourceKeys:
         """The keys alone."""
-        return SourceKeys(tuple(pair.target for pair in self.pairs), self.found)
+        return SourceKeys(tuple(pair.target for pair in self.pairs), self.key_filter)
 
 
 def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> Prepared:
@@ -148,8 +148,10 @@ def _reads(
     def look() -> SourceKeys | None:
         """On small tables nobody has asked for the keys before."""
         pairs = usable_pairs(plan, source, condition.pairs)
-        found = source_keys(source, pairs) if pairs else None
-        return None if found is None else SourceKeys(tuple(p.target for p in pairs), found)
+        key_filter = source_keys(source, pairs) if pairs else None
+        if key_filter is None:
+            return None
+        return SourceKeys(tuple(pair.target for pair in pairs), key_filter)
 
     return merge_reads(plan, merge.clauses, lambda: keys or look())
 
@@ -169,7 +171,7 @@ def _plain_changes(
     )
     if plain is None:
         return None
-    pieces, are_few, found = plain_pieces(spark, plan, *plain, condition.target_filter)
+    pieces, are_few, key_filter = plain_pieces(spark, plan, *plain, condition.target_filter)
     keys = zip(plain[0].target_keys, plain[0].source_keys, strict=True)
     unchanged = frozenset(name for name, place in keys if plain[0].updates.get(name) == place)
     return MergeChanges(
@@ -178,7 +180,7 @@ def _plain_changes(
         is_packed=True,
         unchanged=unchanged,
         are_few=are_few,
-        keys=None if found is None else SourceKeys(plain[0].target_keys, found),
+        keys=None if key_filter is None else SourceKeys(plain[0].target_keys, key_filter),
     )
 
 
@@ -227,7 +229,7 @@ def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> lis
     """The columns that some, but not all clauses set."""
     sets = [{assigned_target(key, schema)[0] for key in clause.values} for clause in clauses]
     every: set[str] = set().union(*sets)
-    return sorted(name for name in every if not all(name in one for one in sets))
+    return sorted(name for name in every if not all(name in columns for columns in sets))
 
 
 def _unchanged(
@@ -305,8 +307,8 @@ def _keys_of_source(
         return None
     # The keys and the join must see the same rows, whatever the source is made of.
     source = source.localCheckpoint()
-    found = source_keys(source, pairs)
-    return None if found is None else _SourceKeys(source, pairs, found)
+    key_filter = source_keys(source, pairs)
+    return None if key_filter is None else _SourceKeys(source, pairs, key_filter)
 
 
 def _target(
@@ -321,7 +323,7 @@ def _target(
     rows = (
         pinned_scan(spark, plan, columns, condition)
         if keys is None
-        else scan_of_keys(spark, plan, columns, keys.pairs, keys.found, condition)
+        else scan_of_keys(spark, plan, columns, keys.pairs, keys.key_filter, condition)
     )
     return rows.select(
         *(sf.col(quoted(name)) for name in named),
@@ -370,7 +372,9 @@ def _with_defaults(merge: Merge, source: DataFrame, schema: LanceSchema) -> Merg
         defaults = {quoted(name): text for name, text in missing.items()}
         return replace(clause, values={**clause.values, **defaults})
 
-    clauses = tuple(filled(one) if one.action is RowAction.INSERT else one for one in merge.clauses)
+    clauses = tuple(
+        filled(clause) if clause.action is RowAction.INSERT else clause for clause in merge.clauses
+    )
     return replace(merge, clauses=clauses)
 
 

@@ -74,9 +74,9 @@ def plain_pieces(
     tasks = target_tasks(plan, merge, target_filter)
     look = partial(few_of_target, merge, keys, few_of_task(len(tasks)))
     few = over_tasks(spark, tasks, look, _STAGED).select(KIND, PAYLOAD).collect()
-    found = found_by_few((row[KIND], bytes(row[PAYLOAD])) for row in few)
-    if found is not None:
-        match = partial(match_stage, plan, merge, parts, found)
+    packed_target = found_by_few((row[KIND], bytes(row[PAYLOAD])) for row in few)
+    if packed_target is not None:
+        match = partial(match_stage, plan, merge, parts, packed_target)
         return rows.mapInArrow(numbered_stage(match), PIECE_TYPE), True, keys
     buckets = _num_buckets(spark)
     of_target = partial(split_target, merge, keys, buckets)

@@ -50,7 +50,7 @@ def plain_merge(
     is_plain = condition.is_whole and condition.pairs
     if not is_plain or _spark_version(spark) < _LEAST_SPARK:
         return None
-    if any(one.condition is not None for one in clauses):
+    if any(clause.condition is not None for clause in clauses):
         return None
     by_match = {clause.match: clause for clause in clauses}
     if Match.NOT_MATCHED_BY_SOURCE in by_match:
@@ -59,10 +59,10 @@ def plain_merge(
     keys = [columns.place(pair.source) for pair in condition.pairs]
     values: dict[Match, dict[str, int]] = {}
     for match, clause in by_match.items():
-        found = columns.every() if clause.values is every else columns.assigned(clause.values)
-        if found is None:
+        places = columns.every() if clause.values is every else columns.assigned(clause.values)
+        if places is None:
             return None
-        values[match] = found
+        values[match] = places
     source_keys = tuple(place for place in keys if place is not None)
     if len(source_keys) < len(keys) or not _fits(columns, values.values(), plan.schema):
         return None
@@ -115,23 +115,23 @@ class _SourceColumns:
 
     def every(self) -> dict[str, int] | None:
         """All columns of the table that the source has."""
-        found = {
+        places = {
             field.name: self._places.setdefault(self._names[field.name.lower()], len(self._places))
             for field in self._schema.fields
             if field.name.lower() in self._names
         }
-        return found or None
+        return places or None
 
     def assigned(self, values: Mapping[str, Expression]) -> dict[str, int] | None:
         """The values that a clause gives columns; None if some are not plain."""
-        found: dict[str, int] = {}
+        places: dict[str, int] = {}
         for key, value in values.items():
             name, *members = assigned_target(key, self._schema)
             place = self.place(reference(node_of(value)))
-            if members or name in found or place is None:
+            if members or name in places or place is None:
                 return None
-            found[name] = place
-        return found
+            places[name] = place
+        return places
 
     def selected(self) -> DataFrame:
         """The columns, in the order of their positions, under numbers."""
@@ -145,17 +145,17 @@ def _fits(
 ) -> bool:
     """Whether all values have types that are stored as they are, checked value by value."""
     try:
-        found = columns.selected().schema.fields
+        selected = columns.selected().schema.fields
     except AnalysisException:
         return False
     fields = {field.name: field for field in schema.fields}
     return all(
         _is_stored_as(
-            found[place].dataType,
+            selected[place].dataType,
             spark_field(shown_field(fields[name], binary_blobs=True)).dataType,
         )
-        for one in values
-        for name, place in one.items()
+        for places in values
+        for name, place in places.items()
     )
 
 

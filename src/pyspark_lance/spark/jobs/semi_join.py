@@ -80,10 +80,10 @@ def equal_sides(conjunct: Node, alias: str, names: Sequence[str]) -> KeyPair | N
         return None
     by_name = {name.lower(): name for name in names}
     for target, source in (sides, sides[::-1]):
-        found = by_name.get(target[-1].lower())
+        column = by_name.get(target[-1].lower())
         is_source = len(source) == 1 or source[0].lower() != alias.lower()
-        if len(target) == 2 and target[0].lower() == alias.lower() and found and is_source:
-            return KeyPair(found, source)
+        if len(target) == 2 and target[0].lower() == alias.lower() and column and is_source:
+            return KeyPair(column, source)
     return None
 
 
@@ -95,11 +95,11 @@ def usable_pairs(
     usable = []
     for pair in pairs:
         try:
-            found = source.select(pair.source_column()).schema
+            schema = source.select(pair.source_column()).schema
         except AnalysisException:
             continue
-        data_type = arrow_schema_of(found).field(0).type
-        plain = found.fields[0].dataType.simpleString()  # a collation says when texts are equal
+        data_type = arrow_schema_of(schema).field(0).type
+        plain = schema.fields[0].dataType.simpleString()  # a collation says when texts are equal
         if (
             is_hashable(data_type)
             and same_hashes(data_type, types[pair.target])
@@ -154,8 +154,8 @@ def scan_of_keys(
     count = max(1, len(tasks))
     each = max(1, _PRETENDED_ROWS // count)
     numbers = spark.range(0, count * each, 1, count).where(sf.col("id") % each == 0)
-    found = numbers.select((sf.col("id") / each).cast("bigint").alias("id"))
-    rows = found.mapInArrow(read, shown).select(*(sf.col(quoted(name)) for name in columns))
+    ids = numbers.select((sf.col("id") / each).cast("bigint").alias("id"))
+    rows = ids.mapInArrow(read, shown).select(*(sf.col(quoted(name)) for name in columns))
     # Evaluated now, so that the number of rows tells whether the source has to be shuffled.
     rows = rows.localCheckpoint()
     return sf.broadcast(rows) if rows.count() <= _MOST_BROADCAST_ROWS else rows

@@ -87,7 +87,7 @@ def assigned_columns(
             values[name] = as_column(expression)
             continue
         partly.add(name)
-        field = next(one for one in schema.fields if one.name == name)
+        field = next(field for field in schema.fields if field.name == name)
         kind = spark_field(shown_field(field, binary_blobs=True)).dataType
         own = sf.lit(None).cast(kind) if alias is None else sf.col(quoted(alias, name))
         whole = values.get(name, own)
@@ -105,17 +105,17 @@ def with_member(
     """
     first, *rest = path
     known = kind.fields if isinstance(kind, StructType) else []
-    if not any(one.name.lower() == first.lower() for one in known):
+    if not any(member.name.lower() == first.lower() for member in known):
         raise InvalidInputError(
             f"there is no member {first!r} to set: {key!r}",
-            hint=f"the members are {', '.join(one.name for one in known) or 'none'}",
+            hint=f"the members are {', '.join(member.name for member in known) or 'none'}",
         )
     members = []
-    for one in known:
-        part = whole.getField(one.name)
-        if one.name.lower() == first.lower():
-            part = with_member(part, one.dataType, rest, value, key) if rest else value
-        members.append(part.alias(one.name))
+    for member in known:
+        part = whole.getField(member.name)
+        if member.name.lower() == first.lower():
+            part = with_member(part, member.dataType, rest, value, key) if rest else value
+        members.append(part.alias(member.name))
     return sf.struct(*members)
 
 

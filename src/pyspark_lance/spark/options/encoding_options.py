@@ -83,8 +83,8 @@ def check_same_encodings(existing: pa.Field, metadata: Mapping[str, str]) -> Non
     """
     for leaf in leaf_columns(existing):
         for key, value in metadata.items():
-            found = metadata_texts(existing) if key == _PACKED else leaf.metadata
-            if found.get(key) != value:
+            stored = metadata_texts(existing) if key == _PACKED else leaf.metadata
+            if stored.get(key) != value:
                 raise InvalidInputError(
                     f"column {leaf.name}: the table does not have {key} = {value}",
                     hint="the encoding of a column is chosen when the column is made",

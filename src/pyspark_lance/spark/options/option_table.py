@@ -225,7 +225,7 @@ def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, st
     Raises:
         InvalidInputError: An unknown option, or one given twice by two names.
     """
-    found: dict[str, str] = {}
+    canonical: dict[str, str] = {}
     storage: dict[str, str] = {}
     unused = []
     for word, value in given.items():
@@ -248,15 +248,15 @@ def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, st
             belongs = side == "write"
         if not belongs:
             continue
-        if found.get(name, value) != value:
+        if canonical.get(name, value) != value:
             raise InvalidInputError(
                 f"the option {name} is given twice with different values",
                 hint="spellings with other case, _ or - mean the same, and so do aliases",
             )
-        found[name] = value
+        canonical[name] = value
     if unused:
-        _say_unused(tuple(sorted(unused)), found.get("path", ""))
-    return found, storage
+        _say_unused(tuple(sorted(unused)), canonical.get("path", ""))
+    return canonical, storage
 
 
 def _of_column(word: str, value: str) -> tuple[str, str]:
@@ -343,7 +343,9 @@ def options_as_markdown() -> str:
             rows[-1].append(option)
     lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
     for row in rows:
-        names = ", ".join(f"`{name}`" for one in row for name in (one.name, *one.aliases[:1]))
-        defaults = ", ".join(one.default for one in row if one.default)
+        names = ", ".join(
+            f"`{name}`" for option in row for name in (option.name, *option.aliases[:1])
+        )
+        defaults = ", ".join(option.default for option in row if option.default)
         lines.append(f"| {names} | {row[0].side} | {defaults} | {row[0].meaning} |")
     return "\n".join(lines)

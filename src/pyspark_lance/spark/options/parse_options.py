@@ -94,27 +94,27 @@ class ReadOptions:
         Raises:
             InvalidInputError: An unknown option or a value that cannot be read.
         """
-        found, storage = canonical_options(options, "read")
-        columns = found.get("columns")
+        canonical, storage = canonical_options(options, "read")
+        columns = canonical.get("columns")
         return cls(
-            table=Table(_path(found, "read"), storage, found.get("branch")),
+            table=Table(_path(canonical, "read"), storage, canonical.get("branch")),
             at=VersionSpec(
-                version=parsed(found, "version", parse_count),
+                version=parsed(canonical, "version", parse_count),
                 timestamp_ns=parsed(
-                    found,
+                    canonical,
                     "timestampAsOf",
                     partial(parse_timestamp, zone=_zone_of(options.get(_TIME_ZONE))),
                 ),
-                tag=found.get("tag"),
+                tag=canonical.get("tag"),
             ),
-            metadata_columns=found.get("metadataColumns", "none"),
+            metadata_columns=canonical.get("metadataColumns", "none"),
             columns=None if columns is None else split_names(columns),
-            filter=found.get("filter") or None,
-            fragments_per_partition=parsed(found, "fragmentsPerPartition", parse_count),
-            batch_rows=parsed(found, "batchSize", parse_count),
-            blob_columns=split_names(found.get("blobColumns", "")),
-            changes=_changes(found, options),
-            of_streams=_only_of_streams(found),
+            filter=canonical.get("filter") or None,
+            fragments_per_partition=parsed(canonical, "fragmentsPerPartition", parse_count),
+            batch_rows=parsed(canonical, "batchSize", parse_count),
+            blob_columns=split_names(canonical.get("blobColumns", "")),
+            changes=_changes(canonical, options),
+            of_streams=_only_of_streams(canonical),
         )
 
 
@@ -150,36 +150,36 @@ class WriteOptions:
         Raises:
             InvalidInputError: An unknown option or a value that cannot be read.
         """
-        found, storage = canonical_options(options, "write")
+        canonical, storage = canonical_options(options, "write")
         shown, _ = canonical_options(options, "read")
         if parsed(shown, "readChangeFeed", parse_flag):
             raise InvalidInputError(
                 "a view that shows changes takes no rows",
                 hint="write to one without readChangeFeed",
             )
-        mode = parsed(found, "writeMode", parse_write_mode)
-        table = Table(_path(found, "write"), storage, found.get("branch"))
+        mode = parsed(canonical, "writeMode", parse_write_mode)
+        table = Table(_path(canonical, "write"), storage, canonical.get("branch"))
         given = json.loads(options.get(_PROPERTIES, "{}"))
         table_properties, of_columns = split_table_properties(given, table.root)
-        found = {**of_columns, **found}
+        canonical = {**of_columns, **canonical}
         return cls(
             table=table,
-            enable_stable_row_ids=parsed(found, "enableStableRowIds", parse_flag),
-            max_rows_per_file=parsed(found, "maxRowsPerFile", parse_count),
-            max_bytes_per_file=parsed(found, "maxBytesPerFile", parse_count),
-            file_format_version=parsed(found, "fileFormatVersion", parse_file_version),
-            overwrite_schema=parsed(found, "overwriteSchema", parse_flag),
-            merge_schema=parsed(found, "mergeSchema", parse_flag) or False,
-            replace_where=options.get(_REPLACE_WHERE) or found.get("replaceWhere") or None,
-            properties=_properties(found, options.get(APPLICATION)),
-            commit_retries=_retries(found),
-            commit_timeout_s=parsed(found, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
-            column_types={word: value for word, value in found.items() if "." in word},
+            enable_stable_row_ids=parsed(canonical, "enableStableRowIds", parse_flag),
+            max_rows_per_file=parsed(canonical, "maxRowsPerFile", parse_count),
+            max_bytes_per_file=parsed(canonical, "maxBytesPerFile", parse_count),
+            file_format_version=parsed(canonical, "fileFormatVersion", parse_file_version),
+            overwrite_schema=parsed(canonical, "overwriteSchema", parse_flag),
+            merge_schema=parsed(canonical, "mergeSchema", parse_flag) or False,
+            replace_where=options.get(_REPLACE_WHERE) or canonical.get("replaceWhere") or None,
+            properties=_properties(canonical, options.get(APPLICATION)),
+            commit_retries=_retries(canonical),
+            commit_timeout_s=parsed(canonical, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
+            column_types={word: value for word, value in canonical.items() if "." in word},
             must_create=CREATE in options or mode == "create",
             must_overwrite=mode == "overwrite",
-            streaming_query_id=found.get("streamingQueryId") or None,
-            compact_every=parsed(found, "compactEvery", parse_count),
-            allow_older_source=parsed(found, "allowOlderSource", parse_flag) or False,
+            streaming_query_id=canonical.get("streamingQueryId") or None,
+            compact_every=parsed(canonical, "compactEvery", parse_count),
+            allow_older_source=parsed(canonical, "allowOlderSource", parse_flag) or False,
             keeps_declarations=REPLACE not in options,
             table_properties=table_properties,
             sources=json.loads(options.get(_SOURCES, "{}")),
@@ -204,45 +204,45 @@ LATEST_VERSION = "latest"
 _NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragmentsPerPartition")
 
 
-def _changes(found: Mapping[str, str], given: Mapping[str, str]) -> ChangeOptions | None:
-    if not parsed(found, "readChangeFeed", parse_flag):
+def _changes(options: Mapping[str, str], given: Mapping[str, str]) -> ChangeOptions | None:
+    if not parsed(options, "readChangeFeed", parse_flag):
         for name in _OF_CHANGES:
-            if name in found and name not in _STARTING:
+            if name in options and name not in _STARTING:
                 raise InvalidInputError(
                     f"the option {name} is for change feeds", hint="add readChangeFeed = true"
                 )
         return None
     for name in _NOT_OF_CHANGES:
-        if found.get(name, "none") != "none":
+        if options.get(name, "none") != "none":
             raise InvalidInputError(
                 f"the option {name} is not for change feeds", hint="leave it or readChangeFeed out"
             )
     return ChangeOptions(
         starting=Bound(
-            None if _is_latest(found) else parsed(found, "startingVersion", parse_whole),
-            parsed(found, "startingTimestamp", parse_starting_timestamp),
+            None if _is_latest(options) else parsed(options, "startingVersion", parse_whole),
+            parsed(options, "startingTimestamp", parse_starting_timestamp),
             is_exclusive=_AFTER in given,
         ),
         ending=Bound(
-            parsed(found, "endingVersion", parse_whole),
-            parsed(found, "endingTimestamp", parse_timestamp),
+            parsed(options, "endingVersion", parse_whole),
+            parsed(options, "endingTimestamp", parse_timestamp),
             is_exclusive=_UNTIL in given,
         ),
-        mode=parsed(found, "deduplicationMode", parse_deduplication)
+        mode=parsed(options, "deduplicationMode", parse_deduplication)
         or Deduplication.DROP_CARRYOVERS,
-        layout=parsed(found, "layout", parse_layout) or Layout.ROWS,
+        layout=parsed(options, "layout", parse_layout) or Layout.ROWS,
     )
 
 
-def _is_latest(found: Mapping[str, str]) -> bool:
-    return found.get("startingVersion", "").strip().lower() == LATEST_VERSION
+def _is_latest(options: Mapping[str, str]) -> bool:
+    return options.get("startingVersion", "").strip().lower() == LATEST_VERSION
 
 
-def _only_of_streams(found: Mapping[str, str]) -> str | None:
+def _only_of_streams(options: Mapping[str, str]) -> str | None:
     """What is wrong with the options if they are not those of a stream."""
-    if parsed(found, "readChangeFeed", parse_flag):
-        return "startingVersion = latest is for streams" if _is_latest(found) else None
-    stray = next((name for name in _STARTING if name in found), None)
+    if parsed(options, "readChangeFeed", parse_flag):
+        return "startingVersion = latest is for streams" if _is_latest(options) else None
+    stray = next((name for name in _STARTING if name in options), None)
     return None if stray is None else f"the option {stray} is for change feeds"
 
 
@@ -262,8 +262,8 @@ def parse_layout(text: str) -> Layout:
         raise ValueError(f"use one of {', '.join(Layout)}") from None
 
 
-def _path(found: Mapping[str, str], side: str) -> str:
-    path = found.get("path", "").strip()
+def _path(options: Mapping[str, str], side: str) -> str:
+    path = options.get("path", "").strip()
     if path:
         return path
     if side == "read":
@@ -277,14 +277,14 @@ def _path(found: Mapping[str, str], side: str) -> str:
     )
 
 
-def _properties(found: Mapping[str, str], application: str | None) -> dict[str, str]:
+def _properties(options: Mapping[str, str], application: str | None) -> dict[str, str]:
     """Transaction properties: who writes, the user's note, and what makes a write idempotent."""
     properties = {}
     if application is not None:
         properties[APPLICATION_PROPERTY] = application
-    if "userMetadata" in found:
-        properties[MESSAGE_PROPERTY] = found["userMetadata"]
-    app, version = found.get("txnAppId"), found.get("txnVersion")
+    if "userMetadata" in options:
+        properties[MESSAGE_PROPERTY] = options["userMetadata"]
+    app, version = options.get("txnAppId"), options.get("txnVersion")
     if (app is None) != (version is None):
         raise InvalidInputError("txnAppId and txnVersion are given together or not at all")
     if app is not None and version is not None:
@@ -293,24 +293,24 @@ def _properties(found: Mapping[str, str], application: str | None) -> dict[str, 
     return properties
 
 
-def parsed(found: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
+def parsed(options: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
     """The value of an option; None if it is not given.
 
     Raises:
         InvalidInputError: It cannot be read.
     """
-    if name not in found:
+    if name not in options:
         return None
     try:
-        return parse(found[name])
+        return parse(options[name])
     except ValueError as error:
         raise InvalidInputError(
-            f"the option {name} cannot be {found[name]!r}", hint=str(error)
+            f"the option {name} cannot be {options[name]!r}", hint=str(error)
         ) from error
 
 
-def _retries(found: Mapping[str, str]) -> int:
-    asked = parsed(found, "commitRetries", parse_whole_number)
+def _retries(options: Mapping[str, str]) -> int:
+    asked = parsed(options, "commitRetries", parse_whole_number)
     return DEFAULT_RETRIES if asked is None else asked
 
 
@@ -407,11 +407,11 @@ def _zone_of(name: str | None) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
-        found = re.fullmatch(r"(?:GMT|UTC|UT)?([+-])(\d\d?):?(\d\d)?", name)
-        if found is None:
+        match = re.fullmatch(r"(?:GMT|UTC|UT)?([+-])(\d\d?):?(\d\d)?", name)
+        if match is None:
             return UTC
-        offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
-        return timezone(-offset if found[1] == "-" else offset)
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+        return timezone(-offset if match[1] == "-" else offset)
 
 
 def parse_timestamp(text: str, *, zone: tzinfo = UTC) -> int:

@@ -48,38 +48,38 @@ class StreamOptions:
         Raises:
             InvalidInputError: Options that contradict each other, or are not for streams.
         """
-        found, _ = canonical_options(options, "read")
+        canonical, _ = canonical_options(options, "read")
         for name in _NOT_OF_STREAMS:
-            if name in found:
+            if name in canonical:
                 raise InvalidInputError(
                     f"the option {name} is not for streams, which go on",
                     hint="leave it out; startingVersion and startingTimestamp say where to begin",
                 )
-        is_latest = found.get("startingVersion", "").strip().lower() == LATEST_VERSION
+        is_latest = canonical.get("startingVersion", "").strip().lower() == LATEST_VERSION
         starting = Bound(
-            None if is_latest else parsed(found, "startingVersion", parse_whole),
-            parsed(found, "startingTimestamp", parse_starting_timestamp),
+            None if is_latest else parsed(canonical, "startingVersion", parse_whole),
+            parsed(canonical, "startingTimestamp", parse_starting_timestamp),
         )
         if is_latest and not starting.is_open:
             raise InvalidInputError("startingVersion and startingTimestamp contradict each other")
         settings = StreamSettings(
             starting=starting,
             begins_after_newest=is_latest,
-            updates=_updates(found, shows_changes=read.changes is not None),
+            updates=_updates(canonical, shows_changes=read.changes is not None),
             mode=Deduplication.DROP_CARRYOVERS if read.changes is None else read.changes.mode,
-            fails_on_data_loss=parsed(found, "failOnDataLoss", parse_flag) is not False,
+            fails_on_data_loss=parsed(canonical, "failOnDataLoss", parse_flag) is not False,
         )
         limits = StreamLimits(
-            parsed(found, "maxVersionsPerTrigger", parse_count),
-            parsed(found, "maxRowsPerTrigger", parse_count),
-            parsed(found, "maxBytesPerTrigger", parse_count),
+            parsed(canonical, "maxVersionsPerTrigger", parse_count),
+            parsed(canonical, "maxRowsPerTrigger", parse_count),
+            parsed(canonical, "maxBytesPerTrigger", parse_count),
         )
-        return cls(settings, limits, found.get("consumer"))
+        return cls(settings, limits, canonical.get("consumer"))
 
 
-def _updates(found: Mapping[str, str], *, shows_changes: bool) -> Updates:
-    skips = parsed(found, "skipChangeCommits", parse_flag)
-    ignores = parsed(found, "ignoreDeletes", parse_flag)
+def _updates(options: Mapping[str, str], *, shows_changes: bool) -> Updates:
+    skips = parsed(options, "skipChangeCommits", parse_flag)
+    ignores = parsed(options, "ignoreDeletes", parse_flag)
     if shows_changes:
         if skips or ignores:
             raise InvalidInputError(

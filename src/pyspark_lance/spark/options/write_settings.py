@@ -23,8 +23,8 @@ def options_of_change(
 
 def application_option(spark: SparkSession) -> dict[str, str]:
     """The option that says which Spark application writes; classic and Connect sessions know it."""
-    found = spark.conf.get("spark.app.id", None)
-    return {} if found is None else {APPLICATION: found}
+    application = spark.conf.get("spark.app.id", None)
+    return {} if application is None else {APPLICATION: application}
 
 
 def commit_settings(options: WriteOptions) -> CommitSettings:

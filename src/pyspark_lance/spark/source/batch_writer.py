@@ -96,7 +96,9 @@ class LanceBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Makes the rows of all partitions visible, in one version."""
         fragments = _fragments_of(messages)
-        told = (one.application for one in messages if isinstance(one, FragmentsWritten))
+        told = (
+            message.application for message in messages if isinstance(message, FragmentsWritten)
+        )
         commit_write(by_application(self._plan, next(told, None)), fragments)
 
     @clean_errors

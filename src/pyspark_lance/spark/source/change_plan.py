@@ -167,7 +167,7 @@ def view_of_feed(
     envelope = envelope_of(options, snapshot, schema, pushed)
     if envelope is not None:
         names = {*(envelope.before or ()), *(envelope.after or ())}
-        return project(shown, [one.name for one in shown.fields if one.name in names]), None
+        return project(shown, [field.name for field in shown.fields if field.name in names]), None
     predicate = condition_of(options, pushed, feed_predicate_schema(snapshot))
     return narrowed_to_feed(shown, schema), predicate
 
@@ -217,7 +217,10 @@ def _envelope_of_schema(shown: LanceSchema) -> StructType:
         [
             StructField(BEFORE, row),
             StructField(AFTER, row),
-            *(StructField(one.name, to_spark_type(one.type), one.nullable) for one in others),
+            *(
+                StructField(field.name, to_spark_type(field.type), field.nullable)
+                for field in others
+            ),
         ]
     )
 

@@ -19,8 +19,10 @@ def with_origin(schema: StructType, root: str, version: int) -> StructType:
     origin = {_ROOT_KEY: root, _VERSION_KEY: version}
     return StructType(
         [
-            StructField(one.name, one.dataType, one.nullable, {**(one.metadata or {}), **origin})
-            for one in schema.fields
+            StructField(
+                field.name, field.dataType, field.nullable, {**(field.metadata or {}), **origin}
+            )
+            for field in schema.fields
         ]
     )
 

@@ -28,7 +28,7 @@ class ScanPartition(InputPartition):
         self.task = task
 
     def __repr__(self) -> str:
-        ids = [one.fragment.id for one in self.task.slices]
+        ids = [scan_slice.fragment.id for scan_slice in self.task.slices]
         return f"ScanPartition(fragments={ids})"
 
 
@@ -41,8 +41,8 @@ class ChangePartition(InputPartition):
 
     def changes(self) -> Iterator[pa.RecordBatch]:
         """Runs the task."""
-        found = run_changes(self.task)
-        return found if self.envelope is None else enveloped(found, self.envelope)
+        changes = run_changes(self.task)
+        return changes if self.envelope is None else enveloped(changes, self.envelope)
 
     def __repr__(self) -> str:
         return f"ChangePartition(changes={len(self.task.changes)})"

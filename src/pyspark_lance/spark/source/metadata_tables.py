@@ -301,30 +301,30 @@ def metadata_read(options: Mapping[str, str], *, writes: bool = False) -> Metada
     Raises:
         InvalidInputError: There is a table, but no such rows about it.
     """
-    found = _NAME.fullmatch(options.get("path", ""))
-    if found is None:
+    match = _NAME.fullmatch(options.get("path", ""))
+    if match is None:
         return None
     read = ReadOptions.parse(options)
     if open_existing(read.table.on_branch(None)) is not None:
         return None
-    table = replace(read.table, root=found["table"] + (found["ending"] or ""))
+    table = replace(read.table, root=match["table"] + (match["ending"] or ""))
     if open_existing(table.on_branch(None)) is None:
         return None  # which leads to the error that there is no table
-    known = METADATA_TABLES.get(found["kind"])
+    known = METADATA_TABLES.get(match["kind"])
     if known is None and writes:
         return None
     if known is None:
         names = ", ".join(f"${name}" for name in METADATA_TABLES)
         raise InvalidInputError(
-            f"there is no ${found['kind']} of a table", where=table.root, hint=f"there is {names}"
+            f"there is no ${match['kind']} of a table", where=table.root, hint=f"there is {names}"
         )
     if read.changes is not None or (read.at != LATEST and not known.of_one_version):
         raise InvalidInputError(
-            f"${found['kind']} is of all versions",
+            f"${match['kind']} is of all versions",
             where=table.root,
             hint="leave out version, timestampAsOf, tag, readChangeFeed; use WHERE",
         )
-    return MetadataRead(found["kind"], table, read.at)
+    return MetadataRead(match["kind"], table, read.at)
 
 
 class RowsPartition(InputPartition):

@@ -111,4 +111,4 @@ def condition_of(options: ReadOptions, pushed: PushedDown, schema: pa.Schema) ->
         InvalidInputError: The condition names what ``schema`` does not have.
     """
     own = parse_predicate(options.filter, schema) if options.filter is not None else None
-    return all_of([one for one in (own, pushed.predicate(schema)) if one is not None])
+    return all_of([term for term in (own, pushed.predicate(schema)) if term is not None])

@@ -77,7 +77,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Makes the rows of a batch visible, unless they are since an earlier attempt."""
-        written = [one for one in messages if isinstance(one, BatchWritten)]
+        written = [message for message in messages if isinstance(message, BatchWritten)]
         if len(written) < len(messages):
             raise StorageError("a task sent no account of what it wrote; nothing was committed")
         if not written:
@@ -95,7 +95,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         }
         plan = replace(first.plan, settings=replace(first.plan.settings, properties=properties))
         plan = by_application(plan, first.application)
-        fragments = [fragment for one in written for fragment in one.fragments]
+        fragments = [fragment for batch in written for fragment in batch.fragments]
         commit_write(plan, fragments)
         # Also when the batch was committed before: the crash may have come before this.
         if self._compact_every and (batchId + 1) % self._compact_every == 0:
@@ -104,9 +104,9 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Removes what no version can refer to; a commit before may have worked all the same."""
-        for one in messages:
-            if isinstance(one, BatchWritten):
-                abort_write(one.plan, one.fragments)
+        for message in messages:
+            if isinstance(message, BatchWritten):
+                abort_write(message.plan, message.fragments)
 
 
 def _check_options(options: WriteOptions) -> None:

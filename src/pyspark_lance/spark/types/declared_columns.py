@@ -64,10 +64,10 @@ def plain_strings(kind: DataType, path: str = "", *, collations: bool = False) -
         return MapType(key, value, kind.valueContainsNull)
     if isinstance(kind, StructType):
         members = []
-        for one in kind.fields:
-            inner = f"{path}.{one.name}" if path else one.name
-            plain = plain_strings(one.dataType, inner, collations=collations)
-            members.append(StructField(one.name, plain, one.nullable, one.metadata))
+        for field in kind.fields:
+            inner = f"{path}.{field.name}" if path else field.name
+            plain = plain_strings(field.dataType, inner, collations=collations)
+            members.append(StructField(field.name, plain, field.nullable, field.metadata))
         return StructType(members)
     return kind
 
@@ -159,9 +159,12 @@ def _declared_type(field: Field, seen: DataType) -> DataType:
         return StructType(
             [
                 StructField(
-                    one.name, _declared_type(child, one.dataType), child.nullable, one.metadata
+                    column.name,
+                    _declared_type(child, column.dataType),
+                    child.nullable,
+                    column.metadata,
                 )
-                for one, child in pairs
+                for column, child in pairs
             ]
         )
     if isinstance(seen, ArrayType) and field.is_list and len(field.children) == 1:
@@ -185,7 +188,9 @@ def _text_type(name: str) -> DataType:
 def with_user_types(schema: StructType, fields: LanceSchema) -> StructType:
     """The columns of a read, those of user-defined types in these."""
     by_name = {field.name: field for field in fields.fields}
-    return StructType([_with_user_type(one, by_name.get(one.name)) for one in schema.fields])
+    return StructType(
+        [_with_user_type(column, by_name.get(column.name)) for column in schema.fields]
+    )
 
 
 def _with_user_type(column: StructField, field: Field | None) -> StructField:

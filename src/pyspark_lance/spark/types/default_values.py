@@ -18,8 +18,8 @@ from pyspark_lance.spark.types.spark_types import plain_type_of, spark_field
 
 def default_texts(schema: LanceSchema) -> dict[str, str]:
     """The SQL texts of the defaults, by column; those that are NULL left out."""
-    found = {field.name: declared_text(field.metadata, DEFAULT_KEY) for field in schema.fields}
-    return {name: text for name, text in found.items() if text and text.strip().upper() != "NULL"}
+    texts = {field.name: declared_text(field.metadata, DEFAULT_KEY) for field in schema.fields}
+    return {name: text for name, text in texts.items() if text and text.strip().upper() != "NULL"}
 
 
 def defaults_for(schema: LanceSchema, given: Iterable[str]) -> Mapping[str, pa.Scalar]:
@@ -34,13 +34,15 @@ def defaults_for(schema: LanceSchema, given: Iterable[str]) -> Mapping[str, pa.S
     """
     known = {name.lower() for name in given}
     texts = default_texts(schema)
-    missing = [one for one in schema.fields if one.name in texts and one.name.lower() not in known]
+    missing = [
+        field for field in schema.fields if field.name in texts and field.name.lower() not in known
+    ]
     return {field.name: _value(field, texts[field.name]) for field in missing}
 
 
 def default_columns(schema: LanceSchema, values: Mapping[str, pa.Scalar]) -> list[StructField]:
     """The columns of the table that ``values`` fill, as Spark shows them."""
-    return [spark_field(shown_field(one)) for one in schema.fields if one.name in values]
+    return [spark_field(shown_field(field)) for field in schema.fields if field.name in values]
 
 
 def _value(field: Field, text: str) -> pa.Scalar:

@@ -102,9 +102,9 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema)
 
 
-def _with_nullable_voids(one: DataType) -> DataType:
+def _with_nullable_voids(kind: DataType) -> DataType:
     """Spark says of ``array()`` that it has no nulls; Arrow knows no such thing of no type."""
-    if isinstance(one, StructType):
+    if isinstance(kind, StructType):
         return StructType(
             [
                 StructField(
@@ -113,17 +113,17 @@ def _with_nullable_voids(one: DataType) -> DataType:
                     part.nullable or isinstance(part.dataType, NullType),
                     part.metadata,
                 )
-                for part in one.fields
+                for part in kind.fields
             ]
         )
-    if isinstance(one, ArrayType):
-        has_nulls = one.containsNull or isinstance(one.elementType, NullType)
-        return ArrayType(_with_nullable_voids(one.elementType), has_nulls)
-    if isinstance(one, MapType):
-        has_nulls = one.valueContainsNull or isinstance(one.valueType, NullType)
-        key, value = _with_nullable_voids(one.keyType), _with_nullable_voids(one.valueType)
+    if isinstance(kind, ArrayType):
+        has_nulls = kind.containsNull or isinstance(kind.elementType, NullType)
+        return ArrayType(_with_nullable_voids(kind.elementType), has_nulls)
+    if isinstance(kind, MapType):
+        has_nulls = kind.valueContainsNull or isinstance(kind.valueType, NullType)
+        key, value = _with_nullable_voids(kind.keyType), _with_nullable_voids(kind.valueType)
         return MapType(key, value, has_nulls)
-    return one
+    return kind
 
 
 def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[str, ...]]:
@@ -186,23 +186,24 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
     )
 
 
-def same_type(one: DataType, other: DataType) -> bool:
+def same_type(left: DataType, right: DataType) -> bool:
     """Equal up to nullability and metadata; user-defined types are what they are made of."""
-    if isinstance(one, UserDefinedType):
-        return same_type(one.sqlType(), other)
-    if isinstance(other, UserDefinedType):
-        return same_type(one, other.sqlType())
-    if isinstance(one, StructType) and isinstance(other, StructType):
-        return [f.name.lower() for f in one.fields] == [
-            f.name.lower() for f in other.fields
+    if isinstance(left, UserDefinedType):
+        return same_type(left.sqlType(), right)
+    if isinstance(right, UserDefinedType):
+        return same_type(left, right.sqlType())
+    if isinstance(left, StructType) and isinstance(right, StructType):
+        return [f.name.lower() for f in left.fields] == [
+            f.name.lower() for f in right.fields
         ] and all(
-            same_type(a.dataType, b.dataType) for a, b in zip(one.fields, other.fields, strict=True)
+            same_type(a.dataType, b.dataType)
+            for a, b in zip(left.fields, right.fields, strict=True)
         )
-    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        return same_type(one.elementType, other.elementType)
-    if isinstance(one, MapType) and isinstance(other, MapType):
-        return same_type(one.keyType, other.keyType) and same_type(one.valueType, other.valueType)
-    return one == other
+    if isinstance(left, ArrayType) and isinstance(right, ArrayType):
+        return same_type(left.elementType, right.elementType)
+    if isinstance(left, MapType) and isinstance(right, MapType):
+        return same_type(left.keyType, right.keyType) and same_type(left.valueType, right.valueType)
+    return left == right
 
 
 def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, dict[str, str]]:
@@ -212,7 +213,7 @@ def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, 
         Column name -> kind -> value, both as the user wrote them, the kind in lower case.
     """
     names = {column.name.lower(): column.name for column in schema.fields}
-    found: dict[str, dict[str, str]] = {}
+    asked: dict[str, dict[str, str]] = {}
     for word, value in options.items():
         column, _, kind = word.rpartition(".")
         name = names.get(column.lower())
@@ -220,5 +221,5 @@ def physical_types(options: Mapping[str, str], schema: StructType) -> dict[str, 
             raise InvalidInputError(
                 f"the option {word!r} names the column {column!r}, which the data do not have"
             )
-        found.setdefault(name, {})[kind.lower()] = value.strip()
-    return found
+        asked.setdefault(name, {})[kind.lower()] = value.strip()
+    return asked

@@ -23,23 +23,23 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.table.rows.convert_parts import convert_parts, holds_part
 
 
-def with_text_for_variants(one: DataType) -> DataType:
+def with_text_for_variants(kind: DataType) -> DataType:
     """The type with strings in place of variants, at any depth."""
-    if isinstance(one, VariantType):
+    if isinstance(kind, VariantType):
         return StringType()
-    if isinstance(one, ArrayType):
-        return ArrayType(with_text_for_variants(one.elementType), one.containsNull)
-    if isinstance(one, MapType):
-        value = with_text_for_variants(one.valueType)
-        return MapType(one.keyType, value, one.valueContainsNull)
-    if isinstance(one, StructType):
+    if isinstance(kind, ArrayType):
+        return ArrayType(with_text_for_variants(kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        value = with_text_for_variants(kind.valueType)
+        return MapType(kind.keyType, value, kind.valueContainsNull)
+    if isinstance(kind, StructType):
         return StructType(
             [
                 StructField(f.name, with_text_for_variants(f.dataType), f.nullable, f.metadata)
-                for f in one.fields
+                for f in kind.fields
             ]
         )
-    return one
+    return kind
 
 
 def variants_as_text(column: pa.Array, field: Field) -> pa.Array:

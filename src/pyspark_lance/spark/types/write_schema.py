@@ -204,7 +204,9 @@ def _mark_json(field: pa.Field, shown: DataType) -> pa.Field:
         return field.with_metadata({EXTENSION_NAME_KEY: LANCE_JSON, EXTENSION_METADATA_KEY: ""})
     if isinstance(shown, StructType):
         parts = zip(kind, shown.fields, strict=True)
-        return field.with_type(pa.struct([_mark_json(one, part.dataType) for one, part in parts]))
+        return field.with_type(
+            pa.struct([_mark_json(member, part.dataType) for member, part in parts])
+        )
     if isinstance(shown, ArrayType):
         return field.with_type(pa.list_(_mark_json(kind.value_field, shown.elementType)))
     if isinstance(shown, MapType):
@@ -247,17 +249,17 @@ def _with_json_for_variants(
 
 
 def _check_storable(
-    one: DataType, path: str, target: Field | None = None, *, is_json: bool = False
+    kind: DataType, path: str, target: Field | None = None, *, is_json: bool = False
 ) -> None:
     """Refuses types that Lance cannot hold; variants go to JSON only.
 
     Args:
-        one: The type.
+        kind: The type.
         path: What has it, for messages.
         target: The part of the table that it goes to, if that exists.
         is_json: Whether it is to become JSON.
     """
-    if isinstance(one, VariantType):
+    if isinstance(kind, VariantType):
         if is_json or (target is not None and target.logical_type == JSON_TYPE):
             return
         raise UnsupportedFeatureError(
@@ -266,23 +268,23 @@ def _check_storable(
             "to_json of it",
         )
     parts = () if target is None else target.children
-    refused = _REFUSED.get(type(one).__name__)
-    if refused is not None or isinstance(one, YearMonthIntervalType):
+    refused = _REFUSED.get(type(kind).__name__)
+    if refused is not None or isinstance(kind, YearMonthIntervalType):
         raise UnsupportedFeatureError(f"the column {path!r} holds {refused}")
-    if isinstance(one, UserDefinedType):
-        _check_storable(one.sqlType(), path)
-    elif isinstance(one, ArrayType):
+    if isinstance(kind, UserDefinedType):
+        _check_storable(kind.sqlType(), path)
+    elif isinstance(kind, ArrayType):
         item = parts[0] if parts else None
-        _check_storable(one.elementType, f"{path}.element", item, is_json=is_json)
-    elif isinstance(one, MapType):
-        _check_storable(one.keyType, f"{path}.key")
+        _check_storable(kind.elementType, f"{path}.element", item, is_json=is_json)
+    elif isinstance(kind, MapType):
+        _check_storable(kind.keyType, f"{path}.key")
         entries = parts[0].children if parts else ()
         value = entries[1] if entries[1:] else None
-        _check_storable(one.valueType, f"{path}.value", value, is_json=is_json)
-    elif isinstance(one, StructType):
-        _check_duplicates(one)
+        _check_storable(kind.valueType, f"{path}.value", value, is_json=is_json)
+    elif isinstance(kind, StructType):
+        _check_duplicates(kind)
         by_name = {part.name.lower(): part for part in parts}
-        for column in one.fields:
+        for column in kind.fields:
             member = by_name.get(column.name.lower())
             _check_storable(column.dataType, f"{path}.{column.name}", member, is_json=is_json)
 

@@ -172,6 +172,9 @@ def _is_indexed(snapshot: Snapshot, names: Collection[str], changed: Mapping[int
     }
     return any(
         ids & set(index.fields)
-        and (index.fragment_bitmap is None or any(one in index.fragment_bitmap for one in changed))
+        and (
+            index.fragment_bitmap is None
+            or any(fragment_id in index.fragment_bitmap for fragment_id in changed)
+        )
         for index in snapshot.indices
     )

@@ -69,9 +69,9 @@ class KeyFilter:
             places = _places(hashes if probe == 0 else hashes[left], probe)
             hit = table.take(places >> 3) & _BIT.take(places & 7)
             left = left[hit != 0]
-        found = np.zeros(len(hashes), dtype=np.bool_)
-        found[left] = True
-        return found
+        mask = np.zeros(len(hashes), dtype=np.bool_)
+        mask[left] = True
+        return mask
 
 
 def is_hashable(data_type: pa.DataType) -> bool:
@@ -85,11 +85,11 @@ def is_hashable(data_type: pa.DataType) -> bool:
     )
 
 
-def same_hashes(one: pa.DataType, other: pa.DataType) -> bool:
+def same_hashes(left: pa.DataType, right: pa.DataType) -> bool:
     """Whether two types are alike: equal values of both have equal hashes."""
     types = pa.types
     for alike in (types.is_integer, types.is_boolean, types.is_date32, _is_text):
-        if alike(one) and alike(other):
+        if alike(left) and alike(right):
             return True
     return False
 

@@ -55,9 +55,9 @@ class KeyTable:
         source = np.flatnonzero((counts > 0) & _has_key(keys))
         first, counts = first[source], counts[source]
         step = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        source, found = np.repeat(source, counts), np.repeat(first, counts) + step
-        same_hash = self._hashes[found] == hashes[source]
-        source, target = source[same_hash], self._rows[found[same_hash]]
+        source, candidates = np.repeat(source, counts), np.repeat(first, counts) + step
+        same_hash = self._hashes[candidates] == hashes[source]
+        source, target = source[same_hash], self._rows[candidates[same_hash]]
         equal = np.ones(len(source), dtype=np.bool_)
         for mine, theirs in zip(self._keys, keys, strict=True):
             equal &= _equal(mine.take(pa.array(target)), theirs.take(pa.array(source)))

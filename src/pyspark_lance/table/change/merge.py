@@ -127,12 +127,12 @@ def table_clauses(
         clauses: In order.
         columns: Of the table, to which each clause gives a value.
     """
-    found = [
+    result = [
         Clause(clause.action, tuple(names)) for clause, names in zip(clauses, columns, strict=True)
     ]
     if counts_every_match(clauses):
-        found.append(Clause(RowAction.KEEP))
-    return tuple(found)
+        result.append(Clause(RowAction.KEEP))
+    return tuple(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +141,11 @@ class SourceKeys:
 
     Attributes:
         columns: Of the target, to which they are compared.
-        found: The keys.
+        key_filter: The keys.
     """
 
     columns: tuple[str, ...]
-    found: KeyFilter
+    key_filter: KeyFilter
 
 
 def merge_reads(
@@ -167,7 +167,7 @@ def merge_reads(
         known = keys()
         if known is None:
             return EVERYTHING
-        return reads_of_keys(plan.snapshot(), known.columns, known.found)
+        return reads_of_keys(plan.snapshot(), known.columns, known.key_filter)
 
     def meets(file: ManifestFile, fragments: Sequence[Fragment]) -> bool:
         return looked_for().meets(file, fragments)
@@ -209,9 +209,9 @@ def _ambiguous_match(changes: RowChanges, address: int, keys: Sequence[str]) -> 
     names = [field.name for field in plan.schema.fields if field.name in keys]
     where = parse_predicate(f"{ROW_ADDRESS} = {address}", predicate_schema(plan.schema))
     rows = matching_rows(plan, where, columns=names, system=(ROW_ID, ROW_ADDRESS))
-    found: dict[str, object] = next((batch.slice(0, 1).to_pylist()[0] for batch in rows), {})
+    row: dict[str, object] = next((batch.slice(0, 1).to_pylist()[0] for batch in rows), {})
     remove_files(plan.table.store(), changes.files)
-    shown = ", ".join(f"{name} = {found[name]!r}" for name in (*names, ROW_ID) if name in found)
+    shown = ", ".join(f"{name} = {row[name]!r}" for name in (*names, ROW_ID) if name in row)
     return InvalidInputError(
         f"more than one source row matches the target row with {shown}",
         where=plan.table.uri,

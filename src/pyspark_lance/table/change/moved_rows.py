@@ -311,7 +311,9 @@ class _RowSource:
         if reader is None:
             if self._snapshot is None:
                 self._snapshot = self._plan.snapshot()
-                self._fragments = {one.id: one for one in counted_fragments(self._snapshot)}
+                self._fragments = {
+                    fragment.id: fragment for fragment in counted_fragments(self._snapshot)
+                }
             fragment = self._fragments.get(fragment_id)
             if fragment is None:
                 raise CommitConflictError(

@@ -52,12 +52,12 @@ class PlainMerge:
     @property
     def clauses(self) -> tuple[Clause, ...]:
         """What the numbers in the changes mean."""
-        found = []
+        clauses = []
         if self.matched is not None:
-            found.append(Clause(self.matched, tuple(self.updates)))
+            clauses.append(Clause(self.matched, tuple(self.updates)))
         if self.inserts is not None:
-            found.append(Clause(RowAction.INSERT, tuple(self.inserts)))
-        return tuple(found)
+            clauses.append(Clause(RowAction.INSERT, tuple(self.inserts)))
+        return tuple(clauses)
 
 
 def keys_of(batch: pa.RecordBatch, merge: PlainMerge) -> list[pa.Array]:
@@ -114,9 +114,9 @@ class _Matcher:
             new = batch if is_new.all() else take_rows(batch, np.flatnonzero(is_new))
             yield self._inserted(new, self._merge.inserts)
 
-    def _matched(self, rows: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
+    def _matched(self, rows: pa.RecordBatch, target: pa.RecordBatch) -> pa.RecordBatch:
         updates = self._merge.updates
-        return as_changes(found, 0, {name: rows.column(at) for name, at in updates.items()})
+        return as_changes(target, 0, {name: rows.column(at) for name, at in updates.items()})
 
     def _inserted(self, rows: pa.RecordBatch, values: Mapping[str, int]) -> pa.RecordBatch:
         nothing = pa.nulls(rows.num_rows, pa.uint64())

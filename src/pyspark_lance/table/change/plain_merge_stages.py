@@ -120,25 +120,25 @@ def few_of_target(
         few: More rows are too many.
         tasks: Of the scan.
     """
-    found, count, size = [], 0, 0
+    batches, count, size = [], 0, 0
     for rows in _may_match(merge, keys, tasks):
-        found.append(rows)
+        batches.append(rows)
         count += rows.num_rows
         size += rows.nbytes
         if count > few or size > few * _FEW_ROW_BYTES:
             yield _staged(0, TOO_MANY, b"")
             return
-    for rows in fewest_batches(found):
+    for rows in fewest_batches(batches):
         yield _staged(0, TARGET, pack_rows(rows))
 
 
-def found_by_few(found: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | None:
+def found_by_few(staged: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | None:
     """The target rows that may match, packed; None if they are too many for every task to hold.
 
     Args:
-        found: Kinds and payloads of ``few_of_target``.
+        staged: Kinds and payloads of ``few_of_target``.
     """
-    packed = list(found)
+    packed = list(staged)
     few = sum(len(payload) for _, payload in packed) <= _FEW_ROWS * _FEW_ROW_BYTES
     if not few or any(kind == TOO_MANY for kind, _ in packed):
         return None
@@ -149,17 +149,17 @@ def match_stage(
     plan: ChangePlan,
     merge: PlainMerge,
     parts: Parts,
-    found: Sequence[bytes],
+    packed_target: Sequence[bytes],
     batches: Iterable[pa.RecordBatch],
     *,
     task: int,
 ) -> Iterator[pa.RecordBatch]:
     """Matches rows of the source, and sorts out what becomes of them: pieces of a change.
 
-    The rows of the target are those in ``found``, and those that come before the source's.
+    The rows of the target are those in ``packed_target``, and those that come before the source's.
     """
     pieces = _payloads(batches)
-    target = [rows for packed in found for rows in unpack_rows(packed)]
+    target = [rows for packed in packed_target for rows in unpack_rows(packed)]
     first: list[bytes] = []
     for kind, payload in pieces:
         if kind != TARGET:
@@ -201,5 +201,5 @@ def _payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
 
 def _staged(bucket: int, kind: int, payload: bytes) -> pa.RecordBatch:
     columns = [[bucket], [kind], [payload]]
-    arrays = [pa.array(one, field.type) for one, field in zip(columns, _STAGED, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _STAGED, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_STAGED)

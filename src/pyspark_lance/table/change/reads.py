@@ -135,7 +135,7 @@ def _reads_of(
         lost = _lost_rows(read, latest, changed, _fields_of(read, asked))
         if sum(map(len, lost.values())) > _MOST_ROWS:
             return True
-        there = [one for one in read.manifest.fragments if lost.get(one.id)]
+        there = [fragment for fragment in read.manifest.fragments if lost.get(fragment.id)]
         older = _with_fragments(read, read.file, there)
         try:
             tasks = plan_scan(older, asked)
@@ -189,9 +189,11 @@ def _lost_rows(
 def _only_rows(task: ScanTask, rows: Mapping[int, OffsetSet]) -> ScanTask:
     """The task without the other rows of its fragments."""
     slices = []
-    for one in task.slices:
-        wanted = rows[one.fragment.id].both(OffsetSet.between(one.start, one.end))
-        wanted = wanted if one.offsets is None else wanted.both(one.offsets)
+    for scan_slice in task.slices:
+        wanted = rows[scan_slice.fragment.id].both(
+            OffsetSet.between(scan_slice.start, scan_slice.end)
+        )
+        wanted = wanted if scan_slice.offsets is None else wanted.both(scan_slice.offsets)
         if wanted:
-            slices.append(replace(one, offsets=wanted))
+            slices.append(replace(scan_slice, offsets=wanted))
     return replace(task, slices=tuple(slices))

@@ -153,7 +153,9 @@ def rewrite_columns(
     store = request.files.store_of(None)
     finished: list[RewrittenColumns] = []
     try:
-        for fragment_id, group in itertools.groupby(rows_by_fragment(batches), lambda one: one[0]):
+        for fragment_id, group in itertools.groupby(
+            rows_by_fragment(batches), lambda part: part[0]
+        ):
             fragment = request.fragments.get(fragment_id)
             if fragment is None:
                 raise CommitConflictError(
@@ -313,18 +315,20 @@ def column_update(
         columns: The columns that were rewritten.
         rewritten: One new file for each fragment.
     """
-    together = {one.fragment_id: one for one in rewritten}
+    together = {rewrite.fragment_id: rewrite for rewrite in rewritten}
     ids = frozenset(part.id for part in columns.walk())
     others = frozenset(part.id for part in schema.walk()) - ids
     updated = tuple(
-        _with_new_file(fragments[fragment_id], ids, others, one.file)
-        for fragment_id, one in sorted(together.items())
+        _with_new_file(fragments[fragment_id], ids, others, rewrite.file)
+        for fragment_id, rewrite in sorted(together.items())
     )
     return Update(
         updated_fragments=updated,
         fields_modified=tuple(sorted(ids)),
         update_mode=1,
-        updated_fragment_offset_bitmaps={i: one.changed for i, one in sorted(together.items())},
+        updated_fragment_offset_bitmaps={
+            i: rewrite.changed for i, rewrite in sorted(together.items())
+        },
     )
 
 
@@ -338,8 +342,8 @@ def _with_new_file(
     """
     files = []
     for old in fragment.files:
-        if any(one in others or one < TOMBSTONE for one in old.fields):
-            fields = tuple(TOMBSTONE if one in ids else one for one in old.fields)
+        if any(field_id in others or field_id < TOMBSTONE for field_id in old.fields):
+            fields = tuple(TOMBSTONE if field_id in ids else field_id for field_id in old.fields)
             files.append(replace(old, fields=fields))
     return replace(fragment, files=(*files, file))
 
@@ -358,7 +362,7 @@ def commit_rewrite(
         RetryableCommitError: Another commit changed one of the fragments; plan again.
         CommitConflictError: Another commit makes the work pointless.
     """
-    done = [one for one in rewritten if one.num_changed]
+    done = [rewrite for rewrite in rewritten if rewrite.num_changed]
     work.register_files(paths_of(done))
     if not done:
         return ChangeResult()
@@ -369,9 +373,11 @@ def commit_rewrite(
     result = work.commit(replace(proposal, reads=reads))
     if result is None:
         return ChangeResult()
-    return ChangeResult(result.version, num_updated_rows=sum(one.num_changed for one in done))
+    return ChangeResult(
+        result.version, num_updated_rows=sum(rewrite.num_changed for rewrite in done)
+    )
 
 
 def paths_of(rewritten: Iterable[RewrittenColumns]) -> list[str]:
     """Paths of the new files."""
-    return [data_path(one.file.path) for one in rewritten]
+    return [data_path(rewrite.file.path) for rewrite in rewritten]

@@ -186,8 +186,8 @@ class _NewRows:
         if self._count >= LEAST_FILE_ROWS or self._held_bytes >= LEAST_FILE_BYTES:
             self._files = FragmentFiles(self._plan.write_request())
             held, self._held = self._held, []
-            for one in held:
-                self._write(one)
+            for held_batch in held:
+                self._write(held_batch)
 
     def finish(self) -> tuple[SortedChanges, list[pa.RecordBatch]]:
         """What was written, and the rows that were not."""

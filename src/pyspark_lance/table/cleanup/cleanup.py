@@ -138,12 +138,12 @@ def cleanup_old_versions(
     now_ns = time.time_ns() if now_ns is None else now_ns
     files = list(removable_files(store))
     survey = _survey(store, table, policy, now_ns, newest)
-    doomed = [one for one in files if _is_removed(one, survey, policy, now_ns)]
+    doomed = [file for file in files if _is_removed(file, survey, policy, now_ns)]
     result = _result(survey.old, doomed)
     if dry_run or not result.paths:
         return result
     late = _late_references(store, survey)
-    doomed = [one for one in doomed if one.kept_by is None or one.kept_by not in late]
+    doomed = [file for file in doomed if file.kept_by is None or file.kept_by not in late]
     result = _result(survey.old, doomed)
     _remove(store, result, progress)
     logger.info(
@@ -182,7 +182,9 @@ def _survey(
         InvalidInputError: Tags or consumers need old versions, and the policy does not allow it.
     """
     locations = manifests_below(store, VERSIONS)
-    numbers = sorted(one.version for one in locations if not one.version & DETACHED_BIT)
+    numbers = sorted(
+        location.version for location in locations if not location.version & DETACHED_BIT
+    )
     if not numbers:
         raise TableNotFoundError(
             "there is no Lance table here", where=store.uri, hint="check the path"
@@ -191,7 +193,7 @@ def _survey(
     survey, branch = _Survey(), None
     held = _Held()
     in_the_way: set[str] = set()
-    locations.sort(key=lambda one: one.version, reverse=True)
+    locations.sort(key=lambda location: location.version, reverse=True)
     for number, file in enumerate(read_manifests(store, locations)):
         if number == 0:
             branch = file.manifest.branch
@@ -217,7 +219,9 @@ def _survey(
     survey.old.reverse()
     main = main_line(table, branch).store()
     own = f"{TREE}/{branch}/{VERSIONS}/"
-    others = [one for one in manifests_below(main, TREE) if not one.path.startswith(own)]
+    others = [
+        location for location in manifests_below(main, TREE) if not location.path.startswith(own)
+    ]
     for file in read_manifests(main, others):
         survey.referenced.update(paths_used_by(file))
     return survey
@@ -274,11 +278,11 @@ class _Held:
         for tag in tags:
             if tag.branch == branch:
                 tagged.setdefault(tag.version, []).append(tag.name)
-        branches = [one for one in list_branches(main) if one.parent_branch == branch]
+        branches = [child for child in list_branches(main) if child.parent_branch == branch]
         return cls(
             tagged,
-            {one.name: one.version for one in consumers},
-            frozenset(one.parent_version for one in branches),
+            {consumer.name: consumer.version for consumer in consumers},
+            frozenset(child.parent_version for child in branches),
         )
 
     def holders(self, version: int) -> tuple[str, ...]:
@@ -288,21 +292,25 @@ class _Held:
         return (*tags, *waiting)
 
 
-def _is_removed(one: RemovableFile, survey: _Survey, policy: CleanupPolicy, now_ns: int) -> bool:
-    if one.kept_by is not None:
-        if one.kept_by in survey.referenced:
+def _is_removed(file: RemovableFile, survey: _Survey, policy: CleanupPolicy, now_ns: int) -> bool:
+    if file.kept_by is not None:
+        if file.kept_by in survey.referenced:
             return False
-        if one.kept_by in survey.verified:
+        if file.kept_by in survey.verified:
             return True
     if policy.delete_unverified:
         return True
     # A store that keeps no time says 0; nobody knows how young such a file is.
-    return 0 < one.info.modified_ns <= now_ns - int(SAFE_AGE_S * 1e9)
+    return 0 < file.info.modified_ns <= now_ns - int(SAFE_AGE_S * 1e9)
 
 
 def _late_references(store: ObjectStore, survey: _Survey) -> set[str]:
     """What versions refer to that were made since the survey; one may be a restored one."""
-    new = [one for one in manifests_below(store, VERSIONS) if one.path not in survey.seen]
+    new = [
+        location
+        for location in manifests_below(store, VERSIONS)
+        if location.path not in survey.seen
+    ]
     return {path for file in read_manifests(store, new) for path in paths_used_by(file)}
 
 
@@ -312,13 +320,13 @@ def _result(old: Iterable[ManifestLocation], doomed: Sequence[RemovableFile]) ->
     count: dict[str, int] = {}
     size: dict[str, int] = {}
     for kind, num_bytes in (
-        *((one.kind.value, one.info.size) for one in doomed),
-        *((FileKind.MANIFEST.value, one.size or 0) for one in old),
+        *((file.kind.value, file.info.size) for file in doomed),
+        *((FileKind.MANIFEST.value, location.size or 0) for location in old),
     ):
         count[kind] = count.get(kind, 0) + 1
         size[kind] = size.get(kind, 0) + num_bytes
-    paths = (*(one.info.path for one in doomed), *(one.path for one in old))
-    return CleanupResult(tuple(one.version for one in old), count, size, paths)
+    paths = (*(file.info.path for file in doomed), *(location.path for location in old))
+    return CleanupResult(tuple(location.version for location in old), count, size, paths)
 
 
 def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None) -> None:

@@ -63,10 +63,10 @@ def leftover_files(table: Table, *, older_than_s: float = 0.0) -> list[LeftoverF
     store = table.store()
     limit_ns = time.time_ns() - int(older_than_s * 1e9)
     candidates = [
-        one
-        for one in (*removable_files(store), *removable_files_of_branches(store))
+        file
+        for file in (*removable_files(store), *removable_files_of_branches(store))
         # A store that keeps no time says 0; nobody knows how young such a file is.
-        if older_than_s <= 0 or 0 < one.info.modified_ns <= limit_ns
+        if older_than_s <= 0 or 0 < file.info.modified_ns <= limit_ns
     ]
     used: set[str] = set()
     locations = [*manifests_below(store, VERSIONS), *manifests_below(store, TREE)]
@@ -77,9 +77,9 @@ def leftover_files(table: Table, *, older_than_s: float = 0.0) -> list[LeftoverF
             "there is no Lance table here", where=store.uri, hint="check the path"
         )
     return sorted(
-        LeftoverFile(one.info.path, one.info.size, _moment(one.info.modified_ns))
-        for one in candidates
-        if one.kept_by is None or one.kept_by not in used
+        LeftoverFile(file.info.path, file.info.size, _moment(file.info.modified_ns))
+        for file in candidates
+        if file.kept_by is None or file.kept_by not in used
     )
 
 
@@ -106,10 +106,10 @@ def remove_leftover_files(
             where=table.uri,
             hint="if nobody writes to the table, say so with force",
         )
-    found = leftover_files(table, older_than_s=older_than_s)
-    table.store().delete_many([one.path for one in found])
-    logger.info("removed %d files that no version refers to", len(found))
-    return found
+    leftovers = leftover_files(table, older_than_s=older_than_s)
+    table.store().delete_many([file.path for file in leftovers])
+    logger.info("removed %d files that no version refers to", len(leftovers))
+    return leftovers
 
 
 def _moment(nanoseconds: int) -> datetime:

@@ -85,12 +85,12 @@ def removable_files_of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
 
 def manifests_below(store: ObjectStore, folder: str) -> list[ManifestLocation]:
     """The manifests in ``_versions`` or in any branch below ``tree``, detached ones too."""
-    found = []
+    locations = []
     for info in store.list(folder):
         parent, _, name = info.path.rpartition("/")
         parsed = parse_manifest_name(name)
         if parsed is not None and parent.rpartition("/")[2] == VERSIONS:
-            found.append(
+            locations.append(
                 ManifestLocation(
                     info.path,
                     parsed.version,
@@ -100,7 +100,7 @@ def manifests_below(store: ObjectStore, folder: str) -> list[ManifestLocation]:
                     info.modified_ns,
                 )
             )
-    return found
+    return locations
 
 
 def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Iterator[ManifestFile]:

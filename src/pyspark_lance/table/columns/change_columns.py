@@ -104,10 +104,10 @@ def add_null_columns(
         InvalidInputError: A name is taken, or a column must not be null.
         UnsupportedFeatureError: The table's files cannot hold a type.
     """
-    for one in columns:
-        if not one.nullable:
+    for column in columns:
+        if not column.nullable:
             raise InvalidInputError(
-                f"the column {one.name!r} would be null in every row, and must not be null",
+                f"the column {column.name!r} would be null in every row, and must not be null",
                 hint="add it as nullable, fill it, and then change its nullability",
             )
 
@@ -137,10 +137,10 @@ def add_struct_members(
     """
 
     def operation(snapshot: Snapshot) -> Operation | None:
-        known = {one.name.lower() for one in snapshot.schema.fields}
-        for one in columns:
-            if one.name.lower() not in known:
-                raise InvalidInputError(f"there is no column {one.name!r} to add a member to")
+        known = {field.name.lower() for field in snapshot.schema.fields}
+        for column in columns:
+            if column.name.lower() not in known:
+                raise InvalidInputError(f"there is no column {column.name!r} to add a member to")
         version, first_id = snapshot.manifest.file_version, next_field_id(snapshot.manifest)
         schema = merged_schema(snapshot.schema, columns, first_id, file_version=version)
         check_null_columns(snapshot.schema, schema, version)
@@ -298,7 +298,7 @@ def widen_column(
         new = widened_field(old, new_type, first_id)
         if new is None:
             return None
-        ids = frozenset(one.id for one in old.walk())
+        ids = frozenset(part.id for part in old.walk())
         for index in snapshot.indices:
             if ids & set(index.fields):
                 raise InvalidInputError(
@@ -335,7 +335,7 @@ def _with_nullability(
     column = fields[-1]
     if column.nullable == nullable:
         return snapshot.schema
-    if any(not one.is_struct or one.is_packed or one.is_blob for one in fields[:-1]):
+    if any(not parent.is_struct or parent.is_packed or parent.is_blob for parent in fields[:-1]):
         raise InvalidInputError(f"{path!r} is neither a column nor a field of a struct")
     if nullable and column.unenforced_primary_key:
         raise InvalidInputError(f"{path!r} is part of the primary key, which is never null")
@@ -343,7 +343,7 @@ def _with_nullability(
         raise InvalidInputError(
             f"the column {path!r} holds nulls", hint="fill them with an update first"
         )
-    return with_field(snapshot.schema, column.id, lambda one: replace(one, nullable=nullable))
+    return with_field(snapshot.schema, column.id, lambda field: replace(field, nullable=nullable))
 
 
 def _change(
@@ -366,8 +366,8 @@ def _merge(snapshot: Snapshot, schema: LanceSchema, fragments: tuple[Fragment, .
 
 def _is_stricter(before: LanceSchema, after: LanceSchema) -> bool:
     """Whether a column of both must not be null in ``after`` only."""
-    nullable = {one.id: one.nullable for one in before.walk()}
-    return any(nullable.get(one.id, False) and not one.nullable for one in after.walk())
+    nullable = {field.id: field.nullable for field in before.walk()}
+    return any(nullable.get(field.id, False) and not field.nullable for field in after.walk())
 
 
 def _write_columns(
@@ -411,11 +411,13 @@ class _NewValues:
         target = None if self._settings.is_done_in(snapshot) else self._plan(snapshot)
         if target is None:
             return ColumnResult()
-        needed = [one for one in counted_fragments(snapshot) if _needs_file(one, target)]
+        needed = [
+            fragment for fragment in counted_fragments(snapshot) if _needs_file(fragment, target)
+        ]
         self._write(snapshot, target, needed, work)
         fragments, rows = [], 0
-        ids = {one.id for one in needed}
-        present = {one.id for one in target.schema.walk()}
+        ids = {fragment.id for fragment in needed}
+        present = {field.id for field in target.schema.walk()}
         for fragment in snapshot.manifest.fragments:
             if fragment.id not in ids:
                 fragments.append(fragment)
@@ -423,7 +425,7 @@ class _NewValues:
             written = self._written[fragment.id]
             mapping = same_columns(written.columns, LanceSchema(target.written))
             file = renumbered_file(written.file.file, mapping)
-            kept = tuple(one for one in fragment.files if _is_alive(one, present))
+            kept = tuple(data_file for data_file in fragment.files if _is_alive(data_file, present))
             fragments.append(replace(fragment, files=(*kept, file)))
             rows += fragment.num_rows
         operation = _merge(snapshot, target.schema, tuple(fragments))
@@ -447,7 +449,8 @@ class _NewValues:
             columns=columns,
             file_version=snapshot.manifest.file_version,
             fragments={
-                one.id: FragmentRows(one.physical_rows, one.num_rows) for one in missing.values()
+                fragment.id: FragmentRows(fragment.physical_rows, fragment.num_rows)
+                for fragment in missing.values()
             },
             is_partial=len(missing) < len(snapshot.manifest.fragments),
         )
@@ -479,4 +482,4 @@ def _needs_file(fragment: Fragment, target: Target) -> bool:
 
 def _is_alive(file: DataFile, present: set[int]) -> bool:
     """Whether a column of the schema, or hidden lineage, is in the file."""
-    return any(one in present or one < TOMBSTONE for one in file.fields)
+    return any(field_id in present or field_id < TOMBSTONE for field_id in file.fields)

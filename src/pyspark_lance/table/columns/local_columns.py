@@ -46,7 +46,11 @@ def computed(
         )
         new = request.columns.to_arrow().names
         for task in plan_scan(snapshot, scan):
-            slices = tuple(one for one in task.slices if one.fragment.id in request.fragments)
+            slices = tuple(
+                scan_slice
+                for scan_slice in task.slices
+                if scan_slice.fragment.id in request.fragments
+            )
             if slices:
                 batches = (
                     pa.RecordBatch.from_arrays(
@@ -71,7 +75,7 @@ def constants(values: Sequence[pa.Scalar]) -> RunColumns:
 
 def has_nulls(snapshot: Snapshot, fields: tuple[Field, ...]) -> bool:
     """Whether a live row holds null in a column, or in a field of a struct that is not null."""
-    *parents, last = [f"`{one.name}`" for one in fields]
+    *parents, last = [f"`{field.name}`" for field in fields]
     path, terms = "", []
     for name in parents:
         path = f"{path}.{name}" if path else name

@@ -64,23 +64,23 @@ def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
     Raises:
         InvalidInputError: There is no such field.
     """
-    found: list[Field] = []
+    fields: list[Field] = []
     candidates = schema.fields
     for name in split_path(path):
         match = _named(candidates, name)
-        if match is None and found and found[-1].is_list and name.lower() == "element":
-            match = found[-1].children[0]
+        if match is None and fields and fields[-1].is_list and name.lower() == "element":
+            match = fields[-1].children[0]
         if match is None:
-            where = f" in {'.'.join(one.name for one in found)!r}" if found else ""
+            where = f" in {'.'.join(field.name for field in fields)!r}" if fields else ""
             raise InvalidInputError(
                 f"there is no column {name!r}{where}",
-                hint=f"there are {', '.join(one.name for one in candidates)}",
+                hint=f"there are {', '.join(candidate.name for candidate in candidates)}",
             )
-        found.append(match)
+        fields.append(match)
         candidates = match.children
         if match.is_map:
             candidates = match.children[0].children
-    return tuple(found)
+    return tuple(fields)
 
 
 def _named(fields: Iterable[Field], name: str) -> Field | None:
@@ -101,10 +101,10 @@ def with_field(
     def edited(field: Field) -> Field | None:
         if field.id == field_id:
             return change(field)
-        children = tuple(one for one in map(edited, field.children) if one is not None)
+        children = tuple(child for child in map(edited, field.children) if child is not None)
         return field if children == field.children else replace(field, children=children)
 
-    fields = tuple(one for one in map(edited, schema.fields) if one is not None)
+    fields = tuple(field for field in map(edited, schema.fields) if field is not None)
     return replace(schema, fields=fields)
 
 
@@ -117,17 +117,17 @@ def without_fields(schema: LanceSchema, paths: Iterable[str]) -> LanceSchema:
     """
     for path in paths:
         *parents, field = find_field(schema, path)
-        if any(one.is_list or one.is_map for one in parents[-1:]):
+        if any(parent.is_list or parent.is_map for parent in parents[-1:]):
             raise InvalidInputError(f"{path!r} is what the column consists of; drop the column")
         if parents and len(parents[-1].children) == 1:
             raise InvalidInputError(
                 f"{path!r} is the only field of its struct", hint="drop the struct"
             )
-        for one in parents:
-            if one.is_packed or one.is_blob:
-                raise InvalidInputError(f"{one.name!r} is stored as a whole; {path!r} stays")
-        for one in field.walk():
-            if one.unenforced_primary_key or one.unenforced_clustering_key_position:
+        for parent in parents:
+            if parent.is_packed or parent.is_blob:
+                raise InvalidInputError(f"{parent.name!r} is stored as a whole; {path!r} stays")
+        for part in field.walk():
+            if part.unenforced_primary_key or part.unenforced_clustering_key_position:
                 raise InvalidInputError(
                     f"{path!r} is part of the table's key, which cannot be changed once set"
                 )
@@ -144,11 +144,13 @@ def with_renamed(schema: LanceSchema, path: str, new_name: str) -> LanceSchema:
         InvalidInputError: No such column, or the new name is taken or not allowed.
     """
     *parents, field = find_field(schema, path)
-    if any(one.is_list or one.is_map for one in parents[-1:]):
+    if any(parent.is_list or parent.is_map for parent in parents[-1:]):
         raise InvalidInputError(f"{path!r} is an item, which has no name of its own")
     siblings = parents[-1].children if parents else schema.fields
-    check_new_name(new_name, (one for one in siblings if one.id != field.id), top=not parents)
-    return with_field(schema, field.id, lambda one: replace(one, name=new_name))
+    check_new_name(
+        new_name, (sibling for sibling in siblings if sibling.id != field.id), top=not parents
+    )
+    return with_field(schema, field.id, lambda old: replace(old, name=new_name))
 
 
 def check_new_name(name: str, siblings: Iterable[Field], *, top: bool) -> None:
@@ -161,7 +163,7 @@ def check_new_name(name: str, siblings: Iterable[Field], *, top: bool) -> None:
         raise InvalidInputError(f"{name!r} cannot be the name of a column")
     if name.lower() in RESERVED_NAMES:
         raise InvalidInputError(f"the column name {name!r} is reserved for row lineage")
-    if any(one.name.lower() == name.lower() for one in siblings):
+    if any(sibling.name.lower() == name.lower() for sibling in siblings):
         raise InvalidInputError(f"there is a column {name!r} already")
 
 
@@ -212,16 +214,16 @@ class _SchemaMerger:
     def _children(
         self, known: tuple[Field, ...], given: list[pa.Field], path: str
     ) -> tuple[Field, ...]:
-        by_name = {one.name.lower(): one for one in known}
+        by_name = {child.name.lower(): child for child in known}
         changed: dict[str, Field] = {}
         new: list[Field] = []
-        for one in given:
-            field = by_name.get(one.name.lower())
+        for arrow in given:
+            field = by_name.get(arrow.name.lower())
             if field is None:
-                new.append(self._new(one, top=not path))
+                new.append(self._new(arrow, top=not path))
             else:
-                changed[one.name.lower()] = self._merged(field, one.type, f"{path}{field.name}")
-        return (*(changed.get(one.name.lower(), one) for one in known), *new)
+                changed[arrow.name.lower()] = self._merged(field, arrow.type, f"{path}{field.name}")
+        return (*(changed.get(child.name.lower(), child) for child in known), *new)
 
     def _new(self, arrow: pa.Field, *, top: bool) -> Field:
         if top:
@@ -258,19 +260,19 @@ def check_null_columns(before: LanceSchema, after: LanceSchema, file_version: st
     """
     if file_version != "2.0":
         return
-    known = {one.id for one in before.walk()}
+    known = {field.id for field in before.walk()}
 
     def check(fields: Iterable[Field]) -> None:
-        for one in fields:
-            if one.is_struct and one.id not in known:
+        for field in fields:
+            if field.is_struct and field.id not in known:
                 raise UnsupportedFeatureError(
-                    f"the column {one.name!r} would be null in rows that exist, and files of "
+                    f"the column {field.name!r} would be null in rows that exist, and files of "
                     "version 2.0 hold no null structs",
                     hint="overwrite the table with file_format_version 2.1, or add the column with "
                     "a value for every row",
                 )
-            if one.is_struct:
-                check(one.children)
+            if field.is_struct:
+                check(field.children)
 
     check(after.fields)
 
@@ -286,29 +288,29 @@ def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
             that does not fit.
     """
     names = {name.lower(): name for name in data.names}
-    known = {one.name.lower() for one in table.fields}
+    known = {field.name.lower() for field in table.fields}
     for name in data.names:
         if name.lower() not in known:
             raise SchemaMismatchError(
                 f"the data have a column {name!r}, which the table does not have",
-                hint=f"the table's columns are {', '.join(one.name for one in table.fields)}",
+                hint=f"the table's columns are {', '.join(field.name for field in table.fields)}",
             )
     chosen = []
-    for one in table.fields:
-        if one.name.lower() not in names:
-            if not one.nullable:
+    for field in table.fields:
+        if field.name.lower() not in names:
+            if not field.nullable:
                 raise SchemaMismatchError(
-                    f"the data lack the column {one.name!r}, which must not be null"
+                    f"the data lack the column {field.name!r}, which must not be null"
                 )
             continue
-        source = data.field(names[one.name.lower()]).type
-        target = one.to_arrow().type
-        if not fits(source, one):
+        source = data.field(names[field.name.lower()]).type
+        target = field.to_arrow().type
+        if not fits(source, field):
             raise SchemaMismatchError(
-                f"the column {one.name!r} is {source}, which does not fit the table's {target}",
+                f"the column {field.name!r} is {source}, which does not fit the table's {target}",
                 hint="cast the column to the table's type",
             )
-        chosen.append(one)
+        chosen.append(field)
     return LanceSchema(fields=tuple(chosen), metadata=table.metadata)
 
 
@@ -332,12 +334,12 @@ def same_columns(written: LanceSchema, now: LanceSchema) -> Mapping[int, int]:
                 raise _changed(path)
             pair(mine, other, path)
 
-    by_name = {one.name: one for one in now.fields}
-    for one in written.fields:
-        theirs = by_name.get(one.name)
-        if theirs is None or (one.nullable and not theirs.nullable):
-            raise _changed(one.name)
-        pair(one, theirs, one.name)
+    by_name = {field.name: field for field in now.fields}
+    for ours in written.fields:
+        theirs = by_name.get(ours.name)
+        if theirs is None or (ours.nullable and not theirs.nullable):
+            raise _changed(ours.name)
+        pair(ours, theirs, ours.name)
     return mapping
 
 

@@ -43,11 +43,11 @@ def widened_field(field: Field, new_type: pa.DataType, first_id: int) -> Field |
     )
 
 
-def _same_shape(one: pa.DataType, other: pa.DataType) -> bool:
+def _same_shape(left: pa.DataType, right: pa.DataType) -> bool:
     """Equal but for the names of list items."""
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return _same_shape(one.value_type, other.value_type)
-    return one.equals(other)
+    if pa.types.is_list(left) and pa.types.is_list(right):
+        return _same_shape(left.value_type, right.value_type)
+    return left.equals(right)
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:

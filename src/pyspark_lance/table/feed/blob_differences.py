@@ -28,8 +28,8 @@ ReadBytes = Callable[[int, NDArray[np.intp]], tuple[pa.Array, pa.Array]]
 
 
 def differing_rows(
-    one: pa.RecordBatch,
-    other: pa.RecordBatch,
+    old: pa.RecordBatch,
+    new: pa.RecordBatch,
     fields: Sequence[Field],
     in_one_file: InOneFile,
     read_bytes: ReadBytes,
@@ -38,39 +38,39 @@ def differing_rows(
     """Which rows differ in some column, shape (num_rows,).
 
     Args:
-        one: Rows.
-        other: As many, with the same schema.
+        old: Rows.
+        new: As many, with the same schema.
         fields: The columns of both, as shown.
         in_one_file: Where descriptors can be compared as they are.
         read_bytes: Reads the blobs of rows that nothing else decides.
         batch_bytes: About as many bytes of one side are read at a time.
     """
-    found = np.zeros(one.num_rows, dtype=np.bool_)
+    differs = np.zeros(old.num_rows, dtype=np.bool_)
     blobs = [n for n, field in enumerate(fields) if holds_part(field, is_blob_descriptor)]
     size_of: dict[int, float] = {}
     for index, field in enumerate(fields):
-        sides = [one.column(index), other.column(index)]
+        sides = [old.column(index), new.column(index)]
         if index in blobs:
             sizes = _Sizes()
             sides = [convert_parts(side, field, is_blob_descriptor, sizes) for side in sides]
-            size_of[index] = sizes.total / max(1, 2 * len(found))
+            size_of[index] = sizes.total / max(1, 2 * len(differs))
             if not sizes.are_known:
                 continue
-        found |= differing_values(*sides)
+        differs |= differing_values(*sides)
     for index in blobs:
-        left, right = one.column(index), other.column(index)
+        left, right = old.column(index), new.column(index)
         same = in_one_file(index) & ~differing_values(left, right)
         keys = [
             convert_parts(side, fields[index], is_blob_descriptor, _Reference(number))
             for number, side in enumerate((left, right))
         ]
         same |= ~differing_values(*keys)
-        undecided = np.flatnonzero(~found & ~same)
+        undecided = np.flatnonzero(~differs & ~same)
         step = max(1, int(batch_bytes / max(1.0, size_of[index])))
         for first in range(0, len(undecided), step):
             rows = undecided[first : first + step]
-            found[rows] = differing_values(*read_bytes(index, rows))
-    return found
+            differs[rows] = differing_values(*read_bytes(index, rows))
+    return differs
 
 
 class _Sizes:

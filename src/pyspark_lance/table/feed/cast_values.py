@@ -60,7 +60,7 @@ def _without_hopeless(values: pa.Array, data_type: pa.DataType) -> pa.Array:
             return values
     elif types.is_integer(data_type) and (types.is_integer(own) or types.is_floating(own)):
         bounds = np.iinfo(data_type.to_pandas_dtype())
-        low, high = (_bound(int(one), own) for one in (bounds.min, bounds.max))
+        low, high = (_bound(int(bound), own) for bound in (bounds.min, bounds.max))
         hopeful = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
         if types.is_floating(own):
             hopeful = pc.and_(hopeful, pc.equal(pc.trunc(values), values))
@@ -77,10 +77,10 @@ def _without_hopeless(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 def _bound(number: int, data_type: pa.DataType) -> pa.Scalar:
     """The number in the type, or the nearest one that it has on the way to 0."""
     if pa.types.is_floating(data_type):
-        found = np.array([number]).astype(data_type.to_pandas_dtype())[0]
-        if abs(int(found)) > abs(number):
-            found = np.nextafter(found, found.dtype.type(0))
-        return pa.scalar(found, data_type)
+        nearest = np.array([number]).astype(data_type.to_pandas_dtype())[0]
+        if abs(int(nearest)) > abs(number):
+            nearest = np.nextafter(nearest, nearest.dtype.type(0))
+        return pa.scalar(nearest, data_type)
     bounds = np.iinfo(data_type.to_pandas_dtype())
     return pa.scalar(max(int(bounds.min), min(int(bounds.max), number)), data_type)
 

@@ -190,7 +190,7 @@ def count_changes(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...
 
 
 def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
-    found = []
+    all_counts = []
     for versions in _steps_of(table, window):
         changes = versions.step().changes
         counts = ChangeCounts(
@@ -200,8 +200,8 @@ def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
             num_deleted_rows=sum(rows.num_rows for rows in changes.deleted),
         )
         if counts != ChangeCounts(counts.version, 0, 0, 0):
-            found.append(counts)
-    return tuple(found)
+            all_counts.append(counts)
+    return tuple(all_counts)
 
 
 def _without_removed_versions(table: Table, plan: Callable[[], _R]) -> _R:
@@ -254,7 +254,11 @@ def _steps_of(table: Table, window: ChangeWindow) -> Iterator[VersionStep]:
     if window.is_empty:
         return
     first = max(1, window.start - 1)
-    locations = [one for one in list_versions(table.store()) if first <= one.version <= window.end]
+    locations = [
+        location
+        for location in list_versions(table.store())
+        if first <= location.version <= window.end
+    ]
     there = {location.version for location in locations}
     for needed in {window.end} | ({first} if window.start > 1 else set()):
         if needed not in there:
@@ -367,23 +371,26 @@ class ChangePlanner:
         rows = change.rows
         if not rows.num_rows:
             return
-        one = ScanSlice(rows.fragment, 0, rows.fragment.physical_rows, rows.offsets)
+        scan_slice = ScanSlice(rows.fragment, 0, rows.fragment.physical_rows, rows.offsets)
         side = self._side(change.snapshot, compared=False)
         self._units.append(
-            (slice_cost(one, 1.0), WholeChanges(change.change_type, change.commit, side, (one,)))
+            (
+                slice_cost(scan_slice, 1.0),
+                WholeChanges(change.change_type, change.commit, side, (scan_slice,)),
+            )
         )
 
     def _add_kept(self, change: KeptChange) -> None:
         """Rows that may have been updated."""
-        rows = sorted(change.rows, key=lambda one: one.after.id)
+        rows = sorted(change.rows, key=lambda kept: kept.after.id)
         if self._request.mode is not Deduplication.NONE:
-            rows = [replace(one, updated=NO_OFFSETS) for one in rows]
-        compared = any(len(one.updated) < len(one) for one in rows)
+            rows = [replace(kept, updated=NO_OFFSETS) for kept in rows]
+        compared = any(len(kept.updated) < len(kept) for kept in rows)
         update = UpdateChanges(
             commit=change.commit,
             before=self._side(change.before, compared=compared),
             after=self._side(change.after, compared=compared),
-            rows=tuple(_only_needed(one, change.commit) for one in rows),
+            rows=tuple(_only_needed(kept, change.commit) for kept in rows),
         )
         self._units.append((_update_cost(update), update))
 
@@ -435,13 +442,15 @@ def _only_needed(rows: KeptRows, commit: Commit) -> KeptRows:
     looked_up = not rows.in_place
     return replace(
         rows,
-        before=tuple(without(one, row_ids=looked_up, updated=False) for one in rows.before),
+        before=tuple(
+            without(fragment, row_ids=looked_up, updated=False) for fragment in rows.before
+        ),
         after=without(rows.after, row_ids=True, updated=commit.has_lost_versions),
     )
 
 
 def _update_cost(update: UpdateChanges) -> float:
-    old = {one.id: one for rows in update.rows for one in rows.before}
+    old = {fragment.id: fragment for rows in update.rows for fragment in rows.before}
     new = {rows.after.id: rows.after for rows in update.rows}
     fragments = (*old.values(), *new.values())
     stored = sum(file.size_bytes for fragment in fragments for file in fragment.files)
@@ -455,8 +464,8 @@ def _cut(
 ) -> Sequence[WholeChanges | UpdateChanges]:
     """``change`` in ``count`` pieces, or fewer."""
     if isinstance(change, WholeChanges):
-        (one,) = change.slices
-        return [replace(change, slices=(piece,)) for piece in split_slice(one, count)]
+        (scan_slice,) = change.slices
+        return [replace(change, slices=(piece,)) for piece in split_slice(scan_slice, count)]
     step = -(-sum(map(len, change.rows)) // count)
     pieces: list[list[KeptRows]] = [[]]
     room = step
@@ -480,9 +489,9 @@ def _merged(
         if alike is None:
             yield from group
         else:
-            alike_ones = [one for one in group if isinstance(one, WholeChanges)]
-            slices = chain.from_iterable(one.slices for one in alike_ones)
-            yield replace(alike_ones[0], slices=tuple(slices))
+            whole = [change for change in group if isinstance(change, WholeChanges)]
+            slices = chain.from_iterable(change.slices for change in whole)
+            yield replace(whole[0], slices=tuple(slices))
 
 
 def _what_and_when(

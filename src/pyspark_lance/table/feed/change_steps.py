@@ -22,8 +22,8 @@ class Step:
     def kept_long(self) -> Step:
         """The same without bytes of manifests."""
         before, after = (
-            one and replace(one, file=one.file.let_go())
-            for one in (self.changes.before, self.changes.after)
+            snapshot and replace(snapshot, file=snapshot.file.let_go())
+            for snapshot in (self.changes.before, self.changes.after)
         )
         assert after is not None
         return Step(self.commit, replace(self.changes, before=before, after=after))

@@ -228,8 +228,8 @@ def _whole(task: ChangeTask, change: WholeChanges) -> Iterator[pa.RecordBatch]:
 def _updates(task: ChangeTask, change: UpdateChanges) -> Iterator[pa.RecordBatch]:
     """Old values, then new ones, some rows at a time."""
     sides = task.sides[change.before], task.sides[change.after]
-    old = _SideReader(sides[0], chain.from_iterable(one.before for one in change.rows))
-    new = _SideReader(sides[1], (one.after for one in change.rows))
+    old = _SideReader(sides[0], chain.from_iterable(kept.before for kept in change.rows))
+    new = _SideReader(sides[1], (kept.after for kept in change.rows))
     row_bytes = max(new.average_row_bytes(), old.average_row_bytes())
     step = max(1, min(task.batch_rows, task.batch_bytes // row_bytes))
     places = row_places(change.rows, sides[0].files, sides[1].files)
@@ -332,8 +332,8 @@ class _SideReader:
         Raises:
             BatchTooLargeError: They take more than ``most_bytes``.
         """
-        found = self._take(self._fields, ROW_ADDRESS, addresses, most_bytes)
-        columns = _as_wanted(found.columns, self.sources, len(addresses))
+        batch = self._take(self._fields, ROW_ADDRESS, addresses, most_bytes)
+        columns = _as_wanted(batch.columns, self.sources, len(addresses))
         # Nulls stand for what a version did not have, also where the column allows none.
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -342,8 +342,8 @@ class _SideReader:
         source = self._with_bytes.setdefault(column, self.sources[column].with_blobs())
         if source.read is None:
             return source.column(None, len(addresses))
-        found = self._take((source.read,), ROW_ADDRESS, addresses)
-        return source.column(found.column(0), len(addresses))
+        batch = self._take((source.read,), ROW_ADDRESS, addresses)
+        return source.column(batch.column(0), len(addresses))
 
     def blob_files(
         self, column: int, addresses: NDArray[np.uint64], names: dict[object, int]
@@ -372,8 +372,8 @@ class _SideReader:
 
     def last_updated(self, addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """The version that last updated each row."""
-        found = self._take((), LAST_UPDATED_AT, addresses)
-        return np.asarray(found.column(LAST_UPDATED_AT))
+        batch = self._take((), LAST_UPDATED_AT, addresses)
+        return np.asarray(batch.column(LAST_UPDATED_AT))
 
     def _take(
         self,
@@ -390,13 +390,13 @@ class _SideReader:
                 most_bytes -= sum(map(data_bytes, parts[-1].columns))
                 if most_bytes < 0:
                     raise BatchTooLargeError
-        found = join_batches(parts)
+        batch = join_batches(parts)
         order = np.argsort(addresses, kind="stable")
         if (order[1:] < order[:-1]).any():
             place = np.empty(len(order), dtype=np.int64)
             place[order] = np.arange(len(order))
-            found = take_rows(found, place)
-        return found
+            batch = take_rows(batch, place)
+        return batch
 
 
 def _fields_to_read(sources: Sequence[ColumnSource]) -> tuple[Field, ...]:
@@ -407,9 +407,9 @@ def _as_wanted(
     columns: Sequence[pa.Array], sources: Sequence[ColumnSource], count: int
 ) -> list[pa.Array]:
     """The wanted columns, from those that were read, which come first in ``columns``."""
-    found = iter(columns)
+    arrays = iter(columns)
     return [
-        source.column(None if source.read is None else next(found), count) for source in sources
+        source.column(None if source.read is None else next(arrays), count) for source in sources
     ]
 
 

@@ -156,8 +156,8 @@ def _start(store: ObjectStore, locations: Sequence[ManifestLocation], starting: 
         return max(1, starting.version + starting.is_exclusive)
     assert starting.timestamp_ns is not None
     before = newest_at(store, starting.timestamp_ns - 1, locations)
-    found = 0 if before is None else before + 1
-    return locations[found].version if found < len(locations) else locations[-1].version + 1
+    index = 0 if before is None else before + 1
+    return locations[index].version if index < len(locations) else locations[-1].version + 1
 
 
 def _check_there(table: Table, locations: Sequence[ManifestLocation], start: int, end: int) -> None:

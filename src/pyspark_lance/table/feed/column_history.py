@@ -83,7 +83,7 @@ class ColumnHistory:
 
         def find(shown: Field, stored: Sequence[Field]) -> Field | None:
             number = last[shown.id]
-            return next((one for one in stored if there.column_of[one.id] == number), None)
+            return next((field for field in stored if there.column_of[field.id] == number), None)
 
         return tuple(column_source(field, there.schema.fields, find) for field in wanted)
 
@@ -113,7 +113,9 @@ class ColumnHistory:
 
     def _next(self, old: _Columns, schema: LanceSchema, is_same: _IsSame) -> _Columns:
         same = dict(_same_fields(old.schema.fields, schema.fields, is_same))
-        return self._following(schema, {new: old.column_of[one] for new, one in same.items()})
+        return self._following(
+            schema, {new_id: old.column_of[old_id] for new_id, old_id in same.items()}
+        )
 
     def _following(self, schema: LanceSchema, known: Mapping[int, int]) -> _Columns:
         column_of = {}
@@ -127,7 +129,7 @@ class ColumnHistory:
 def _followed(snapshot: Snapshot, first: int, last: int) -> ColumnHistory | None:
     """The columns from one version to a later one; None if the first is gone."""
     store = snapshot.store
-    locations = [one for one in list_versions(store) if first <= one.version <= last]
+    locations = [location for location in list_versions(store) if first <= location.version <= last]
     if not locations or (locations[0].version, locations[-1].version) != (first, last):
         return None
     history, before = ColumnHistory(), None
@@ -182,7 +184,9 @@ def _share_rows(before: Snapshot, after: Snapshot) -> bool:
 
 def _row_ids_within(snapshot: Snapshot) -> tuple[int, int]:
     sources = [fragment.row_ids for fragment in snapshot.manifest.fragments]
-    bounds = [row_id_bounds(one) if isinstance(one, bytes) else UNKNOWN_BOUNDS for one in sources]
+    bounds = [
+        row_id_bounds(source) if isinstance(source, bytes) else UNKNOWN_BOUNDS for source in sources
+    ]
     return min((low for low, _ in bounds), default=1), max((high for _, high in bounds), default=0)
 
 
@@ -191,7 +195,7 @@ def _same_fields(
 ) -> Iterator[tuple[int, int]]:
     """(New id, old id) of fields that are the same column, at any depth."""
     old_of = {field.id: field for field in old}
-    by_id = {one.id for one in new if one.id in old_of and is_same(old_of[one.id], one)}
+    by_id = {field.id for field in new if field.id in old_of and is_same(old_of[field.id], field)}
     # A column whose type changed is a new one in the place of the old one.
     gone = {field.name: field for field in old if field.id not in by_id}
     for field in new:
@@ -209,11 +213,11 @@ def _same_parts(old: Field, new: Field, is_same: _IsSame) -> Iterator[tuple[int,
     # The items of lists, and keys and values of maps, are what they are by their places.
     pairs = list(zip(old.children, new.children, strict=False))
     if new.is_map and old.is_map:
-        yield from ((one.id, other.id) for other, one in pairs)
+        yield from ((new_part.id, old_part.id) for old_part, new_part in pairs)
         pairs = [
             pair
             for entries in pairs
             for pair in zip(entries[0].children, entries[1].children, strict=False)
         ]
-    for other, one in pairs:
-        yield from _same_parts(other, one, is_same)
+    for old_part, new_part in pairs:
+        yield from _same_parts(old_part, new_part, is_same)

@@ -39,11 +39,11 @@ class ColumnSource:
     read: Field | None
     parts: tuple[ColumnSource, ...] = ()
 
-    def column(self, found: pa.Array | None, num_rows: int) -> pa.Array:
+    def column(self, array: pa.Array | None, num_rows: int) -> pa.Array:
         """The column, from what was read for ``read``."""
-        if found is None:
+        if array is None:
             return pa.nulls(num_rows, self.shown.to_arrow().type)
-        return found if self.read is self.shown else _as_shown(found, self)
+        return array if self.read is self.shown else _as_shown(array, self)
 
     def with_blobs(self) -> ColumnSource:
         """The same with the bytes of blobs instead of where they are."""
@@ -87,13 +87,13 @@ def _source(shown: Field, stored: Sequence[Field], find: Find, *, whole: bool) -
     return ColumnSource(shown, read, parts)
 
 
-def _are_alike(one: Field, other: Field) -> bool:
+def _are_alike(left: Field, right: Field) -> bool:
     """Whether both have parts that can be told apart, of one kind."""
-    if one.is_blob or other.is_blob or not one.children or not other.children:
+    if left.is_blob or right.is_blob or not left.children or not right.children:
         return False
-    kinds = [(f.is_struct, f.is_list, f.is_map, f.is_fixed_size_list) for f in (one, other)]
+    kinds = [(f.is_struct, f.is_list, f.is_map, f.is_fixed_size_list) for f in (left, right)]
     return kinds[0] == kinds[1] and (
-        not one.is_fixed_size_list or one.logical_type == other.logical_type
+        not left.is_fixed_size_list or left.logical_type == right.logical_type
     )
 
 
@@ -131,12 +131,12 @@ def _map(values: pa.Array, entries: ColumnSource, data_type: pa.DataType) -> pa.
     offsets = np.asarray(values.offsets.to_numpy(zero_copy_only=False), dtype=np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     pairs = [values.keys.slice(first, last - first), values.items.slice(first, last - first)]
-    found = entries.column(pa.StructArray.from_arrays(pairs, names=["key", "value"]), last - first)
+    shown = entries.column(pa.StructArray.from_arrays(pairs, names=["key", "value"]), last - first)
     valid = np.asarray(values.is_valid())
-    untold = np.flatnonzero(np.asarray(found.field(0).is_null()))
+    untold = np.flatnonzero(np.asarray(shown.field(0).is_null()))
     # A key is never null: of a map with one that cannot be told, nothing can.
     valid[np.searchsorted(offsets - first, untold, side="right") - 1] = False
-    return _lists(data_type, np.diff(offsets), valid, found)
+    return _lists(data_type, np.diff(offsets), valid, shown)
 
 
 def _lists(

@@ -102,12 +102,12 @@ def enveloped(batches: Iterator[pa.RecordBatch], envelope: Envelope) -> Iterator
             old = batch if kind is ChangeType.DELETE else None
         elif old is None or not old.column(ROW_ID).equals(batch.column(ROW_ID)):
             raise CorruptFileError("old values without new ones", envelope.table)
-        found = _of_rows(envelope, kind, old, None if kind is ChangeType.DELETE else batch)
+        rows = _of_rows(envelope, kind, old, None if kind is ChangeType.DELETE else batch)
         old = None
         if envelope.predicate is not None:
-            found = filter_rows(found, as_mask(evaluate(envelope.predicate, found)))
-        if found.num_rows:
-            yield found
+            rows = filter_rows(rows, as_mask(evaluate(envelope.predicate, rows)))
+        if rows.num_rows:
+            yield rows
 
 
 def _of_rows(

@@ -98,12 +98,14 @@ def index_of(
 
     def sequence(fragment: Fragment) -> RowIdSequence:
         if isinstance(fragment.row_ids, bytes):
-            found = RowIdSequence.from_bytes(fragment.row_ids)
-            return found.expect_length(fragment.physical_rows)
+            row_ids = RowIdSequence.from_bytes(fragment.row_ids)
+            return row_ids.expect_length(fragment.physical_rows)
         ids = lineage_of(files, fragment).window(ROW_ID, 0, fragment.physical_rows)
         return RowIdSequence.from_array(ids)
 
-    return RowIdIndex.build((one.id, sequence(one), without) for one, without in fragments)
+    return RowIdIndex.build(
+        (fragment.id, sequence(fragment), without) for fragment, without in fragments
+    )
 
 
 class KeptPlaces:
@@ -128,16 +130,16 @@ class KeptPlaces:
             self._lineage = fragment, lineage_of(self._after, fragment)
         return self._lineage[1].take(ROW_ID, offsets)
 
-    def of(self, one: KeptRows, offsets: NDArray[np.uint32], row_ids: _U64Array) -> RowPlaces:
-        """Some of the rows of one of ``kept``.
+    def of(self, part: KeptRows, offsets: NDArray[np.uint32], row_ids: _U64Array) -> RowPlaces:
+        """Some of the rows of a part of ``kept``.
 
         Raises:
             CorruptFileError: A row is not where lineage says.
         """
-        after = row_addresses(one.after.id, offsets)
-        updated = one.updated.contains_each(offsets)
-        if one.in_place:
-            return RowPlaces(row_ids, row_addresses(one.before[0].id, offsets), after, updated)
+        after = row_addresses(part.after.id, offsets)
+        updated = part.updated.contains_each(offsets)
+        if part.in_place:
+            return RowPlaces(row_ids, row_addresses(part.before[0].id, offsets), after, updated)
         self._index = self._index or _index_before(self._kept, self._before)
         before, found = self._index.addresses_of(row_ids)
         if not found.all():
@@ -157,18 +159,20 @@ def row_places(
         CorruptFileError: A row is not where lineage says.
     """
     places = KeptPlaces(kept, files_before, files_after)
-    for one in kept:
-        for offsets in one.rows.windows():
-            yield places.of(one, offsets, places.row_ids(one.after, offsets))
+    for part in kept:
+        for offsets in part.rows.windows():
+            yield places.of(part, offsets, places.row_ids(part.after, offsets))
 
 
 def _index_before(kept: Sequence[KeptRows], files: TableFiles) -> RowIdIndex:
-    fragments = {one.id: one for part in kept if not part.in_place for one in part.before}
+    fragments = {
+        fragment.id: fragment for part in kept if not part.in_place for fragment in part.before
+    }
     return index_of(
         files,
         (
-            (one, load_deletion_vector(files, one, stable_row_ids=True))
-            for one in fragments.values()
+            (fragment, load_deletion_vector(files, fragment, stable_row_ids=True))
+            for fragment in fragments.values()
         ),
     )
 

@@ -88,7 +88,8 @@ def _touched_once(
     if not changes:
         return np.zeros(0, dtype=np.bool_)
     fragments = (
-        one.rows.fragment if isinstance(one, PlacedChange) else one.rows[0].after for one in changes
+        change.rows.fragment if isinstance(change, PlacedChange) else change.rows[0].after
+        for change in changes
     )
     bounds = np.array([bounds_of(fragment) for fragment in fragments], dtype=np.uint64)
     steps = np.array(step_of)
@@ -111,10 +112,10 @@ def _alone(spans: _U64Array) -> _BoolArray:
     low, high = spans[order].T
     reached = np.maximum.accumulate(high)
     is_new = np.concatenate(([True], low[1:] > reached[:-1]))
-    found = np.empty(len(spans), dtype=np.bool_)
+    is_alone = np.empty(len(spans), dtype=np.bool_)
     # Alone is whom no range before reaches, and who reaches into none that follows.
-    found[order] = is_new & np.concatenate((is_new[1:], [True]))
-    return found
+    is_alone[order] = is_new & np.concatenate((is_new[1:], [True]))
+    return is_alone
 
 
 # Changes row by row ------------------------------------------------------------------------
@@ -236,13 +237,13 @@ def _bands(parts: Sequence[_Part]) -> Iterator[_Band]:
         edges = _edges(low, high, rows)
     begin = 0
     for end in edges:
-        found = []
+        bands = []
         for number in np.flatnonzero((high >= np.uint64(begin)) & (low <= np.uint64(end))).tolist():
             part, window = windows[number]
-            found.append(part.band(window, begin, end))
+            bands.append(part.band(window, begin, end))
             decoded.keep(part)
-        if found:
-            yield _Band.joined(found)
+        if bands:
+            yield _Band.joined(bands)
         begin = end + 1
 
 
@@ -396,13 +397,13 @@ def _placed(rows: dict[int, _Rows], fragments: Sequence[Fragment]) -> list[Place
 def _kept(
     rows: dict[int, _Rows], old: Sequence[Fragment], new: Sequence[Fragment]
 ) -> tuple[KeptRows, ...]:
-    found = []
+    kept = []
     for owner in sorted(rows):
-        one = rows[owner]
-        offsets = one.offsets.done()
-        sources = tuple(_with_id(old, source) for source in sorted(one.sources))
-        found.append(KeptRows(sources, _with_id(new, owner), offsets, offsets, one.in_place))
-    return tuple(found)
+        part = rows[owner]
+        offsets = part.offsets.done()
+        sources = tuple(_with_id(old, source) for source in sorted(part.sources))
+        kept.append(KeptRows(sources, _with_id(new, owner), offsets, offsets, part.in_place))
+    return tuple(kept)
 
 
 def _with_id(fragments: Sequence[Fragment], fragment_id: int) -> Fragment:

@@ -23,68 +23,68 @@ _BITS_OF_FLOAT: dict[pa.DataType, type[np.unsignedinteger[Any]]] = {
 _Mask = NDArray[np.bool_]
 
 
-def differing_rows(one: pa.RecordBatch, other: pa.RecordBatch) -> _Mask:
+def differing_rows(old: pa.RecordBatch, new: pa.RecordBatch) -> _Mask:
     """Which rows differ in some column, shape (num_rows,); the batches have one schema."""
-    found = np.zeros(one.num_rows, dtype=np.bool_)
-    for left, right in zip(one.columns, other.columns, strict=True):
-        found |= differing_values(left, right)
-    return found
+    differs = np.zeros(old.num_rows, dtype=np.bool_)
+    for left, right in zip(old.columns, new.columns, strict=True):
+        differs |= differing_values(left, right)
+    return differs
 
 
-def differing_values(one: pa.Array, other: pa.Array) -> _Mask:
-    """Which values differ, shape (len(one),); the arrays have one type and length."""
-    if not len(one) or pa.types.is_null(one.type):
-        return np.zeros(len(one), dtype=np.bool_)
-    if isinstance(one, pa.ExtensionArray):
-        one, other = one.storage, other.storage
-    if isinstance(one, pa.DictionaryArray):
-        one, other = one.dictionary_decode(), other.dictionary_decode()
-    valid, other_valid = _validity(one), _validity(other)
-    if valid is None and other_valid is None:
-        return _differing_contents(one, other)
-    every = np.ones(len(one), dtype=np.bool_)
-    valid = every if valid is None else valid
-    other_valid = every if other_valid is None else other_valid
-    return (valid != other_valid) | (valid & other_valid & _differing_contents(one, other))
+def differing_values(old: pa.Array, new: pa.Array) -> _Mask:
+    """Which values differ, shape (len(old),); the arrays have one type and length."""
+    if not len(old) or pa.types.is_null(old.type):
+        return np.zeros(len(old), dtype=np.bool_)
+    if isinstance(old, pa.ExtensionArray):
+        old, new = old.storage, new.storage
+    if isinstance(old, pa.DictionaryArray):
+        old, new = old.dictionary_decode(), new.dictionary_decode()
+    old_valid, new_valid = _validity(old), _validity(new)
+    if old_valid is None and new_valid is None:
+        return _differing_contents(old, new)
+    every = np.ones(len(old), dtype=np.bool_)
+    old_valid = every if old_valid is None else old_valid
+    new_valid = every if new_valid is None else new_valid
+    return (old_valid != new_valid) | (old_valid & new_valid & _differing_contents(old, new))
 
 
-def _differing_contents(one: pa.Array, other: pa.Array) -> _Mask:
+def _differing_contents(old: pa.Array, new: pa.Array) -> _Mask:
     """As ``differing_values``; where a value is null the answer means nothing."""
-    data_type = one.type
+    data_type = old.type
     if pa.types.is_struct(data_type):
-        found = np.zeros(len(one), dtype=np.bool_)
+        rows_differ = np.zeros(len(old), dtype=np.bool_)
         for index in range(data_type.num_fields):
-            found |= differing_values(one.field(index), other.field(index))
-        return found
+            rows_differ |= differing_values(old.field(index), new.field(index))
+        return rows_differ
     if pa.types.is_fixed_size_list(data_type):
         size = data_type.list_size
-        items = [part.values.slice(part.offset * size, len(part) * size) for part in (one, other)]
-        by_list = differing_values(*items).reshape(len(one), size)
+        items = [part.values.slice(part.offset * size, len(part) * size) for part in (old, new)]
+        by_list = differing_values(*items).reshape(len(old), size)
         return np.asarray(by_list.any(axis=1), dtype=np.bool_)
     if (
         pa.types.is_list(data_type)
         or pa.types.is_large_list(data_type)
         or pa.types.is_map(data_type)
     ):
-        return _differing_lists(one, other)
+        return _differing_lists(old, new)
     if data_type in _BITS_OF_FLOAT:
-        left, right = (_numbers(part, _BITS_OF_FLOAT[data_type]) for part in (one, other))
+        left, right = (_numbers(part, _BITS_OF_FLOAT[data_type]) for part in (old, new))
         return np.asarray(left != right, dtype=np.bool_)
-    differs = pc.fill_null(pc.not_equal(one, other), False)
+    differs = pc.fill_null(pc.not_equal(old, new), False)
     return np.asarray(differs.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _differing_lists(one: pa.Array, other: pa.Array) -> _Mask:
-    lengths, other_lengths = _lengths(one), _lengths(other)
-    found = lengths != other_lengths
+def _differing_lists(old: pa.Array, new: pa.Array) -> _Mask:
+    lengths, new_lengths = _lengths(old), _lengths(new)
+    differs = lengths != new_lengths
     # Only lists of one length, and not of none, are compared item by item.
-    chosen = np.flatnonzero(~found & (lengths > 0))
+    chosen = np.flatnonzero(~differs & (lengths > 0))
     if len(chosen):
         indices = pa.array(chosen)
-        items = [_items(take_values(part, indices)) for part in (one, other)]
+        items = [_items(take_values(part, indices)) for part in (old, new)]
         starts = np.concatenate(([0], np.cumsum(lengths[chosen])[:-1]))
-        found[chosen] = np.logical_or.reduceat(differing_values(*items), starts)
-    return found
+        differs[chosen] = np.logical_or.reduceat(differing_values(*items), starts)
+    return differs
 
 
 def _lengths(lists: pa.Array) -> NDArray[np.int64]:

@@ -169,10 +169,10 @@ class TableStream:
         snapshot begins at ``BEGINNING``, too.
         """
         locations = self._versions()
-        found = self._resolved_beginning(BEGINNING, locations, locations[-1].version)
-        if found is None:
+        resolved = self._resolved_beginning(BEGINNING, locations, locations[-1].version)
+        if resolved is None:
             return BEGINNING
-        return found if isinstance(found, StreamOffset) else StreamOffset(found)
+        return resolved if isinstance(resolved, StreamOffset) else StreamOffset(resolved)
 
     def latest_offset(
         self, start: StreamOffset, limits: StreamLimits, newest: int | None = None
@@ -313,11 +313,11 @@ class TableStream:
     def _check_cursors(self, *offsets: StreamOffset) -> None:
         """Refuses the middle of a version in a stream of net changes, which does not cut any."""
         is_net = self.settings.mode is Deduplication.NET_CHANGES
-        for one in offsets:
-            if is_net and one.target is not None and not one.is_in_snapshot:
+        for offset in offsets:
+            if is_net and offset.target is not None and not offset.is_in_snapshot:
                 raise InvalidInputError(
-                    f"the checkpoint is in the middle of version {one.target}, which net changes "
-                    "take as a whole",
+                    f"the checkpoint is in the middle of version {offset.target}, which net "
+                    "changes take as a whole",
                     where=self.table.uri,
                     hint="run the query with the deduplicationMode that it had until it is through "
                     "with that version, or begin with a new checkpoint",
@@ -346,13 +346,17 @@ class TableStream:
             if version in (start.version, start.target, end.version, end.target):
                 return True
             is_inside = any(
-                one.target is not None and one.version < version < one.target
-                for one in (start, end)
+                offset.target is not None and offset.version < version < offset.target
+                for offset in (start, end)
             )
             return start.version < version <= final and not is_inside
 
-        chosen = [one for one in locations if is_needed(one.version) and one.version <= final]
-        there = {one.version for one in chosen}
+        chosen = [
+            location
+            for location in locations
+            if is_needed(location.version) and location.version <= final
+        ]
+        there = {location.version for location in chosen}
         for needed in {start.version, final} - {0}:
             if needed not in there:
                 raise VersionNotFoundError(

@@ -117,8 +117,8 @@ def version_changes(
         else:
             show_more = any(_holds(rows.fragment, shown_once) for rows in (*vanished, *appeared))
             vanished, appeared, moved = _matched(before, vanished, after, appeared)
-            kept += moved if show_more else [one.only_updated() for one in moved]
-    kept = [one for one in kept if len(one)]
+            kept += moved if show_more else [rows.only_updated() for rows in moved]
+    kept = [rows for rows in kept if len(rows)]
     return VersionChanges(before, after, tuple(vanished), tuple(appeared), tuple(kept))
 
 
@@ -132,7 +132,10 @@ def _fragments_by_id(
         old, new = _differing(old, new)
     there = () if before is None else counted_fragments(before, old)
     here = counted_fragments(after, new)
-    return {one.id: one for one in there}, {one.id: one for one in here}
+    return (
+        {fragment.id: fragment for fragment in there},
+        {fragment.id: fragment for fragment in here},
+    )
 
 
 def _differing(
@@ -147,12 +150,12 @@ def _differing(
         here, there = here + same, there + same
         if here == len(old) or there == len(new):
             break
-        one, other = old[here], new[there]
-        if one.id <= other.id:
-            only_old.append(one)
+        old_fragment, new_fragment = old[here], new[there]
+        if old_fragment.id <= new_fragment.id:
+            only_old.append(old_fragment)
             here += 1
-        if other.id <= one.id:
-            only_new.append(other)
+        if new_fragment.id <= old_fragment.id:
+            only_new.append(new_fragment)
             there += 1
     return [*only_old, *old[here:]], [*only_new, *new[there:]]
 
@@ -161,8 +164,8 @@ def _common_length(old: Sequence[Fragment], here: int, new: Sequence[Fragment], 
     """How many fragments are the same from two positions on; fast where they are one object."""
     length, step, is_growing = 0, 16, True
     while step:
-        one = old[here + length : here + length + step]
-        is_same = len(one) == step and one == new[there + length : there + length + step]
+        run = old[here + length : here + length + step]
+        is_same = len(run) == step and run == new[there + length : there + length + step]
         length += step if is_same else 0
         is_growing &= is_same
         step = 2 * step if is_growing else step // 2
@@ -269,19 +272,19 @@ def _places(fragment: Fragment, fields: Set[int]) -> Mapping[int, str]:
     return {field: file.path for file in fragment.files for field in file.fields if field in fields}
 
 
-def _same_places(one: Fragment, other: Fragment) -> bool:
+def _same_places(old: Fragment, new: Fragment) -> bool:
     """Whether each offset means the same row in both."""
     return (
-        one.row_ids == other.row_ids
-        and one.physical_rows == other.physical_rows
-        and (one.row_ids is not SPILLED or _hidden_row_ids(one) == _hidden_row_ids(other))
+        old.row_ids == new.row_ids
+        and old.physical_rows == new.physical_rows
+        and (old.row_ids is not SPILLED or _hidden_row_ids(old) == _hidden_row_ids(new))
     )
 
 
 def _hidden_row_ids(fragment: Fragment) -> str | None:
     """The file that holds the row ids as a hidden column."""
-    found = (file.path for file in fragment.files if SPILLED_ROW_ID in file.fields)
-    return next(found, None)
+    paths = (file.path for file in fragment.files if SPILLED_ROW_ID in file.fields)
+    return next(paths, None)
 
 
 def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
@@ -374,12 +377,12 @@ class _Vanished:
 
     def rest(self) -> list[PlacedRows]:
         """The rows that nobody found."""
-        found = []
+        unmatched = []
         for fragment_id, part in self._parts.items():
             rest = self._rows[fragment_id].without(self._found[fragment_id].done())
             if rest:
-                found.append(PlacedRows(part.fragment, rest))
-        return found
+                unmatched.append(PlacedRows(part.fragment, rest))
+        return unmatched
 
 
 # Rows are told apart by where they were, so that no piece of work needs too many fragments.

@@ -120,7 +120,7 @@ def write_column_files(
     except BaseException:
         if current is not None:
             current.abort()
-        remove_files(store, (data_path(one.file.path) for one in finished))
+        remove_files(store, (data_path(column_file.file.path) for column_file in finished))
         raise
     yield from finished
 
@@ -153,9 +153,9 @@ def stand_in(row: pa.RecordBatch, fields: Sequence[Field], file_version: str) ->
     columns = [
         # Files of version 2.0 hold no null structs.
         pa.nulls(1, column.type)
-        if one.nullable and not (one.is_struct and file_version == "2.0")
+        if field.nullable and not (field.is_struct and file_version == "2.0")
         else column
-        for column, one in zip(row.columns, fields, strict=True)
+        for column, field in zip(row.columns, fields, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=row.schema)
 

@@ -137,7 +137,7 @@ def _join_lists(field: Field, parts: Sequence[tuple[Field, pa.Array]]) -> pa.Arr
     item = field.children[0]
     values = join_parts(
         item,
-        [(part.children[0], _flat(one)) for (part, _), one in zip(parts, lists, strict=True)],
+        [(part.children[0], _flat(array)) for (part, _), array in zip(parts, lists, strict=True)],
         int(offsets[-1]),
     )
     validity = pc.is_valid(first).buffers()[1] if first.null_count else None

@@ -86,10 +86,12 @@ def _stored_form(source: pa.DataType, field: Field) -> pa.DataType:
     if types.is_struct(source) and field.is_struct:
         return pa.struct(
             [
-                pa.field(one.name, _stored_form(one.type, parts[one.name]), one.nullable)
-                if one.name in parts
-                else one
-                for one in source
+                pa.field(
+                    member.name, _stored_form(member.type, parts[member.name]), member.nullable
+                )
+                if member.name in parts
+                else member
+                for member in source
             ]
         )
     if _is_list(source) and field.is_list:
@@ -119,28 +121,32 @@ def storable(source: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_struct(source) and pa.types.is_struct(target):
         theirs = {target.field(i).name: target.field(i) for i in range(target.num_fields)}
         ours = [source.field(i) for i in range(source.num_fields)]
-        if any(one.name not in theirs for one in ours):
+        if any(field.name not in theirs for field in ours):
             return False
-        missing = theirs.keys() - {one.name for one in ours}
+        missing = theirs.keys() - {field.name for field in ours}
         return all(theirs[name].nullable for name in missing) and all(
-            storable(one.type, theirs[one.name].type) for one in ours
+            storable(field.type, theirs[field.name].type) for field in ours
         )
     return _scalar_storable(source, target)
 
 
-def _is_list(one: pa.DataType) -> bool:
-    return pa.types.is_list(one) or pa.types.is_large_list(one) or pa.types.is_fixed_size_list(one)
-
-
-def _is_text(one: pa.DataType) -> bool:
-    return pa.types.is_string(one) or pa.types.is_large_string(one)
-
-
-def _is_bytes(one: pa.DataType) -> bool:
+def _is_list(data_type: pa.DataType) -> bool:
     return (
-        pa.types.is_binary(one)
-        or pa.types.is_large_binary(one)
-        or pa.types.is_fixed_size_binary(one)
+        pa.types.is_list(data_type)
+        or pa.types.is_large_list(data_type)
+        or pa.types.is_fixed_size_list(data_type)
+    )
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return pa.types.is_string(data_type) or pa.types.is_large_string(data_type)
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    return (
+        pa.types.is_binary(data_type)
+        or pa.types.is_large_binary(data_type)
+        or pa.types.is_fixed_size_binary(data_type)
     )
 
 
@@ -293,9 +299,9 @@ def _check_length(array: pa.Array, field: pa.Field, name: str) -> None:
     longest = longest_text(field.metadata)
     if longest is None or not len(array):
         return
-    found = pc.max(pc.utf8_length(array)).as_py()
-    if found is not None and found > longest:
+    num_characters = pc.max(pc.utf8_length(array)).as_py()
+    if num_characters is not None and num_characters > longest:
         kind = field.metadata[SPARK_TYPE_KEY.encode()].decode()
         raise SchemaMismatchError(
-            f"a value of column {name!r} has {found} characters, more than {kind} allows"
+            f"a value of column {name!r} has {num_characters} characters, more than {kind} allows"
         )

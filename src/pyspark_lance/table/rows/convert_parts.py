@@ -68,8 +68,8 @@ def _converted_struct(
             values = _converted(values, part, f"{path}.{part.name}", wanted, convert)
         children.append(values)
     members = [
-        pa.field(one.name, child.type, one.nullable)
-        for one, child in zip(array.type, children, strict=True)
+        pa.field(member.name, child.type, member.nullable)
+        for member, child in zip(array.type, children, strict=True)
     ]
     mask = pc.is_null(array) if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=members, mask=mask)

@@ -75,12 +75,12 @@ class FragmentReader:
         self._starts = list(accumulate((f.physical_rows for f in self._fragments), initial=0))
         lineages = [
             FragmentLineage(
-                one,
+                part,
                 stable_row_ids=stable_row_ids,
                 store=lambda: files.store_of(None),
-                read_hidden=partial(self._read_hidden, start, start + one.physical_rows),
+                read_hidden=partial(self._read_hidden, start, start + part.physical_rows),
             )
-            for one, start in zip(self._fragments, self._starts, strict=False)
+            for part, start in zip(self._fragments, self._starts, strict=False)
         ]
         self.lineage: Lineage = JoinedLineage(lineages, self._starts) if following else lineages[0]
 
@@ -238,23 +238,23 @@ class FragmentReader:
             start: First row.
             end: One past the last row.
         """
-        found: NDArray[np.bool_] | None = None
+        matching: NDArray[np.bool_] | None = None
         for part in self._parts_of(self._stored(fields)):
             if part.file.file_version != "0.1":
                 continue
             rows = matching_rows(predicate, part.fields, self._reader(part.file), start, end)
             if rows is not None:
-                found = rows if found is None else found & rows
-        return found
+                matching = rows if matching is None else matching & rows
+        return matching
 
     def average_row_bytes(self, fields: Sequence[Field]) -> int:
         """Bytes that one row of ``fields`` takes, by the sizes of the files (at least 1)."""
         parts = self._parts_of(self._stored(fields))
-        found = (self._reader(p.file).average_row_bytes(p.fields, p.column_of) for p in parts)
+        sizes = (self._reader(p.file).average_row_bytes(p.fields, p.column_of) for p in parts)
         held = {position for part in parts for position in part.positions}
         # What no file holds is null, which takes memory as well.
         absent = [field for position, field in enumerate(fields) if position not in held]
-        return max(1, sum(found) + sum(least_bytes(field.to_arrow().type) for field in absent))
+        return max(1, sum(sizes) + sum(least_bytes(field.to_arrow().type) for field in absent))
 
     def _rows_of(self, num_bytes: int, fields: Sequence[Field]) -> int | None:
         """How many rows of ``fields`` take so many bytes, judged by the files; None for any."""
@@ -380,12 +380,12 @@ def _assemble(
     lineage: dict[str, NDArray[np.uint64]],
     num_rows: int,
 ) -> pa.RecordBatch:
-    found: list[list[tuple[Field, pa.Array]]] = [[] for _ in fields]
+    by_field: list[list[tuple[Field, pa.Array]]] = [[] for _ in fields]
     for part, batch in pieces:
         for index, position in enumerate(part.positions):
-            found[position].append((part.fields[index], batch.column(index)))
+            by_field[position].append((part.fields[index], batch.column(index)))
     columns = [
-        join_parts(field, parts, num_rows) for field, parts in zip(fields, found, strict=True)
+        join_parts(field, parts, num_rows) for field, parts in zip(fields, by_field, strict=True)
     ]
     arrow_fields = [field.to_arrow() for field in fields]
     for name in SYSTEM_COLUMNS:

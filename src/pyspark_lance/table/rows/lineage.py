@@ -112,19 +112,19 @@ class FragmentLineage:
 
     def row_ids(self) -> RowIdSequence:
         """The stable row ids of all rows, deleted ones included."""
-        found = self._sequence(ROW_ID)
-        if isinstance(found, np.ndarray):
-            return RowIdSequence.from_array(found)
-        assert isinstance(found, RowIdSequence)  # row ids are there, or it would have raised
-        return found
+        sequence = self._sequence(ROW_ID)
+        if isinstance(sequence, np.ndarray):
+            return RowIdSequence.from_array(sequence)
+        assert isinstance(sequence, RowIdSequence)  # row ids are there, or it would have raised
+        return sequence
 
     def versions(self, name: str) -> RowDatasetVersionSequence | None:
         """The values of a version column for all rows; None if the fragment does not say."""
-        found = self._sequence(name)
-        if isinstance(found, np.ndarray):
-            return RowDatasetVersionSequence.from_array(found)
-        assert not isinstance(found, RowIdSequence)  # the name is that of a version column
-        return found
+        sequence = self._sequence(name)
+        if isinstance(sequence, np.ndarray):
+            return RowDatasetVersionSequence.from_array(sequence)
+        assert not isinstance(sequence, RowIdSequence)  # the name is that of a version column
+        return sequence
 
     def _sequence(
         self, name: str

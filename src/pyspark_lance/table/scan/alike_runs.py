@@ -55,16 +55,16 @@ def alike_runs(
     held: list[ScanSlice] = []
     held_layout: object = None
     rows = num_bytes = 0
-    for one in slices:
-        layout = _layout(one, small) if can_join else None
-        size = sum(file.size_bytes for file in one.fragment.files)
-        rows += one.end - one.start
+    for scan_slice in slices:
+        layout = _layout(scan_slice, small) if can_join else None
+        size = sum(file.size_bytes for file in scan_slice.fragment.files)
+        rows += scan_slice.end - scan_slice.start
         num_bytes += size
         is_full = len(held) == _MOST_FRAGMENTS or rows > most_rows or num_bytes > _MOST_BYTES
         if held and (is_full or layout is None or layout != held_layout):
             yield tuple(held)
-            held, rows, num_bytes = [], one.end - one.start, size
-        held.append(one)
+            held, rows, num_bytes = [], scan_slice.end - scan_slice.start, size
+        held.append(scan_slice)
         held_layout = layout
     if held:
         yield tuple(held)

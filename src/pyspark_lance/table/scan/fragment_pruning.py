@@ -87,8 +87,8 @@ def _candidate_addresses(
         index = row_id_index(snapshot, possible)
         if index is None:
             return addresses
-        found, is_found = index.addresses_of(row_ids)
-        row_ids = found[is_found]
+        live_addresses, is_found = index.addresses_of(row_ids)
+        row_ids = live_addresses[is_found]
     if addresses is None:
         return np.sort(row_ids)
     return np.intersect1d(addresses, row_ids)

@@ -120,7 +120,9 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
         _pack_by_count(slices, request.fragments_per_task)
         if request.fragments_per_task is not None
         else pack_by_cost(
-            ((slice_cost(one, weight), one) for one in slices), split_slice, request.parallelism
+            ((slice_cost(scan_slice, weight), scan_slice) for scan_slice in slices),
+            split_slice,
+            request.parallelism,
         )
     )
     return tuple(
@@ -133,7 +135,7 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
             stable_row_ids=stable,
             batch_rows=request.batch_rows,
             batch_bytes=request.batch_bytes,
-            slices=tuple(_only_needed(one, lineage, stable=stable) for one in group),
+            slices=tuple(_only_needed(scan_slice, lineage, stable=stable) for scan_slice in group),
         )
         for group in groups
     )

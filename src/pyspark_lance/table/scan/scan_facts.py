@@ -23,7 +23,8 @@ from pyspark_lance.table.version.snapshot import Snapshot
 def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> tuple[int, int]:
     """Fragments that a scan reads, and rows that it returns at most."""
     slices = choose_slices(snapshot, predicate)
-    return len({one.fragment.id for one in slices}), sum(_most_rows(one) for one in slices)
+    num_fragments = len({scan_slice.fragment.id for scan_slice in slices})
+    return num_fragments, sum(_most_rows(scan_slice) for scan_slice in slices)
 
 
 def _most_rows(scan_slice: ScanSlice) -> int:
@@ -46,7 +47,7 @@ def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
             break
         kept.append(task)
         if task.predicate is None:
-            rows += sum(_least_rows(one) for one in task.slices)
+            rows += sum(_least_rows(scan_slice) for scan_slice in task.slices)
     return tuple(kept)
 
 

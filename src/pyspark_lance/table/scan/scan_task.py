@@ -81,13 +81,13 @@ class ScanTask:
             self.system_columns,
             self.predicate,
             (self.stable_row_ids, self.batch_rows, self.batch_bytes, self.small),
-            [_pack_slice(one) for one in self.slices],
+            [_pack_slice(scan_slice) for scan_slice in self.slices],
         )
 
     @property
     def num_rows(self) -> int:
         """Physical rows of all slices."""
-        return sum(one.end - one.start for one in self.slices)
+        return sum(scan_slice.end - scan_slice.start for scan_slice in self.slices)
 
 
 def run(task: ScanTask, load_deleted: LoadDeleted | None = None) -> Iterator[pa.RecordBatch]:
@@ -130,8 +130,8 @@ def _slices_of(task: ScanTask, load_deleted: LoadDeleted) -> Iterator[pa.RecordB
         try:
             yield from _SliceScan(task, run_of_slices, load_deleted).batches()
         except UnlikeFilesError:  # raised when files are opened: nothing was handed out yet
-            for one in run_of_slices:
-                yield from _SliceScan(task, (one,), load_deleted).batches()
+            for scan_slice in run_of_slices:
+                yield from _SliceScan(task, (scan_slice,), load_deleted).batches()
 
 
 class _SliceScan:
@@ -144,7 +144,7 @@ class _SliceScan:
         self._load_deleted = load_deleted
         self._slices = slices
         self._slice = slices[0]
-        fragment, *following = (one.fragment for one in slices)
+        fragment, *following = (scan_slice.fragment for scan_slice in slices)
         self._reader = FragmentReader(
             task.files,
             fragment,
@@ -158,7 +158,7 @@ class _SliceScan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of matching rows; none of them is empty."""
-        start, end = self._slice.start, sum(one.end for one in self._slices)
+        start, end = self._slice.start, sum(scan_slice.end for scan_slice in self._slices)
         if self._slice.offsets is not None:
             yield from self._chosen(self._slice.offsets.to_array())
             return
@@ -206,14 +206,16 @@ class _SliceScan:
         return tuple(name for name in SYSTEM_COLUMNS if name in named) or (ROW_ADDRESS,)
 
     def _live_rows(self, start: int, end: int) -> NDArray[np.bool_] | None:
-        vectors = [self._deleted(one) for one in self._slices]
+        vectors = [self._deleted(scan_slice) for scan_slice in self._slices]
         if len(vectors) == 1:
             return None if vectors[0] is None else vectors[0].keep_mask(start, end)
         if all(vector is None for vector in vectors):
             return None
         masks = [
-            np.ones(one.end, np.bool_) if vector is None else vector.keep_mask(0, one.end)
-            for one, vector in zip(self._slices, vectors, strict=True)
+            np.ones(scan_slice.end, np.bool_)
+            if vector is None
+            else vector.keep_mask(0, scan_slice.end)
+            for scan_slice, vector in zip(self._slices, vectors, strict=True)
         ]
         return np.concatenate(masks)
 
@@ -445,6 +447,6 @@ def _unpack_task(
         stable_row_ids,
         batch_rows,
         batch_bytes,
-        tuple(_unpack_slice(one) for one in slices),
+        tuple(_unpack_slice(packed) for packed in slices),
         small,
     )

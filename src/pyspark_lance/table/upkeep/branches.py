@@ -60,7 +60,9 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
     parent = snapshot.manifest.branch
     root = main_line(snapshot.table, parent)
     main, store = root.store(), root.on_branch(name).store()
-    if latest_version(store) is not None or any(one.name == name for one in list_branches(main)):
+    if latest_version(store) is not None or any(
+        other.name == name for other in list_branches(main)
+    ):
         raise InvalidInputError(f"there is a branch {name!r} already", where=main.uri)
     fork = (snapshot.version, uuid.uuid4().hex)
     before = read_branch(main, parent).version_mapping if parent else ()
@@ -87,7 +89,7 @@ def remove_branch(table: Table, name: str) -> None:
     read_branch(main, name)
     standing = [f"tag {tag.name!r}" for tag in list_tags(main) if tag.branch == name]
     branches = list_branches(main)
-    standing += [f"branch {one.name!r}" for one in branches if one.parent_branch == name]
+    standing += [f"branch {branch.name!r}" for branch in branches if branch.parent_branch == name]
     if standing:
         raise InvalidInputError(
             f"the branch {name!r} is needed by {', '.join(standing)}",
@@ -97,8 +99,10 @@ def remove_branch(table: Table, name: str) -> None:
     # What is left of an interrupted removal is no branch.
     delete_branch(main, name)
     prefix = f"{TREE}/{name}"
-    others = tuple(f"{TREE}/{one.name}/" for one in branches if one.name.startswith(f"{name}/"))
-    main.delete_many([one.path for one in main.list(prefix) if not one.path.startswith(others)])
+    others = tuple(
+        f"{TREE}/{branch.name}/" for branch in branches if branch.name.startswith(f"{name}/")
+    )
+    main.delete_many([info.path for info in main.list(prefix) if not info.path.startswith(others)])
 
 
 def branches_of(table: Table) -> list[Branch]:

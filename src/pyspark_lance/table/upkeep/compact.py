@@ -154,7 +154,7 @@ def plan_compaction(
         )
     indices = current_indices(snapshot)
     bins = plan_bins(snapshot.manifest.fragments, indices, chosen)
-    moved = frozenset(fragment.id for one in bins for fragment in one)
+    moved = frozenset(fragment.id for group in bins for fragment in group)
     notes_addresses = chosen.defer_index_remap and is_worth_a_note(indices, moved)
     request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
     if chosen.max_bytes_per_file is not None:
@@ -162,12 +162,12 @@ def plan_compaction(
     tasks = tuple(
         CompactionTask(
             snapshot.files,
-            one,
-            replace(request, max_rows_per_file=rows_per_fragment(one, chosen)),
+            group,
+            replace(request, max_rows_per_file=rows_per_fragment(group, chosen)),
             snapshot.uses_stable_row_ids,
             notes_addresses,
         )
-        for one in bins
+        for group in bins
     )
     return CompactionPlan(change, tasks)
 
@@ -223,7 +223,10 @@ def _with_reserved_ids(change: ChangePlan, groups: Sequence[RewriteGroup]) -> li
     ids = itertools.count((reserved.manifest.max_fragment_id or 0) - count + 1)
     return [
         replace(
-            group, new_fragments=tuple(replace(one, id=next(ids)) for one in group.new_fragments)
+            group,
+            new_fragments=tuple(
+                replace(fragment, id=next(ids)) for fragment in group.new_fragments
+            ),
         )
         for group in groups
     ]
@@ -285,7 +288,7 @@ def _landed(
 
 
 def _num_files(fragments: Iterable[Fragment]) -> int:
-    return sum(len(one.files) + (one.deletion_file is not None) for one in fragments)
+    return sum(len(fragment.files) + (fragment.deletion_file is not None) for fragment in fragments)
 
 
 def _together(before: CompactionResult, after: CompactionResult) -> CompactionResult:

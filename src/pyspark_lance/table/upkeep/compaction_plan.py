@@ -94,7 +94,7 @@ class CompactionOptions:
                     raise InvalidInputError(
                         f"the table is configured with {CONFIG_PREFIX}{name} = {text!r}"
                     ) from error
-        known = {one.name for one in fields(cls)}
+        known = {option.name for option in fields(cls)}
         asked = {name: value for name, value in given.items() if value is not None}
         unknown = asked.keys() - known
         if unknown:
@@ -126,7 +126,7 @@ def plan_bins(
     coverage = _Coverage(indices)
     runs: list[tuple[list[Fragment], list[_Candidate]]] = []
     previous: frozenset[int] | None = None
-    for fragment in sorted(fragments, key=lambda one: one.id):
+    for fragment in sorted(fragments, key=lambda fragment: fragment.id):
         kind = _candidate(fragment, options)
         if kind is _Candidate.NO:
             previous = None
@@ -144,9 +144,9 @@ def plan_bins(
     return _limited(bins, options)
 
 
-def rows_per_fragment(one: Bin, options: CompactionOptions) -> int:
+def rows_per_fragment(fragments: Bin, options: CompactionOptions) -> int:
     """How many rows the new fragments of a bin get: all about as many, as Lance does it."""
-    rows = sum(fragment.num_rows for fragment in one)
+    rows = sum(fragment.num_rows for fragment in fragments)
     return max(1, -(-rows // max(1, rows // options.target_rows_per_fragment)))
 
 
@@ -205,13 +205,13 @@ def _limited(bins: Sequence[Bin], options: CompactionOptions) -> tuple[Bin, ...]
     """The first bins that are within the limits; always one, so that work goes on."""
     taken: list[Bin] = []
     rows = fragments = 0
-    for one in bins:
-        rows += sum(fragment.num_rows for fragment in one)
-        fragments += len(one)
+    for group in bins:
+        rows += sum(fragment.num_rows for fragment in group)
+        fragments += len(group)
         too_many = (options.max_source_rows is not None and rows > options.max_source_rows) or (
             options.max_source_fragments is not None and fragments > options.max_source_fragments
         )
         if taken and too_many:
             break
-        taken.append(one)
+        taken.append(group)
     return tuple(taken)

@@ -79,10 +79,10 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
     deleted = _Deleted(task)
     new = write_fragments(task.request, _live_rows(task, deleted))
     try:
-        found = sum(fragment.physical_rows for fragment in new)
-        if found != task.num_rows:
+        num_written = sum(fragment.physical_rows for fragment in new)
+        if num_written != task.num_rows:
             raise CorruptFileError(
-                f"fragments of {task.num_rows} live rows gave {found} rows",
+                f"fragments of {task.num_rows} live rows gave {num_written} rows",
                 f"{task.files.table.uri}, fragment {task.fragments[0].id} and those after it",
             )
         if task.stable_row_ids:
@@ -122,7 +122,7 @@ def _live_rows(task: CompactionTask, deleted: _Deleted) -> Iterator[pa.RecordBat
         stable_row_ids=task.stable_row_ids,
         batch_rows=DEFAULT_BATCH_ROWS,
         batch_bytes=DEFAULT_BATCH_BYTES,
-        slices=tuple(ScanSlice(one, 0, one.physical_rows) for one in task.fragments),
+        slices=tuple(ScanSlice(fragment, 0, fragment.physical_rows) for fragment in task.fragments),
         small=SMALL_FOR_COMPACTION,
     )
     return run(scan, deleted)

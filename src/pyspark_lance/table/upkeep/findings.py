@@ -56,7 +56,7 @@ class VerifyResult:
     @property
     def errors(self) -> tuple[Finding, ...]:
         """The findings that concern rows."""
-        return tuple(one for one in self.findings if one.severity is Severity.ERROR)
+        return tuple(problem for problem in self.findings if problem.severity is Severity.ERROR)
 
     @property
     def is_sound(self) -> bool:
@@ -122,4 +122,7 @@ def finding(kind: str, what: str, where: str) -> Finding:
 
 def findings_as_lines(findings: Iterable[Finding]) -> list[str]:
     """One line each, for people."""
-    return [f"{one.severity.value}: {one.what} ({one.where}); {one.remedy}" for one in findings]
+    return [
+        f"{problem.severity.value}: {problem.what} ({problem.where}); {problem.remedy}"
+        for problem in findings
+    ]

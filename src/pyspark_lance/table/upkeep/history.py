@@ -97,10 +97,11 @@ def history(table: Table, limit: int | None = None) -> list[HistoryEntry]:
             tags.setdefault(tag.version, []).append(tag.name)
     locations = list_versions(store)[::-1][:limit]
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        found = pool.map(
-            lambda one: history_entry(store, one, tags.get(one.version, [])), locations
+        entries = pool.map(
+            lambda location: history_entry(store, location, tags.get(location.version, [])),
+            locations,
         )
-        return [entry for entry in found if entry is not None]
+        return [entry for entry in entries if entry is not None]
 
 
 def history_entry(
@@ -160,7 +161,7 @@ def operation_metrics(operation: Operation) -> dict[str, int]:
                 "num_removed_fragments": len(operation.removed_fragment_ids),
             }
         case Rewrite():
-            new = [one for group in operation.groups for one in group.new_fragments]
+            new = [fragment for group in operation.groups for fragment in group.new_fragments]
             old = sum(len(group.old_fragments) for group in operation.groups)
             return _added(new) | {"num_removed_fragments": old}
         case Merge():
@@ -324,7 +325,7 @@ def fragments(table: Table, at: VersionSpec = LATEST) -> list[FragmentDetail]:
         TableNotFoundError: There is no table, or no such version.
     """
     snapshot = Snapshot.open(table, at)
-    return [_fragment_detail(one) for one in snapshot.manifest.fragments]
+    return [_fragment_detail(fragment) for fragment in snapshot.manifest.fragments]
 
 
 def _fragment_detail(fragment: Fragment) -> FragmentDetail:

@@ -79,10 +79,10 @@ def set_properties(
 
     def plan(newest: Snapshot) -> Operation | None:
         manifest = newest.manifest
-        ours = {key: one for key, one in changes.items() if key.startswith(CONFIG_PREFIX)}
+        ours = {key: value for key, value in changes.items() if key.startswith(CONFIG_PREFIX)}
         # Whoever put a key among the configuration meant it to be there.
-        ours |= {key: one for key, one in changes.items() if key in manifest.config}
-        others = {key: one for key, one in changes.items() if key not in ours}
+        ours |= {key: value for key, value in changes.items() if key in manifest.config}
+        others = {key: value for key, value in changes.items() if key not in ours}
         to_config = _changed(manifest.config, ours)
         to_metadata = _changed(manifest.table_metadata, others)
         if to_config is None and to_metadata is None:

@@ -124,7 +124,7 @@ def _group(group: RewriteGroup) -> ReuseGroup:
 
 
 def _entry(store: ObjectStore, version: int, versions: ReuseVersions) -> IndexMetadata:
-    groups = [group for one in versions for group in one.groups]
+    groups = [group for reuse_version in versions for group in reuse_version.groups]
     bitmap = BitMap(frozenset().union(*(group.new_ids for group in groups)))
     name, content = uuid.uuid4(), versions_to_bytes(versions)
     details = ReuseDetails(versions)

@@ -83,11 +83,11 @@ def _states(line: Sequence[LineVersion], row_id: int) -> Iterator[RowState]:
     restores = _Restores()
     left, oldest, seen = list(line), 1, None
     while left and left[0].number >= oldest:
-        found = _versions_of(left[0], row_id)
-        if found is None:  # it was not made yet, or it was deleted and brought back later
+        versions = _versions_of(left[0], row_id)
+        if versions is None:  # it was not made yet, or it was deleted and brought back later
             left = left[1:]
             continue
-        oldest, updated = found
+        oldest, updated = versions
         seen = seen or left[0]
         restore = restores.newest([version for version in left if version.number > updated])
         before = [
@@ -98,7 +98,7 @@ def _states(line: Sequence[LineVersion], row_id: int) -> Iterator[RowState]:
             left = [version for version in left if version.number < updated and updated > oldest]
         else:
             left = before
-            if _versions_of(before[0], row_id) == found:
+            if _versions_of(before[0], row_id) == versions:
                 continue  # it was brought back to what it was
             yield _state(line, restore.number, seen)
         seen = None

@@ -124,13 +124,13 @@ def copy_with_stable_row_ids(
         raise InvalidInputError("the table has no rows", hint="create a new one", where=table.uri)
     request = replace(plan.write_request(), table=target)
     tasks = [
-        CompactionTask(snapshot.files, one, request, stable_row_ids=False)
-        for one in _in_groups(snapshot.manifest.fragments)
+        CompactionTask(snapshot.files, group, request, stable_row_ids=False)
+        for group in _in_groups(snapshot.manifest.fragments)
     ]
 
     def attempt(work: UnitOfWork) -> CopyResult:
         groups = sorted(rewrite(tasks), key=lambda group: group.old_fragments[0].id)
-        fragments = tuple(one for group in groups for one in group.new_fragments)
+        fragments = tuple(fragment for group in groups for fragment in group.new_fragments)
         work.register(fragments)
         operation = Overwrite(fragments, snapshot.schema, dict(snapshot.manifest.config))
         create = CreateOptions(data_storage_version=snapshot.manifest.file_version)

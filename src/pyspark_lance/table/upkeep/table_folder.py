@@ -32,11 +32,11 @@ def list_tables(parent: Table) -> list[str]:
     scheme, folder = split_uri(parent.uri)
     if scheme == "file":
         names = os.listdir(folder) if os.path.isdir(folder) else []
-        found = [name for name in names if os.path.isdir(os.path.join(folder, name, VERSIONS))]
+        folders = [name for name in names if os.path.isdir(os.path.join(folder, name, VERSIONS))]
     else:
-        parts = (one.path.split("/", 2) for one in parent.store().list(""))
-        found = list({part[0] for part in parts if len(part) == 3 and part[1] == VERSIONS})
-    return sorted(name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX))
+        parts = (info.path.split("/", 2) for info in parent.store().list(""))
+        folders = list({part[0] for part in parts if len(part) == 3 and part[1] == VERSIONS})
+    return sorted(name.removesuffix(SUFFIX) for name in folders if name.endswith(SUFFIX))
 
 
 def drop_table(table: Table) -> bool:
@@ -46,7 +46,7 @@ def drop_table(table: Table) -> bool:
         return False
     scheme, folder = split_uri(table.uri)
     # Manifests go first: what is left of an interrupted drop is no table.
-    names = [one.path for one in store.list("")]
+    names = [info.path for info in store.list("")]
     store.delete_many([name for name in names if name.startswith(f"{VERSIONS}/")])
     store.delete_many([name for name in names if not name.startswith(f"{VERSIONS}/")])
     if scheme == "file":

@@ -84,7 +84,7 @@ def verify(table: Table, version: int | None = None, *, read_data: bool = False)
         StorageError: The store failed.
     """
     store = table.store()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
         locations = list_versions(store)
     except UnsupportedFeatureError as error:
@@ -96,23 +96,23 @@ def verify(table: Table, version: int | None = None, *, read_data: bool = False)
         bad = finding("bad_manifest", error.what, f"{store.uri}/{location.path}")
         return VerifyResult(location.version, (bad,))
     manifest = _with_row_counts(table, file)
-    found += check_manifest(manifest, file.indices)
+    findings += check_manifest(manifest, file.indices)
     files = _Files(table, manifest, _sizes(store), read_data)
     with ThreadPoolExecutor(_PARALLEL) as pool:
         checked = list(pool.map(files.check, manifest.fragments))
-    found += [one for result in checked for one in result.findings]
-    live = [one.live for one in checked if one.live is not None]
-    found += check_unique(manifest, live)
-    found += _check_index_folders(file, files.sizes)
-    found += _check_transaction(store, file)
-    found += _check_times(store, locations, location)
-    found += _check_references(main_line(table, manifest.branch))
-    found += _check_leftovers(table)
+    findings += [problem for result in checked for problem in result.findings]
+    live = [result.live for result in checked if result.live is not None]
+    findings += check_unique(manifest, live)
+    findings += _check_index_folders(file, files.sizes)
+    findings += _check_transaction(store, file)
+    findings += _check_times(store, locations, location)
+    findings += _check_references(main_line(table, manifest.branch))
+    findings += _check_leftovers(table)
     return VerifyResult(
         version=manifest.version,
-        findings=tuple(found),
+        findings=tuple(findings),
         num_fragments=len(manifest.fragments),
-        num_files=sum(one.num_files for one in checked),
+        num_files=sum(result.num_files for result in checked),
         num_rows=sum(fragment.num_rows for fragment in manifest.fragments),
     )
 
@@ -251,8 +251,8 @@ class _Files:
             created, updated = lineage.versions(CREATED_AT), lineage.versions(LAST_UPDATED_AT)
         except LanceError as error:
             return None, [finding("bad_versions", error.what, where)]
-        found = list(check_lineage(self._manifest, fragment, row_ids, created, updated))
-        return live_row_ids(fragment, row_ids, deleted), found
+        findings = list(check_lineage(self._manifest, fragment, row_ids, created, updated))
+        return live_row_ids(fragment, row_ids, deleted), findings
 
     def _read_all(self, fragment: Fragment) -> Found:
         stable = self._manifest.uses_stable_row_ids
@@ -337,8 +337,8 @@ def _check_times(
             continue
         try:
             times = [
-                read_manifest(store, one, with_indices=False).manifest.timestamp_ns
-                for one in (before, after)
+                read_manifest(store, neighbour, with_indices=False).manifest.timestamp_ns
+                for neighbour in (before, after)
             ]
         except (LanceError, FileNotFoundError):
             return
@@ -367,13 +367,13 @@ def _check_references(main: Table) -> Found:
             what = f"the tag {name!r} stands on version {tag.version} of {line}, which is gone"
             yield finding("dangling_tag", what, where)
     for name, where in _reference_names(store, BRANCHES):
-        one = _read(read_branch, store, name, where)
-        if isinstance(one, Finding):
-            yield one
+        branch = _read(read_branch, store, name, where)
+        if isinstance(branch, Finding):
+            yield branch
         elif not _listed(main.on_branch(name).store()):
             yield finding("dangling_branch", f"the branch {name!r} has no version", where)
-        elif not has_version(one.parent_branch, one.parent_version):
-            what = f"version {one.parent_version}, which {name!r} was forked from, is gone"
+        elif not has_version(branch.parent_branch, branch.parent_version):
+            what = f"version {branch.parent_version}, which {name!r} was forked from, is gone"
             yield finding("dangling_branch", what, where)
 
 
@@ -408,6 +408,6 @@ def _check_leftovers(table: Table) -> Found:
         yield finding("bad_manifest", error.what, error.where)
         return
     if left:
-        size = sum(one.size for one in left)
+        size = sum(file.size for file in left)
         what = f"{len(left)} files of {size} bytes belong to no version, such as {left[0].path}"
         yield finding("orphans", what, table.uri)

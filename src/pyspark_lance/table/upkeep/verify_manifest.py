@@ -193,8 +193,8 @@ def check_unique(manifest: Manifest, live: Sequence[LiveRowIds]) -> Found:
     """I5: no two live rows share an id."""
     if not live:
         return
-    together = np.concatenate([one.row_ids for one in live])
-    owners = np.repeat([one.fragment_id for one in live], [len(one.row_ids) for one in live])
+    together = np.concatenate([part.row_ids for part in live])
+    owners = np.repeat([part.fragment_id for part in live], [len(part.row_ids) for part in live])
     order = np.argsort(together, kind="stable")
     again = np.flatnonzero(together[order][1:] == together[order][:-1])
     if len(again):

@@ -58,7 +58,7 @@ def version_line(newest: Snapshot) -> list[LineVersion]:
     A branch begins with a copy of the version that it was forked from; here that one is its
     parent's, as long as it is left there.
     """
-    found: list[LineVersion] = []
+    line: list[LineVersion] = []
     table, branch, last = newest.table, newest.manifest.branch, newest.version
     root = main_line(table, branch)
     while True:
@@ -66,12 +66,12 @@ def version_line(newest: Snapshot) -> list[LineVersion]:
         own = [LineVersion(table, store, location) for location in list_versions(store)]
         own = [version for version in reversed(own) if version.number <= last]
         if branch is None:
-            return _without_copies([*found, *own])
+            return _without_copies([*line, *own])
         try:
             fork = read_branch(root.store(), branch)
         except TableNotFoundError:  # VersionNotFoundError among them: the parent is gone
-            return _without_copies([*found, *own])
-        found += own
+            return _without_copies([*line, *own])
+        line += own
         branch, last = fork.parent_branch, fork.parent_version
         table = root.on_branch(branch)
 
@@ -84,8 +84,10 @@ def _without_copies(line: list[LineVersion]) -> list[LineVersion]:
 def are_restores(line: Sequence[LineVersion]) -> dict[int, bool]:
     """By number whether a version brought back an older one; reads all their manifests."""
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        found = pool.map(LineVersion.is_restore, line)
-        return {version.number: is_restore for version, is_restore in zip(line, found, strict=True)}
+        restores = pool.map(LineVersion.is_restore, line)
+        return {
+            version.number: is_restore for version, is_restore in zip(line, restores, strict=True)
+        }
 
 
 def line_history(table: Table) -> list[HistoryEntry]:
@@ -95,5 +97,5 @@ def line_history(table: Table) -> list[HistoryEntry]:
         TableNotFoundError: There is no table.
     """
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        found = pool.map(LineVersion.entry, version_line(Snapshot.open(table)))
-        return [entry for entry in found if entry is not None]
+        entries = pool.map(LineVersion.entry, version_line(Snapshot.open(table)))
+        return [entry for entry in entries if entry is not None]

@@ -43,7 +43,7 @@ def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
         return file
     trusted = manifest.writer_version is not None
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        counted = list(pool.map(lambda one: _counted(files, one, trusted), unknown))
+        counted = list(pool.map(lambda fragment: _counted(files, fragment, trusted), unknown))
     by_identity = dict(zip(map(id, unknown), counted, strict=True))
     fragments = tuple(by_identity.get(id(fragment), fragment) for fragment in manifest.fragments)
     return replace(file, manifest=replace(manifest, fragments=fragments))

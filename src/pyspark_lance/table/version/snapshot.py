@@ -86,10 +86,10 @@ class Snapshot:
         location = replace(location, identity=identity)
         key = (table.uri, tuple(sorted(table.storage.items())), location.path, identity)
         with _cache_lock:
-            found = _cache.get(key)
-            if found is not None:
+            cached = _cache.get(key)
+            if cached is not None:
                 _cache.move_to_end(key)
-                return found
+                return cached
         snapshot = cls.of_file(table, store, read_manifest(store, location))
         with _cache_lock:
             _cache[key] = snapshot

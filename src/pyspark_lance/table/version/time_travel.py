@@ -112,9 +112,9 @@ def version_at(
     versions = list_versions(store) if versions is None else versions
     if not versions:
         raise TableNotFoundError("there is no Lance table here", where=store.uri)
-    found = newest_at(store, timestamp_ns, versions)
-    if found is not None:
-        return versions[found]
+    index = newest_at(store, timestamp_ns, versions)
+    if index is not None:
+        return versions[index]
     asked, first = (_shown(ns) for ns in (timestamp_ns, _committed_ns(store, versions[0])))
     raise VersionNotFoundError(
         f"no version is as old as {asked}",

@@ -309,8 +309,8 @@ def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
     """
     snapshot = Snapshot.open(plan.request.table)
     if not plan.settings.replaces_all:
-        theirs = {one.id: (one.name, one.logical_type) for one in snapshot.schema.walk()}
-        ours = {one.id: (one.name, one.logical_type) for one in plan.table_schema.walk()}
+        theirs = {field.id: (field.name, field.logical_type) for field in snapshot.schema.walk()}
+        ours = {field.id: (field.name, field.logical_type) for field in plan.table_schema.walk()}
         if theirs != ours or snapshot.manifest.file_version != plan.request.file_version:
             raise CommitConflictError(
                 "another writer created the table at the same time, with another schema",
