@@ -38,6 +38,12 @@ from pyspark_lance.spark.alter_table import alter_table
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import REPLACE, ReadOptions, WriteOptions
 from pyspark_lance.spark.options.write_settings import commit_settings
+from pyspark_lance.spark.procedures import (
+    BIN_RESULTS,
+    STATE,
+    list_procedures,
+    run_procedure,
+)
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 from pyspark_lance.spark.source.change_plan import (
     FEED_COLUMNS,
@@ -97,6 +103,8 @@ def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
 
 
 def _describe(options: Mapping[str, str]) -> Facts:
+    if STATE in options:
+        return _facts_of_rows(BIN_RESULTS, "the work of a procedure")
     about = metadata_read(options)
     if about is not None:
         return _facts_of_rows(about.schema, f"{about.table.uri} {about.name}")
@@ -307,5 +315,7 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "alter": _alter,
     "drop": _drop,
     "rename": _rename,
+    "procedures": lambda _: list_procedures(),
+    "procedure": run_procedure,
 }
 _WRITES = ("delete", "create", "alter", "drop", "rename")

@@ -11,7 +11,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * {@code spark.sql.catalog.x.path}; further keys are options of every table. A name with a slash
  * in it is a path of its own: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
  */
-public class LanceCatalog implements StagingTableCatalog {
+public class LanceCatalog implements StagingTableCatalog, LanceProcedure.Catalog {
   private static final String[] NAMESPACE = {"main"};
 
   private String name;
@@ -24,6 +24,8 @@ public class LanceCatalog implements StagingTableCatalog {
   }
 
   @Override public String name() { return name; }
+
+  @Override public CaseInsensitiveStringMap pathOptions() { return options; }
 
   @Override public Set<TableCatalogCapability> capabilities() {
     return Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);

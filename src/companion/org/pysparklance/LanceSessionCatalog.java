@@ -18,7 +18,7 @@ import scala.Option;
  * those of the newest version. Tables of other sources are none of its business.
  */
 public class LanceSessionCatalog extends DelegatingCatalogExtension
-    implements StagingTableCatalog {
+    implements StagingTableCatalog, LanceProcedure.Catalog {
   private static final String IMPLEMENTATION = "spark.sql.catalog.spark_catalog";
 
   @Override public void initialize(String name, CaseInsensitiveStringMap options) {

@@ -136,7 +136,7 @@ class LanceTable
           "[LANCE_INVALID_INPUT] rows of the past cannot be changed\n  hint: leave out "
               + String.join(", ", OF_THE_PAST));
     }
-    if (described() == null) {
+    if (described() == null || described().lineage().isEmpty()) {  // Python refuses the latter
       Python.call("create", options, "_lance.create", "true", "_lance.schema", schema.json());
     }
     Description found = described();

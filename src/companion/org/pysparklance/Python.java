@@ -3,6 +3,7 @@ package org.pysparklance;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.Scan;
@@ -20,7 +21,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class Python {
   static final ObjectMapper JSON = new ObjectMapper();
 
+  private static final String APPLICATION = "_lance.application";
+
   private Python() {}
+
+  private static String application() { return SparkContext.getOrCreate().applicationId(); }
 
   private static PythonDataSourceV2 source() {
     PythonDataSourceV2 source = new PythonDataSourceV2();
@@ -32,7 +37,7 @@ final class Python {
   static JsonNode call(String question, CaseInsensitiveStringMap options, String... pairs) {
     CaseInsensitiveStringMap all = Options.with(options, pairs);
     StructType reply = source().inferSchema(Options.with(all, "_lance.call", question,
-        "_lance.time_zone", SQLConf.get().sessionLocalTimeZone()));
+        "_lance.time_zone", SQLConf.get().sessionLocalTimeZone(), APPLICATION, application()));
     try {
       return JSON.readTree(reply.fields()[0].metadata().getString("_lance"));
     } catch (JsonProcessingException error) {
@@ -58,8 +63,9 @@ final class Python {
 
   static WriteBuilder write(
       CaseInsensitiveStringMap options, StructType rows, LogicalWriteInfo asked) {
-    LogicalWriteInfo info = new WriteInfo(options, asked.queryId(), rows);
-    Table table = source().getTable(rows, new Transform[0], options.asCaseSensitiveMap());
+    CaseInsensitiveStringMap all = Options.with(options, APPLICATION, application());
+    LogicalWriteInfo info = new WriteInfo(all, asked.queryId(), rows);
+    Table table = source().getTable(rows, new Transform[0], all.asCaseSensitiveMap());
     return ((SupportsWrite) table).newWriteBuilder(info);
   }
 

@@ -120,7 +120,7 @@ def compact(
         if plan.change.is_done or not plan.tasks:
             return replace(done, lost_bins=0)
         landed = commit_bins(plan, list(rewrite(plan.tasks)), work)
-        done = _together(done, landed)
+        done = together(done, landed)
         if landed.lost_bins:
             raise RetryableCommitError(f"others changed {landed.lost_bins} bins", table.uri)
         return done
@@ -291,7 +291,7 @@ def _num_files(fragments: Iterable[Fragment]) -> int:
     return sum(len(fragment.files) + (fragment.deletion_file is not None) for fragment in fragments)
 
 
-def _together(before: CompactionResult, after: CompactionResult) -> CompactionResult:
+def together(before: CompactionResult, after: CompactionResult) -> CompactionResult:
     """Both, of which the second tells which bins are still lost."""
     return CompactionResult(
         version=before.version if after.version is None else after.version,

@@ -1,0 +1,126 @@
+"""Procedures as Python does them: what the companion asks, and tasks as executors run them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import lance
+import pytest
+from local_changes import delete_rows
+from table_access import append, assert_same_rows, read_ours, read_theirs
+
+from pyspark_lance.errors import InvalidInputError, RetryableCommitError, VersionNotFoundError
+from pyspark_lance.spark.procedures import PROCEDURES, LanceTaskReader, run_procedure
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Two pairs of small fragments with a large one between them."""
+    path = str(tmp_path / "table")
+    for first, rows in ((0, 3), (10, 3), (20, 100), (120, 3), (130, 3)):
+        append(path, first, rows)
+    return path
+
+
+def ask(path, procedure, /, *, work=None, done=(), **arguments):
+    options = {
+        "path": path,
+        "_lance.procedure": procedure,
+        "_lance.application": "app-7",
+        "_lance.arguments": json.dumps({"table": path, **arguments}),
+    }
+    if work is not None:
+        options |= {"_lance.state": work, "_lance.done": " ".join(done)}
+    return run_procedure(options)
+
+
+def rows(answer):
+    return json.loads(answer["rows"])
+
+
+def run_tasks(state):
+    """What executors make of the tasks, each in bytes of its own."""
+    reader = LanceTaskReader(state)
+    parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions()]
+    return [text for part in parts for batch in reader.read(part) for text in batch[0].to_pylist()]
+
+
+def compact(path, between=lambda: None, **arguments):
+    """Runs a compaction, with something between its plan and its commit the first time."""
+    answer = ask(path, "compact", target_rows_per_fragment="50", **arguments)
+    rounds = 0
+    while "state" in answer:
+        done = run_tasks(answer["state"])
+        between()
+        between = lambda: None  # noqa: E731
+        answer = ask(path, "compact", work=answer["state"], done=done)
+        rounds += 1
+    return rounds, rows(answer)[0]
+
+
+def test_bins_that_others_changed_are_planned_again(path):
+    rounds, done = compact(path, lambda: delete_rows(path, "id = 1"))
+    assert rounds == 2
+    assert (done["fragments_removed"], done["fragments_added"], done["lost_bins"]) == (4, 2, 0)
+    assert (done["version"], done["num_rows"]) == (8, 11)
+    assert_same_rows(read_ours(path), read_theirs(path))
+    properties = lance.dataset(path).read_transaction(8).transaction_properties
+    assert properties["pyspark_lance.spark_application_id"] == "app-7"
+    append(path, 200)
+    rounds, done = compact(path, lambda: append(path, 300))
+    assert (rounds, done["lost_bins"], done["version"]) == (1, 0, 11)
+
+
+def test_nothing_to_do_takes_no_task(path):
+    answer = ask(path, "compact", target_rows_per_fragment="2")
+    assert rows(answer)[0]["version"] is None
+    assert lance.dataset(path).version == 5
+
+
+def test_where_others_are_always_in_the_way_what_landed_is_told(path, monkeypatch):
+    settings = {"target_rows_per_fragment": "50"}
+    answer = ask(path, "compact", **settings)
+    done = run_tasks(answer["state"])
+    options = {"path": path, "commitRetries": "0", "_lance.procedure": "compact"}
+    options |= {"_lance.arguments": json.dumps({"table": path})}
+    options |= {"_lance.state": answer["state"], "_lance.done": " ".join(done)}
+    delete_rows(path, "id = 1")
+    (told,) = rows(run_procedure(options))
+    assert (told["lost_bins"], told["fragments_removed"]) == (1, 2)
+    answer = ask(path, "compact", **settings)
+    done = run_tasks(answer["state"])
+    delete_rows(path, "id IN (0, 2)")
+    options |= {"_lance.state": answer["state"], "_lance.done": " ".join(done)}
+    with pytest.raises(RetryableCommitError, match="others changed 1 bins"):
+        run_procedure(options)
+
+
+def test_arguments_that_cannot_be(path):
+    with pytest.raises(InvalidInputError, match="'noon' is not a time"):
+        ask(path, "restore", timestamp="noon")
+    with pytest.raises(InvalidInputError, match="restore takes a version"):
+        ask(path, "restore")
+    with pytest.raises(InvalidInputError, match="both choose a version"):
+        ask(path, "create_tag", name="x", version="1", tag="y")
+    with pytest.raises(VersionNotFoundError):
+        ask(path, "drop_branch", name="none")
+    with pytest.raises(InvalidInputError, match="soon"):
+        ask(path, "cleanup", older_than="soon")
+
+
+def test_every_procedure_gives_rows_of_its_columns(path):
+    lance.dataset(path).tags.create("first", 1)
+    given = {
+        "create_tag": {"name": "new"}, "replace_tag": {"name": "first"},
+        "drop_tag": {"name": "first"}, "create_branch": {"name": "trial"},
+        "drop_branch": {"name": "trial"}, "restore": {"version": "2"},
+        "compact": {"dry_run": "true"},
+    }  # fmt: skip
+    for name, procedure in PROCEDURES.items():
+        answer = ask(path, name, **given.get(name, {}))
+        assert json.loads(answer["schema"]) == procedure.result.jsonValue()
+        for row in rows(answer):
+            assert list(row) == procedure.result.names
