@@ -143,23 +143,28 @@ def test_tests_run_tasks_that_were_sent(tmp_path):
 
 
 def enum_fields():
-    """Fields of dataclasses whose values equal plain numbers or texts."""
+    """Fields of dataclasses whose values equal plain numbers or texts, with all of their class."""
     for one in classes_of_the_package():
         if dataclasses.is_dataclass(one):
             known = vars(importlib.import_module(one.__module__))
-            for field in dataclasses.fields(one):
-                for word in re.findall(r"\w+", str(field.type)):
-                    kind = known.get(word)
-                    if inspect.isclass(kind) and issubclass(kind, enum.IntEnum | enum.StrEnum):
-                        yield one, field.name, kind
+            kinds = {
+                field.name: kind
+                for field in dataclasses.fields(one)
+                for word in re.findall(r"\w+", str(field.type))
+                if inspect.isclass(kind := known.get(word))
+                and issubclass(kind, enum.IntEnum | enum.StrEnum)
+            }
+            for name in kinds:
+                yield one, name, kinds
 
 
-@pytest.mark.parametrize(("one", "name", "kind"), enum_fields())
-def test_plain_numbers_and_texts_are_refused_in_the_place_of_what_they_equal(one, name, kind):
-    for member in kind:
+@pytest.mark.parametrize(("one", "name", "kinds"), enum_fields())
+def test_plain_numbers_and_texts_are_refused_in_the_place_of_what_they_equal(one, name, kinds):
+    others = {field.name: None for field in dataclasses.fields(one)}
+    others |= {other: next(iter(kind)) for other, kind in kinds.items()}
+    for member in kinds[name]:
         assert member == member.value
-        others = {field.name: None for field in dataclasses.fields(one)}
-        with pytest.raises(InvalidInputError, match=f"is not a {kind.__name__}"):
+        with pytest.raises(InvalidInputError, match=f"is not a {kinds[name].__name__}"):
             one(**others | {name: member.value})
 
 
