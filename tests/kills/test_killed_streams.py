@@ -1,11 +1,11 @@
-"""A few kills of ``killed_streams.py``; the command does as many as one wants."""
+"""A few kills of ``killed_streams.py``, minutes long; the command does as many as one wants."""
 
 from __future__ import annotations
 
 import pytest
 from kills.killed_streams import run
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow]
 
 
 def test_streams_that_are_killed_lose_nothing_and_repeat_nothing(tmp_path):
