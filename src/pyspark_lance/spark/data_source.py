@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark_lance.spark.change_writer import LanceChangeWriter
     from pyspark_lance.spark.options.parse_options import ReadOptions
+    from pyspark_lance.spark.procedures import LanceTaskReader
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
     from pyspark_lance.spark.source.change_plan import PinnedFeed
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.source.metadata_tables import LanceMetadataReader, MetadataRead
     from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
 
-# As in pushed_down.py, which costs more to import.
-_CALL, _CHANGE = "_lance.call", "_lance.change"
+# As in pushed_down.py and procedures.py, which cost more to import.
+_CALL, _CHANGE, _STATE = "_lance.call", "_lance.change", "_lance.state"
 
 
 class LanceDataSource(DataSource):
@@ -92,13 +93,17 @@ class LanceDataSource(DataSource):
     @clean_errors
     def reader(
         self, schema: StructType
-    ) -> LanceBatchReader | LanceChangeReader | LanceMetadataReader:
+    ) -> LanceBatchReader | LanceChangeReader | LanceMetadataReader | LanceTaskReader:
         """Plans a scan of the pinned version, or of the changes up to it."""
         from pyspark_lance.spark.source.batch_reader import LanceBatchReader
         from pyspark_lance.spark.source.pushed_down import PushedDown
 
         _speed_up_collection()
         self._restore_options(schema)
+        if _STATE in self.options:
+            from pyspark_lance.spark.procedures import LanceTaskReader
+
+            return LanceTaskReader(self.options[_STATE])
         about = self._metadata_read()
         if about is not None:
             from pyspark_lance.spark.source.metadata_tables import LanceMetadataReader
