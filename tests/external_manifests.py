@@ -2,20 +2,12 @@
 
 import itertools
 
-import boto3
-
 _numbers = itertools.count()
 
 
 def dynamodb_client(server):
     """A boto3 client of the server's DynamoDB."""
-    return boto3.client(
-        "dynamodb",
-        endpoint_url=server.endpoint,
-        aws_access_key_id=server.access_key,
-        aws_secret_access_key=server.secret_key,
-        region_name="us-east-1",
-    )
+    return server.client("dynamodb")
 
 
 def new_dynamodb_table(server):

@@ -47,12 +47,12 @@ class S3Server:
             "allow_http": "true",
         }
 
-    def client(self):
+    def client(self, service="s3"):
         """A boto3 client, to see what is really there."""
         import boto3
 
         return boto3.client(
-            "s3",
+            service,
             endpoint_url=self.endpoint,
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,

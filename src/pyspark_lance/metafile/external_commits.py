@@ -28,7 +28,7 @@ from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.external_manifests.manifest_table import ManifestEntry, ManifestTable
 from pyspark_lance.store.object_store import Buffer, ObjectInfo, ObjectStore, OutputFile
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.store.storage_options import MANIFEST_STORE, PREFIX
+from pyspark_lance.store.storage_options import MANIFEST_STORE, PREFIX, named_options
 
 logger = logging.getLogger(__name__)
 
@@ -69,14 +69,10 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
         UnsupportedFeatureError: There is no file system for the scheme.
     """
     store = open_store(uri, storage)
-    chosen = [
-        text.strip()
-        for name, text in storage.items()
-        if name.strip().lower().removeprefix(PREFIX) == MANIFEST_STORE
-    ]
-    if not chosen or not chosen[0]:
+    chosen = next((text for name, text in named_options(storage) if name == MANIFEST_STORE), "")
+    if not chosen:
         return store
-    kind, _, where = chosen[0].partition(":")
+    kind, _, where = chosen.partition(":")
     # Other tables need neither of them, and one of them loads an SDK.
     if kind == "dynamodb" and where:
         from pyspark_lance.store.external_manifests.dynamodb_manifests import (  # noqa: PLC0415
@@ -92,7 +88,7 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
 
         return ExternallyCommittedStore(store, SqliteManifests(where, store.uri))
     raise InvalidInputError(
-        f"{chosen[0]!r} is no external manifest store",
+        f"{chosen!r} is no external manifest store",
         hint=f"{PREFIX}{MANIFEST_STORE} is dynamodb:TABLE or sqlite:FILE",
     )
 

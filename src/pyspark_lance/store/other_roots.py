@@ -14,7 +14,7 @@ from typing import Final
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import open_store, split_uri
-from pyspark_lance.store.storage_options import PREFIX
+from pyspark_lance.store.storage_options import PREFIX, named_options
 
 ALLOWED: Final = "allowed_base_paths"
 
@@ -73,8 +73,8 @@ def _chain(uri: str) -> list[str]:
 
 
 def _allowed(options: Mapping[str, str]) -> Iterable[str]:
-    for name, text in options.items():
-        if name.strip().lower().removeprefix(PREFIX) == ALLOWED:
+    for name, text in named_options(options):
+        if name == ALLOWED:
             yield from filter(None, (root.strip() for root in text.split(",")))
 
 

@@ -89,7 +89,7 @@ def parse_storage_options(
     table = _TABLES.get(protocol, {})
     arguments: dict[str, Any] = {}
     chosen_by: dict[str, str] = {}
-    texts = dict(_normalised(options))
+    texts = dict(named_options(options))
     allow_unsafe_put = _boolean("allow_unsafe_put", texts.pop("allow_unsafe_put", "false"))
     for name in _OF_TABLES:
         texts.pop(name, None)
@@ -134,7 +134,8 @@ def _finish_s3(arguments: dict[str, Any], bucket: str) -> None:
         s3.setdefault("addressing_style", style)
 
 
-def _normalised(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def named_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Options by their names in small letters, without the prefix ``storage.``."""
     for name, text in options.items():
         yield name.strip().lower().removeprefix(PREFIX), text.strip()
 

@@ -15,7 +15,11 @@ from typing import Any, TypeVar
 from pyspark_lance.errors import LanceError, StorageError
 from pyspark_lance.store.external_manifests.manifest_table import ManifestEntry
 from pyspark_lance.store.s3_requests import error_codes
-from pyspark_lance.store.storage_options import StorageOptions, parse_storage_options
+from pyspark_lance.store.storage_options import (
+    StorageOptions,
+    named_options,
+    parse_storage_options,
+)
 
 ENDPOINT = "dynamodb_endpoint"
 _COMMITTER = "pyspark_lance"
@@ -147,8 +151,7 @@ class DynamoDBManifests:
 
 
 def _endpoint(options: Mapping[str, str]) -> str | None:
-    named = {name.strip().lower().removeprefix("storage."): text for name, text in options.items()}
-    return named.get(ENDPOINT) or os.environ.get("DYNAMODB_ENDPOINT") or None
+    return dict(named_options(options)).get(ENDPOINT) or os.environ.get("DYNAMODB_ENDPOINT") or None
 
 
 def _client(options: StorageOptions, endpoint: str | None) -> Any:
