@@ -63,6 +63,9 @@ def assert_same(one: object, other: object, path: str = "it") -> None:
     elif isinstance(one, np.ndarray):
         assert one.dtype == other.dtype, path
         assert np.array_equal(one, other), path
+    elif isinstance(one, pa.Array):
+        # NaN is not equal to itself.
+        assert one.equals(other) or one.to_string(window=99) == other.to_string(window=99), path
     else:
         assert one == other or repr(one) == repr(other), path
 

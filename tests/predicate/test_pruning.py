@@ -15,7 +15,7 @@ from pyspark_lance.predicate.conditions import (
     row_id_candidates,
 )
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.predicate.tree import Not
+from pyspark_lance.predicate.tree import Column, In, Match, Not
 
 CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
 SCHEMA = pa.schema({"x": pa.int64(), "s": pa.string()})
@@ -103,13 +103,18 @@ def page(low, high, kind, **options):
         ("x IN (3, 4, 5)", True, False),
         ("x NOT IN (4, NULL)", False, True),
         ("x IS NULL", True, True),
-        ("x <=> 9", True, True),
+        ("x <=> 9", False, True),
+        ("x <=> 4", True, True),
         ("s < 'k'", True, True),
         ("s < 'c'", False, True),
         ("s >= 'd'", True, False),
         ("s IN ('a', 'b')", False, True),
         ("s NOT IN ('a', 'b')", True, False),
-        ("s LIKE 'a%'", True, True),
+        ("s LIKE 'a%'", False, True),
+        ("s LIKE 'da%'", True, True),
+        ("s LIKE 'm%'", True, True),
+        ("s LIKE 'ma%'", False, True),
+        ("s LIKE '%a'", True, True),
         ("x > $c", True, True),
         ("x < $c - 0 OR s = 'zz'", True, True),
         ("$c > x + 0 AND s > 'm'", False, True),
@@ -123,6 +128,54 @@ def test_bounds_of_pages_decide_what_they_can(text, possible, possible_not):
     }
     assert can_match(parse(text), bounds) is possible
     assert can_match(Not(parse(text)), bounds) is possible_not
+
+
+@pytest.mark.parametrize(
+    ("text", "possible"),
+    [
+        ("x IS NULL", [True, True, False]),
+        ("x IS NOT NULL", [False, True, True]),
+        ("x = 4", [False, True, True]),
+        ("x <> 9", [False, True, True]),
+        ("NOT x = 9", [False, True, True]),
+        ("x <=> 9", [False, False, False]),
+        ("NOT x <=> 9", [True, True, True]),
+        ("x <=> NULL", [True, True, False]),
+        ("x IN (4, 9)", [False, True, True]),
+        ("x NOT IN (3, 4, 5)", [False, False, False]),
+        ("x < 9 OR x IS NULL", [True, True, True]),
+        ("x > 9 OR x IS NULL", [True, True, False]),
+        ("x < $c", [False, True, True]),
+    ],
+)
+def test_parts_of_nulls_and_without_nulls_are_told_apart(text, possible):
+    ends = pa.array([None, 3, 3], pa.int64()), pa.array([None, 5, 5], pa.int64())
+    of_x = Bounds(*ends, nullable=np.array([1, 1, 0], bool), all_null=np.array([1, 0, 0], bool))
+    bounds = {("x",): of_x, (CREATED,): lineage([7] * 3, [7] * 3)}
+    assert parts_that_can_match(parse(text), bounds, 3).tolist() == possible
+
+
+@pytest.mark.parametrize("data_type", [pa.int32(), pa.int8(), pa.date32(), pa.timestamp("us")])
+def test_long_lists_of_whole_numbers_are_looked_up_in_each_part(data_type):
+    listed = In(Column(("x",), data_type), pa.array([2 * n for n in range(1, 40)] * 2, data_type))
+    low, high = ([1, 3, 77, 79, 4], [1, 3, 79, 90, 4])
+    of_x = Bounds(pa.array(low, data_type), pa.array(high, data_type))
+    found = parts_that_can_match(listed, {("x",): of_x}, 5)
+    assert found.tolist() == [False, False, True, False, True]
+
+
+TEXTS = st.text(alphabet="ab\U0010ffff\x00", max_size=3)
+
+
+@given(prefix=TEXTS, values=st.lists(TEXTS, min_size=1))
+def test_a_prefix_is_looked_up_in_the_bounds_of_texts(prefix, values):
+    texts = pa.array(values, pa.string())
+    predicate = Match("starts_with", Column(("s",), pa.string()), prefix)
+    ends = (pa.array([getattr(pc, end)(texts).as_py()]) for end in ("min", "max"))
+    possible = can_match(predicate, {("s",): Bounds(*ends)})
+    assert possible or not any(value.startswith(prefix) for value in values)
+    alone = parts_that_can_match(predicate, {("s",): Bounds(texts, texts)}, len(values))
+    assert alone.tolist() == [value.startswith(prefix) for value in values]
 
 
 def test_columns_are_compared_by_their_bounds():
@@ -212,7 +265,9 @@ def test_nothing_that_matches_is_ruled_out(text, rows):
     x_ends = Bounds(one_value(pc.min(numbers)), one_value(pc.max(numbers)))
     for of_x in ({}, {("x",): x_ends}):
         assert can_match(predicate, bounds | of_x) or not matches.any()
-    for of_x in ({}, {("x",): Bounds(numbers, numbers)}):
+    is_null = np.asarray(numbers.is_null())
+    told = Bounds(numbers, numbers, nullable=is_null, all_null=is_null)
+    for of_x in ({}, {("x",): Bounds(numbers, numbers)}, {("x",): told}):
         possible = parts_that_can_match(predicate, alone | of_x, len(matches))
         assert not np.any(matches & ~possible)
     ids = row_id_candidates(predicate)

@@ -1,6 +1,6 @@
 """IndexMetadata: one index entry, carried through byte for byte.
 
-Nothing here uses an index. What writers owe an index is to keep its entry, unknown fields
+What writers owe an index that they do not know is to keep its entry, unknown fields
 included, and to take fragments out of its coverage whose indexed values they change.
 
 Source: docs/format/table-format.md, section 10.6; protos/table.proto, message IndexMetadata.
@@ -44,6 +44,7 @@ class IndexMetadata:
         fragment_bitmap: Ids of the covered fragments; None if unknown. Not to be changed in place.
         details_type: Type URL that tells the kind; '' if absent.
         base_id: Base path the index lives under; None for the table's own root.
+        index_version: Layout version of the kind of index; 0 if absent.
     """
 
     raw: bytes
@@ -54,6 +55,7 @@ class IndexMetadata:
     fragment_bitmap: BitMap | None
     details_type: str
     base_id: int | None
+    index_version: int = 0
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> IndexMetadata:
@@ -79,6 +81,7 @@ class IndexMetadata:
             fragment_bitmap=bitmap,
             details_type=message.index_details.type_url,
             base_id=message.base_id if message.HasField("base_id") else None,
+            index_version=message.index_version,
         )
 
     def with_fragment_bitmap(self, bitmap: BitMap | None) -> IndexMetadata:

@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
+from uuid import UUID
 
 from pyspark_lance.format.deletion_vector import DeletionFile
 from pyspark_lance.format.manifest import DETACHED_BIT
@@ -127,6 +128,11 @@ def data_path(name: str) -> str:
 def deletion_path(fragment_id: int, file: DeletionFile) -> str:
     """Path of the deletion file of a fragment."""
     return f"{DELETIONS}/{fragment_id}-{file.read_version}-{file.id}.{file.suffix}"
+
+
+def index_path(uuid: UUID, name: str) -> str:
+    """Path of a file of an index."""
+    return f"{INDICES}/{uuid}/{name}"
 
 
 def tag_path(name: str) -> str:

@@ -1,9 +1,9 @@
 """Which parts of a table a condition can match, from bounds of their values.
 
-A part is a fragment, whose lineage the manifest tells, or a page of a file that has statistics.  A
-condition is evaluated on bounds to the set of answers that rows of a part may give (true, false,
-unknown); what is not understood may give any answer.  All parts at once, as arrays of shape
-(num_parts,); pure functions.
+A part is a fragment, whose lineage the manifest tells, a zone of an index, or a page of a file that
+has statistics.  A condition is evaluated on bounds to the set of answers that rows of a part may
+give (true, false, unknown); what is not understood may give any answer.  All parts at once, as
+arrays of shape (num_parts,); pure functions.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pyspark_lance.predicate.tree import (
     In,
     IsNull,
     Literal,
+    Match,
     Not,
     Or,
     Predicate,
@@ -56,12 +57,14 @@ class Bounds:
     Attributes:
         minimum: Nothing is smaller; null where that is not known.
         maximum: Nothing is larger; null where that is not known.
-        nullable: Whether there may be nulls.
+        nullable: Whether there may be nulls, in any part or in each.
+        all_null: Whether there is nothing but nulls, in all parts or in each.
     """
 
     minimum: pa.Array
     maximum: pa.Array
-    nullable: bool = True
+    nullable: bool | NDArray[np.bool_] = True
+    all_null: bool | NDArray[np.bool_] = False
 
     @classmethod
     def of_lineage(cls, low: NDArray[np.uint64], high: NDArray[np.uint64]) -> Bounds:
@@ -72,6 +75,22 @@ class Bounds:
             return pa.array(values.astype(np.int64), pa.int64(), mask=too_large)
 
         return cls(as_bigint(low), as_bigint(high), nullable=False)
+
+    def take(self, places: NDArray[np.int64]) -> Bounds:
+        """The bounds of some parts; a negative place is a part of which nothing is known."""
+        unknown = places < 0
+        indices = pa.array(places, mask=unknown)
+
+        nullable, all_null = (
+            np.broadcast_to(flags, len(self.minimum))[places]
+            for flags in (self.nullable, self.all_null)
+        )
+        return Bounds(
+            self.minimum.take(indices),
+            self.maximum.take(indices),
+            nullable | unknown,
+            all_null & ~unknown,
+        )
 
 
 def parts_that_can_match(
@@ -123,6 +142,8 @@ class _Parts:
                 answers = self._compared(operator, left, right)
             case In(value, values, has_null):
                 answers = self._among(value, values, has_null)
+            case Match("starts_with", value, prefix):
+                answers = self._begins_with(value, prefix)
         return self._always(_ANY) if answers is None else answers
 
     def _always(self, answers: int) -> _Answers:
@@ -130,14 +151,18 @@ class _Parts:
 
     def _is_null(self, value: Expression) -> _Answers | None:
         bounds = self._bounds_of(value)
-        return None if bounds is None or bounds.nullable else self._always(_FALSE)
+        if bounds is None:
+            return None
+        is_null = np.broadcast_to(bounds.nullable, self._num_parts)
+        is_value = np.broadcast_to(np.logical_not(bounds.all_null), self._num_parts)
+        return _bits(is_null, is_value, nullable=False)
 
     def _compared(self, operator: str, left: Expression, right: Expression) -> _Answers | None:
         """Of ``left operator right``; None if nothing is known of a side."""
         if operator in (">", ">="):
             return self._compared(_MIRRORED[operator], right, left)
         sides = _Sides.of(left, right, self._bounds)
-        if sides is None or (operator == "<=>" and sides.nullable):
+        if sides is None or (operator == "<=>" and sides.may_both_be_null):
             return None
         if operator in ("<", "<="):
             # The smallest against the largest, and the other way round.
@@ -148,14 +173,16 @@ class _Parts:
             may_be_true &= sides.test(">=", "maximum", "minimum", unknown=True)
             is_true = sides.test(">=", "minimum", "maximum", unknown=False)
             is_true &= sides.test("<=", "maximum", "minimum", unknown=False)
-        answers = _bits(may_be_true, ~is_true, nullable=sides.nullable)
+        answers = _bits(may_be_true, ~is_true, sides.nullable, sides.all_null)
+        if operator == "<=>":
+            return _false_for_unknown(answers)
         return _negated(answers) if operator == "<>" else answers
 
     def _among(self, value: Expression, values: pa.Array, has_null: bool) -> _Answers | None:
         bounds = self._bounds_of(value)
         if bounds is None:
             return None
-        numbers = _whole_numbers(values) if pa.types.is_int64(bounds.minimum.type) else None
+        numbers = _numbers_among(bounds.minimum.type, values)
         if numbers is not None:
             answers = _among_integers(bounds, numbers)
         elif len(values) <= _MOST_CONSTANTS:
@@ -169,6 +196,20 @@ class _Parts:
             # Inside of the range may be gaps.
             answers = _all_of([above, below]) | np.uint8(_FALSE)
         return _unknown_for_false(answers) if has_null else answers
+
+    def _begins_with(self, value: Expression, prefix: str | bytes) -> _Answers | None:
+        bounds = self._bounds_of(value)
+        if bounds is None or bounds.minimum.type not in (pa.string(), pa.binary()):
+            return None
+        start = prefix.encode() if isinstance(prefix, str) else prefix
+        smallest, largest = (end.cast(pa.binary()) for end in (bounds.minimum, bounds.maximum))
+        may_be_true = pc.greater_equal(largest, pa.scalar(start, pa.binary())).fill_null(True)
+        after = _next_after(start)
+        if after is not None:
+            is_before = pc.less(smallest, pa.scalar(after, pa.binary())).fill_null(True)
+            may_be_true = pc.and_(may_be_true, is_before)
+        may_be_false = np.ones(self._num_parts, dtype=np.bool_)
+        return _bits(np.asarray(may_be_true), may_be_false, bounds.nullable, bounds.all_null)
 
     def _among_few(self, value: Expression, values: pa.Array) -> _Answers:
         unequal = [self._always(_TRUE)]
@@ -217,9 +258,21 @@ class _Sides:
         return cls(left, right, (left_path, right_path), (of_both[0], of_both[1]))
 
     @property
-    def nullable(self) -> bool:
+    def nullable(self) -> bool | NDArray[np.bool_]:
         """Whether a side may be null."""
-        return any(bounds is not None and bounds.nullable for bounds in self.bounds)
+        known = [bounds.nullable for bounds in self.bounds if bounds is not None]
+        return np.logical_or.reduce(np.broadcast_arrays(*known)) if known else False
+
+    @property
+    def all_null(self) -> bool | NDArray[np.bool_]:
+        """Whether a side is nothing but null."""
+        known = [bounds.all_null for bounds in self.bounds if bounds is not None]
+        return np.logical_or.reduce(np.broadcast_arrays(*known)) if known else False
+
+    @property
+    def may_both_be_null(self) -> bool:
+        """Whether the sides may be null together."""
+        return all(bounds is not None and np.any(bounds.nullable) for bounds in self.bounds)
 
     def test(
         self, operator: str, left_end: str, right_end: str, *, unknown: bool
@@ -287,10 +340,20 @@ def _all_of(parts: Sequence[_Answers]) -> _Answers:
 
 
 def _bits(
-    may_be_true: NDArray[np.bool_], may_be_false: NDArray[np.bool_], *, nullable: bool
+    may_be_true: NDArray[np.bool_],
+    may_be_false: NDArray[np.bool_],
+    nullable: bool | NDArray[np.bool_],
+    all_null: bool | NDArray[np.bool_] = False,
 ) -> _Answers:
     bits = np.where(may_be_true, _TRUE, 0) | np.where(may_be_false, _FALSE, 0)
-    return (bits | (_UNKNOWN if nullable else 0)).astype(np.uint8)
+    bits = np.where(all_null, 0, bits)
+    return (bits | np.where(nullable, _UNKNOWN, 0)).astype(np.uint8)
+
+
+def _false_for_unknown(answers: _Answers) -> _Answers:
+    """What compares with null as with any value."""
+    is_false = np.where(answers & (_FALSE | _UNKNOWN), _FALSE, 0).astype(np.uint8)
+    return (answers & np.uint8(_TRUE)) | is_false
 
 
 def _unknown_for_false(answers: _Answers) -> _Answers:
@@ -304,25 +367,47 @@ def _unknown_for_false(answers: _Answers) -> _Answers:
 
 def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Answers:
     """Whether values are among ``numbers``, which ascend."""
-    low = np.asarray(bounds.minimum.fill_null(_INT64.min))
-    high = np.asarray(bounds.maximum.fill_null(_INT64.max))
+    low = np.asarray(_as_int64(bounds.minimum).fill_null(_INT64.min))
+    high = np.asarray(_as_int64(bounds.maximum).fill_null(_INT64.max))
     inside = np.searchsorted(numbers, high, "right") - np.searchsorted(numbers, low, "left")
     # Modulo 2**64 the difference of the ends is right even where int64 would overflow.
     width = high.view(np.uint64) - low.view(np.uint64)
     every_value = (inside > 0) & ((inside - 1).astype(np.uint64) == width)
-    return _bits(inside > 0, ~every_value, nullable=bounds.nullable)
+    return _bits(inside > 0, ~every_value, bounds.nullable, bounds.all_null)
+
+
+def _numbers_among(column: pa.DataType, values: pa.Array) -> NDArray[np.int64] | None:
+    """The constants as integers that values of the column can be, ascending; None if not exact."""
+    if pa.types.is_signed_integer(column):
+        return _whole_numbers(values)
+    if values.type == column and (pa.types.is_date32(column) or pa.types.is_timestamp(column)):
+        return np.unique(np.asarray(_as_int64(values)))
+    return None
+
+
+def _as_int64(values: pa.Array) -> pa.Array:
+    """Integers, and days and instants as integers."""
+    if pa.types.is_date32(values.type):
+        values = values.view(pa.int32())
+    return values.cast(pa.int64())
 
 
 def _whole_numbers(values: pa.Array) -> NDArray[np.int64] | None:
-    """The constants that a bigint can equal, ascending, each once; None if not exact."""
-    if pa.types.is_int64(values.type):
-        return np.unique(np.asarray(values))
+    """The constants that an integer can equal, ascending, each once; None if not exact."""
+    if pa.types.is_signed_integer(values.type):
+        return np.unique(np.asarray(values.cast(pa.int64())))
     exact = [_exact(Literal(value)) for value in values]
     if any(number is None for number in exact):
         return None
     whole = {int(number) for number in exact if number is not None and number.denominator == 1}
     fitting = sorted(number for number in whole if _INT64.min <= number <= _INT64.max)
     return np.array(fitting, dtype=np.int64)
+
+
+def _next_after(prefix: bytes) -> bytes | None:
+    """The smallest bytes greater than all that begin with ``prefix``; None if there are none."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
 def _exact(constant: Literal) -> Fraction | None:

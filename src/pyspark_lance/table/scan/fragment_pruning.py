@@ -1,8 +1,9 @@
 """Which slices of fragments a condition leaves, by what the manifest says of them.
 
 A condition on the lineage columns excludes fragments by the runs of their versions, their row ids
-and their addresses; a condition that names row ids or addresses leaves single rows.  No data file
-is opened, and a deletion file only to tell which of two places of a row id is the live one.
+and their addresses; a condition that names row ids or addresses leaves single rows; one on columns
+that have zone maps leaves zones of rows.  No data file is opened, and a deletion file only to tell
+which of two places of a row id is the live one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pyspark_lance.predicate.conditions import (
 from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, source_of
 from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.scan.zone_pruning import zone_slices
 from pyspark_lance.table.version.snapshot import Snapshot
 
 UNKNOWN_BOUNDS = 0, 2**64 - 1
@@ -52,12 +54,13 @@ def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanS
         if name in named
     }
     if not bounds:
-        return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
-    keep = parts_that_can_match(predicate, bounds, len(fragments))
-    possible = [fragments[index] for index in np.flatnonzero(keep)]
+        return zone_slices(snapshot, predicate, fragments, {})
+    places = np.flatnonzero(parts_that_can_match(predicate, bounds, len(fragments)))
+    possible = [fragments[index] for index in places]
     addresses = _candidate_addresses(snapshot, predicate, possible)
     if addresses is None:
-        return [ScanSlice(f, 0, f.physical_rows) for f in possible]
+        left = {path: known.take(places) for path, known in bounds.items()}
+        return zone_slices(snapshot, predicate, possible, left)
     by_fragment = group_by_fragment(addresses)
     return [
         ScanSlice(f, 0, f.physical_rows, offsets=OffsetSet.of(np.unique(inside)))

@@ -35,6 +35,8 @@ from pyspark_lance.table.version.table_files import TableFiles
 
 # Below this share of wanted rows, single rows are fetched instead of whole windows.
 _SPARSE = 1 / 16
+# Rows that follow each other are worth a window if there are so many on average.
+_LONG_RUN = 1024
 # Stretches of this many rows without a wanted one are not read.
 _SKIP_ROWS = 8192
 # Batches smaller than this are joined before they leave: each costs about 0.1 ms in the pipe.
@@ -191,7 +193,7 @@ class _SliceScan:
         if not len(offsets):
             return
         start, end = int(offsets[0]), int(offsets[-1]) + 1
-        if not self._is_made and len(offsets) >= _SPARSE * (end - start):
+        if not self._is_made and _is_dense(offsets):
             keep = np.zeros(end - start, dtype=np.bool_)
             keep[offsets - np.uint32(start)] = True
             yield from self._dense(start, end, None if keep.all() else keep)
@@ -337,6 +339,13 @@ class _SliceScan:
         names = [field.name for field in self._task.fields]
         names += [name for name in SYSTEM_COLUMNS if name in self._task.system_columns]
         return batch.select(names)
+
+
+def _is_dense(offsets: NDArray[np.uint32]) -> bool:
+    """Whether windows of rows are read rather than rows; ``offsets`` ascend, there are some."""
+    span = int(offsets[-1]) - int(offsets[0]) + 1
+    runs = 1 + int(np.count_nonzero(np.diff(offsets) != 1))
+    return len(offsets) >= _SPARSE * span or len(offsets) >= _LONG_RUN * runs
 
 
 def _wanted_spans(keep: NDArray[np.bool_] | None, start: int, end: int) -> list[tuple[int, int]]:

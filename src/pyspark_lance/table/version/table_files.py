@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.manifest import BasePath
-from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.metafile.paths import INDICES, data_path
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.other_roots import open_other_root
 from pyspark_lance.table.version.table import Table
@@ -59,6 +59,12 @@ class TableFiles:
         if file.base_id is None or self.base(file.base_id).is_dataset_root:
             return self.store_of(file.base_id), data_path(file.path)
         return self.store_of(file.base_id), file.path
+
+    def locate_index(self, base_id: int | None, path: str) -> tuple[ObjectStore, str]:
+        """The store that holds a file of an index, and the file's path in it."""
+        if base_id is None or self.base(base_id).is_dataset_root:
+            return self.store_of(base_id), path
+        return self.store_of(base_id), path.removeprefix(f"{INDICES}/")
 
     def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
         """The store that holds an external blob, and the blob's path in it."""

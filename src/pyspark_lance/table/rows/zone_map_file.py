@@ -1,0 +1,166 @@
+"""ZoneMap: bounds of a column in zones of rows, and the file of an index that holds them.
+
+One row of the file is one zone: rows of a fragment that follow each other.  Bounds and counts are
+of the rows that were live when the zone was made; rows that no zone holds may hold anything.
+
+Source: docs/format/table-format.md, section 10.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.table.version.table_files import TableFiles
+
+ZONE_MAP_DETAILS: Final = "/lance.table.ZoneMapIndexDetails"
+ZONE_MAP_FILE: Final = "zonemap.lance"
+ZONE_MAP_VERSION: Final = 0
+_COUNTS: Final = {
+    "null_count": pa.uint32(),
+    "nan_count": pa.uint32(),
+    "fragment_id": pa.uint64(),
+    "zone_start": pa.uint64(),
+    "zone_length": pa.uint64(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneMap:
+    """Zones of one column; arrays of shape (num_zones,), ordered by fragment and first row.
+
+    Attributes:
+        minimum: Nothing is smaller, by Arrow's total order; null if not known or all is null.
+        maximum: Nothing is larger; NaN where there is one.
+        null_count: Nulls.
+        nan_count: NaN; 0 for all types but floats.
+        fragment_id: The fragment.
+        start: First row, as physical offset.
+        length: Rows from the first to the last; deleted ones may lie between.
+    """
+
+    minimum: pa.Array
+    maximum: pa.Array
+    null_count: NDArray[np.uint32]
+    nan_count: NDArray[np.uint32]
+    fragment_id: NDArray[np.uint64]
+    start: NDArray[np.uint64]
+    length: NDArray[np.uint64]
+
+    @classmethod
+    def from_batch(cls, batch: pa.RecordBatch, where: str = "") -> ZoneMap:
+        """The zones that the rows of an index file describe; none of fragments where they overlap.
+
+        Raises:
+            UnsupportedFeatureError: It has other columns.
+            CorruptFileError: Zones that cannot be.
+        """
+        columns = {name: batch.schema.field(name).type for name in batch.schema.names}
+        if set(columns) != {"min", "max", *_COUNTS} or any(
+            columns[name] != kind for name, kind in _COUNTS.items()
+        ):
+            raise UnsupportedFeatureError(f"a zone map of the columns {columns}", where=where)
+        if columns["min"] != columns["max"]:
+            raise CorruptFileError(
+                f"zones from {columns['min']} to {columns['max']}, of two types", where=where
+            )
+        numbers = [np.asarray(batch.column(name)) for name in _COUNTS]
+        order = np.lexsort((numbers[3], numbers[2]))
+        zones = cls(
+            batch.column("min").take(pa.array(order)),
+            batch.column("max").take(pa.array(order)),
+            *(values[order] for values in numbers),
+        )
+        if len(order) and int(zones.start.max()) + int(zones.length.max()) >= 1 << 33:
+            raise CorruptFileError("a zone reaches beyond any fragment", where=where)
+        # Lance leaves old zones beside the new ones of a fragment that it indexes again.
+        is_next = zones.fragment_id[1:] == zones.fragment_id[:-1]
+        overlap = is_next & (zones.start[1:] < zones.end[:-1])
+        in_doubt = zones.fragment_id[1:][overlap]
+        return zones._where(~np.isin(zones.fragment_id, in_doubt))
+
+    def to_batch(self) -> pa.RecordBatch:
+        """The rows of an index file."""
+        numbers = (self.null_count, self.nan_count, self.fragment_id, self.start, self.length)
+        schema = pa.schema(
+            [
+                pa.field("min", self.minimum.type),
+                pa.field("max", self.maximum.type),
+                *(pa.field(name, kind, nullable=False) for name, kind in _COUNTS.items()),
+            ]
+        )
+        return pa.RecordBatch.from_arrays(
+            [self.minimum, self.maximum, *map(pa.array, numbers)], schema=schema
+        )
+
+    def of_fragments(self, fragment_ids: NDArray[np.uint64]) -> ZoneMap:
+        """The zones of some fragments."""
+        return self._where(np.isin(self.fragment_id, fragment_ids))
+
+    def _where(self, mask: NDArray[np.bool_]) -> ZoneMap:
+        if mask.all():
+            return self
+        places = pa.array(np.flatnonzero(mask))
+        return ZoneMap(
+            self.minimum.take(places),
+            self.maximum.take(places),
+            self.null_count[mask],
+            self.nan_count[mask],
+            self.fragment_id[mask],
+            self.start[mask],
+            self.length[mask],
+        )
+
+    @property
+    def end(self) -> NDArray[np.uint64]:
+        """One past the last row of each zone."""
+        return self.start + self.length
+
+    @property
+    def all_null(self) -> NDArray[np.bool_]:
+        """Whether a zone has nothing but nulls; false where deleted rows hide it."""
+        return np.asarray(self.null_count >= self.length)
+
+    def trusted_bounds(self) -> tuple[pa.Array, pa.Array]:
+        """Least and greatest values by Spark's order, in which NaN is the greatest."""
+        minimum, maximum = self.minimum, self.maximum
+        if not pa.types.is_floating(minimum.type):
+            return minimum, maximum
+        # A NaN with a sign is the least by the total order, and hides what is.
+        unknown = pc.fill_null(pc.is_nan(minimum), False)
+        minimum = pc.if_else(unknown, pa.scalar(None, minimum.type), minimum)
+        has_nan = pa.array(self.nan_count > 0)
+        maximum = pc.if_else(has_nan, pa.scalar(float("nan"), maximum.type), maximum)
+        return minimum, maximum
+
+
+def is_zone_map(index: IndexMetadata) -> bool:
+    """Whether an index entry is a zone map of one column that can be read here."""
+    return (
+        index.details_type == ZONE_MAP_DETAILS
+        and index.index_version == ZONE_MAP_VERSION
+        and len(index.fields) == 1
+    )
+
+
+def read_zone_map(files: TableFiles, index: IndexMetadata) -> ZoneMap:
+    """The zones of one index entry.
+
+    Raises:
+        FileNotFoundError: The file is gone.
+        CorruptFileError: The bytes contradict the format.
+        UnsupportedFeatureError: The file has columns or encodings that are not known.
+    """
+    store, path = files.locate_index(index.base_id, index_path(index.uuid, ZONE_MAP_FILE))
+    reader = DataFileReader.open(store, path)
+    batch = reader.read(reader.schema.fields, reader.embedded_columns(), 0, reader.num_rows)
+    return ZoneMap.from_batch(batch, f"{store.uri}/{path}")

@@ -1,0 +1,263 @@
+"""Zone maps leave out what cannot match and nothing else, whatever came after them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from decimal import Decimal
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lance.indices import IndexConfig
+from table_access import read_ours
+
+from pyspark_lance.format.index_metadata import section_of_indices
+from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.proto import table_pb2
+from pyspark_lance.table.scan.fragment_pruning import choose_slices
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+pytestmark = pytest.mark.interop
+
+PLACE = ("_rowid", "_rowaddr")
+
+NAN = float("nan")
+# Values of each type, ascending, and how a condition spells them.
+DAYS = [dt.date(1969, 12, 30) + dt.timedelta(days) for days in range(12)]
+INSTANTS = [dt.datetime(1969, 12, 31, 23, 59, second) for second in range(50, 60)]
+COLUMNS = {
+    "i": (pa.int64(), list(range(-5, 20)), str),
+    "n": (pa.int32(), list(range(-5, 20)), str),
+    "f": (pa.float64(), [-1.5, -0.0, 0.0, 2.5, 3.5, float("inf"), NAN, -NAN],
+          lambda v: f"CAST('{v}' AS double)"),
+    "h": (pa.float32(), [-1.5, -0.0, 0.0, 2.5, NAN], lambda v: f"CAST('{v}' AS double)"),
+    "s": (pa.string(), ["", "a", "ab", "abc", "b", "b\U0001f600", "é", "zz"], lambda v: f"'{v}'"),
+    "y": (pa.binary(), [b"", b"\x00", b"a\xff", b"b"], lambda v: f"X'{v.hex()}'"),
+    "d": (pa.date32(), DAYS, lambda v: f"DATE'{v}'"),
+    "t": (pa.timestamp("us", "Europe/Paris"),
+          [v.replace(tzinfo=dt.UTC) for v in INSTANTS], lambda v: f"TIMESTAMP'{v}'"),
+    "m": (pa.timestamp("ns"), INSTANTS, lambda v: f"TIMESTAMP_NTZ'{v}'"),
+    "c": (pa.decimal128(10, 2), [Decimal(v) / 4 for v in range(-6, 9)], str),
+    "u": (pa.uint64(), [0, 1, 2, 2**63, 2**64 - 1], str),
+    "b": (pa.bool_(), [False, True], str),
+}  # fmt: skip
+STRUCT = "o"
+
+
+def some_rows(rng: random.Random, count: int) -> pa.Table:
+    """Rows about sorted, so that zones differ; with nulls in places."""
+    arrays = {}
+    for name, (data_type, values, _) in COLUMNS.items():
+        near = [min(len(values) - 1, max(0, int(at * len(values) / count) + rng.randint(-1, 1)))
+                for at in range(count)]  # fmt: skip
+        share = rng.choice([0.0, 0.1, 0.6])
+        empty = range(first := rng.randint(0, count), first + count // 3)
+        nulls = [rng.random() < (0.95 if at in empty else share) for at in range(count)]
+        arrays[name] = pa.array(
+            [None if null else values[at] for at, null in zip(near, nulls, strict=True)], data_type
+        )
+    mask = pa.array([rng.random() < 0.2 for _ in range(count)])
+    arrays[STRUCT] = pa.StructArray.from_arrays([arrays["i"]], names=["x"], mask=mask)
+    return pa.table(arrays)
+
+
+def a_condition(rng: random.Random, depth: int = 2) -> str:
+    if depth and rng.random() < 0.5:
+        terms = [a_condition(rng, depth - 1) for _ in range(2)]
+        return rng.choice(["({} AND {})", "({} OR {})", "NOT ({})"]).format(*terms)
+    name = rng.choice([*COLUMNS, f"{STRUCT}.x"])
+    _, values, spell = COLUMNS["i" if "." in name else name]
+    spelled = [spell(rng.choice(values)) for _ in range(3)]
+    listed = rng.choice([spelled, [*spelled, "NULL"]])
+    choices = [
+        f"{name} {rng.choice(['=', '<>', '<', '<=', '>', '>=', '<=>'])} {spelled[0]}",
+        f"{name} {rng.choice(['', 'NOT '])}IN ({', '.join(listed)})",
+        f"{name} BETWEEN {spelled[0]} AND {spelled[1]}",
+        f"{name} IS {rng.choice(['', 'NOT '])}NULL",
+        f"_rowaddr {rng.choice(['<', '>'])} {rng.randint(0, 2) << 32}",
+    ]  # fmt: skip
+    if name == "s":
+        choices.append(f"s {rng.choice(['', 'NOT '])}LIKE '{rng.choice(['a', 'b', 'ab', 'z'])}%'")
+    return rng.choice(choices)
+
+
+def change(path: str, rng: random.Random) -> None:
+    dataset = lance.dataset(path)
+    match rng.choice(["append", "delete", "update", "compact", "optimize", "column", "restore"]):
+        case "append":
+            lance.write_dataset(some_rows(rng, rng.randint(1, 60)), path, mode="append")
+        case "delete":
+            first = rng.randint(-5, 20)
+            dataset.delete(f"n >= {first} AND n < {first + rng.randint(0, 8)}")
+        case "update":
+            dataset.update({"i": "i + 7", "s": "'b'"}, where=f"n = {rng.randint(-5, 20)}")
+        case "compact":
+            dataset.optimize.compact_files(target_rows_per_fragment=rng.choice([50, 1000]))
+        case "optimize":
+            dataset.optimize.optimize_indices(num_indices_to_merge=rng.choice([0, 1, 10]))
+        case "column":
+            fragment = rng.choice(dataset.get_fragments())
+            new, fields = fragment.update_columns(
+                pa.table({"n": pa.array([1, 2, 3], pa.int32()), "i": pa.array([15, 3, -5])}), "n"
+            )
+            operation = lance.LanceOperation.Update(updated_fragments=[new], fields_modified=fields)
+            lance.LanceDataset.commit(path, operation, read_version=dataset.version)
+        case "restore":
+            lance.dataset(path, version=rng.randint(1, dataset.version)).restore()
+
+
+def parse(snapshot: Snapshot, condition: str):
+    return parse_predicate(condition, predicate_schema(snapshot.schema))
+
+
+def kept_rows(path: str, condition: str) -> dict[int, list[int]]:
+    """Fragment -> offsets that a scan looks at."""
+    snapshot = Snapshot.open(Table(path))
+    return {
+        part.fragment.id: list(range(part.start, part.end))
+        if part.offsets is None
+        else part.offsets.to_array().tolist()
+        for part in choose_slices(snapshot, parse(snapshot, condition))
+    }
+
+
+def matching(path: str, condition: str, at: VersionSpec = LATEST) -> pa.Table:
+    snapshot = Snapshot.open(Table(path), at)
+    return read_ours(path, at, predicate=parse(snapshot, condition), system_columns=PLACE)
+
+
+def check(path: str, conditions: list[str], at: VersionSpec = LATEST) -> None:
+    """A scan has the rows that a condition keeps of all rows, none of them more than once."""
+    everything = read_ours(path, at, system_columns=PLACE).combine_chunks()
+    snapshot = Snapshot.open(Table(path), at)
+    for condition in conditions:
+        expected = everything.slice(0, 0)
+        if everything.num_rows:
+            (batch,) = everything.to_batches()
+            mask = evaluate(parse(snapshot, condition), batch)
+            expected = everything.filter(mask.fill_null(False))
+        found = matching(path, condition, at)
+        assert found["_rowaddr"].to_pylist() == expected["_rowaddr"].to_pylist(), condition
+
+
+def index_of(path: str, column: str, rows_per_zone: int) -> None:
+    lance.dataset(path).create_scalar_index(
+        column, IndexConfig("zonemap", {"rows_per_zone": rows_per_zone})
+    )
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=5)
+def test_scans_with_zone_maps_find_what_scans_without_find(tmp_path_factory, seed):
+    rng = random.Random(seed)
+    path = str(tmp_path_factory.mktemp("zones") / "t")
+    lance.write_dataset(
+        some_rows(rng, rng.randint(1, 150)), path, max_rows_per_file=rng.choice([20, 60, 1000]),
+        enable_stable_row_ids=rng.random() < 0.7,
+        data_storage_version=rng.choice(["2.1", "2.2"]),
+    )  # fmt: skip
+    conditions = [a_condition(rng) for _ in range(8)]
+    for _ in range(rng.randint(0, 2)):
+        change(path, rng)
+    columns = rng.sample([*COLUMNS, f"{STRUCT}.x"], 6)
+    for column in columns:
+        index_of(path, column, rng.choice([3, 8, 50]))
+    for _ in range(rng.randint(0, 3)):
+        change(path, rng)
+        check(path, conditions[:2])
+    check(path, conditions)
+    check(path, conditions[:3], VersionSpec(version=rng.randint(1, lance.dataset(path).version)))
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Three fragments of 100 rows; zones of 20 rows for x, whose null are those divisible by 7."""
+    path = str(tmp_path / "t")
+    x = np.arange(300)
+    table = pa.table({"x": pa.array(x, mask=x % 7 == 0), "name": [f"n{i:03d}" for i in x]})
+    lance.write_dataset(table, path, max_rows_per_file=100, enable_stable_row_ids=True)
+    index_of(path, "x", 20)
+    return path
+
+
+def test_one_zone_is_left_of_a_selective_condition(path):
+    assert kept_rows(path, "x = 140") == {}
+    assert kept_rows(path, "x = 134") == {1: list(range(20, 40))}
+    assert kept_rows(path, "x IN (1, 99, 250)") == {
+        0: [*range(20), *range(80, 100)],
+        2: list(range(40, 60)),
+    }
+    assert kept_rows(path, "x > 295 OR name = 'n005'") == {
+        number: list(range(100)) for number in range(3)
+    }
+    assert kept_rows(path, "x > 295 AND name = 'n005'") == {2: list(range(80, 100))}
+    assert matching(path, "x IN (1, 99, 250)")["name"].to_pylist() == ["n001", "n099", "n250"]
+
+
+def test_rows_that_the_index_does_not_know_are_read(path):
+    lance.write_dataset(pa.table({"x": [1000], "name": ["new"]}), path, mode="append")
+    assert kept_rows(path, "x = 134") == {1: list(range(20, 40)), 3: [0]}
+    lance.dataset(path).update({"x": "x + 1000"}, where="x = 134")
+    assert matching(path, "x = 1134")["name"].to_pylist() == ["n134"]
+    assert sorted(kept_rows(path, "x = 1134")) == [3, 4]
+    lance.dataset(path).optimize.optimize_indices()
+    assert sorted(kept_rows(path, "x = 1134")) == [4]
+
+
+def test_rows_that_were_deleted_before_are_in_no_zone(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"x": range(100)}), path)
+    lance.dataset(path).delete("x < 10 OR x >= 35 AND x < 45")
+    index_of(path, "x", 20)
+    # Deleted rows before, inside and between zones; restored they would be read.
+    assert kept_rows(path, "x = 50") == {0: [*range(10), *range(30, 60)]}
+    assert matching(path, "x = 50")["x"].to_pylist() == [50]
+
+
+def test_a_renamed_column_keeps_its_zones(path):
+    lance.dataset(path).alter_columns({"path": "x", "name": "renamed"})
+    assert kept_rows(path, "renamed = 134") == {1: list(range(20, 40))}
+
+
+def with_changed_entry(path: str, **changes: object) -> None:
+    """The newest manifest with other fields in its index entry."""
+    from pyspark_lance.metafile.manifest_file import encode_manifest
+
+    snapshot = Snapshot.open(Table(path))
+    section = table_pb2.IndexSection.FromString(section_of_indices(snapshot.indices))
+    for name, value in changes.items():
+        setattr(section.indices[0], name, value)
+    from pyspark_lance.format.index_metadata import indices_from_section
+
+    indices = indices_from_section(section.SerializeToString())
+    snapshot.store.put(
+        snapshot.file.location.path, encode_manifest(snapshot.manifest, indices, None)
+    )
+
+
+@pytest.mark.parametrize("changes", [{"index_version": 1}, {"fields": None}])
+def test_an_index_that_is_not_known_prunes_nothing(path, changes):
+    if "fields" in changes:
+        with_changed_entry(path, fragment_bitmap=b"")
+    else:
+        with_changed_entry(path, **changes)
+    assert len(kept_rows(path, "x = 134")) == 3
+    assert matching(path, "x = 134")["name"].to_pylist() == ["n134"]
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"no Lance file, but longer than any footer is" * 4])
+def test_an_index_that_cannot_be_read_prunes_nothing_and_is_told(path, caplog, damage, tmp_path):
+    (file,) = (tmp_path / "t" / "_indices").glob("*/zonemap.lance")
+    file.unlink()
+    if damage is not None:
+        file.write_bytes(damage)
+    assert matching(path, "x = 134")["name"].to_pylist() == ["n134"]
+    assert "the index 'x_idx'" in caplog.text
