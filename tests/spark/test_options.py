@@ -21,6 +21,9 @@ from pyspark_lance.spark.options.option_table import (
 )
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, split_names
 from pyspark_lance.spark.options.spellings import also_spelled
+from pyspark_lance.spark.options.stream_options import StreamOptions
+from pyspark_lance.table.feed.change_window import Bound
+from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, Updates
 
 # What the documents, lance-spark and earlier releases call options, and how the option is called.
 ALIASES = {
@@ -258,3 +261,22 @@ def test_options_of_a_view_that_shows_changes_take_no_rows():
     with pytest.raises(InvalidInputError, match="shows changes takes no rows"):
         WriteOptions.parse({"path": "/t", "readChangeFeed": "true", "startingVersion": "3"})
     assert WriteOptions.parse({"path": "/t", "readChangeFeed": "false"}).table.root == "/t"
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "value"),
+    [
+        ({"maxBytesPerTrigger": "9"}, "limits", StreamLimits(num_bytes=9)),
+        ({"maxVersionsPerTrigger": "2", "maxrowspertrigger": "7"}, "limits", StreamLimits(2, 7)),
+        ({"failOnDataLoss": "false"}, "settings", StreamSettings(fails_on_data_loss=False)),
+        ({"skipChangeCommits": "true"}, "settings", StreamSettings(updates=Updates.SKIPPED)),
+        ({"ignoreDeletes": "true"}, "settings", StreamSettings(updates=Updates.DELETES_IGNORED)),
+        ({"startingVersion": "latest"}, "settings", StreamSettings(begins_after_newest=True)),
+        ({"startingVersion": "3"}, "settings", StreamSettings(starting=Bound(3))),
+    ],
+)
+def test_options_of_streams_reach_the_stream(given, what, value):
+    plain = StreamOptions.parse({"path": "p"}, ReadOptions.parse({"path": "p"}))
+    options = {"path": "p", **given}
+    parsed = StreamOptions.parse(options, ReadOptions.parse(options))
+    assert getattr(parsed, what) == value != getattr(plain, what)
