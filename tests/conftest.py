@@ -77,14 +77,24 @@ def spark():
     yield from start_session(companion=os.environ.get(WITH_COMPANION) == "true")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Keeps the Spark tests of a file together, and sessions of two kinds in processes apart."""
+    if os.environ.get(WITH_COMPANION) == "true":
+        same = {item for item in items if _is_the_same_without_companion(item)}
+        items[:] = [item for item in items if item not in same]
+        config.hook.pytest_deselected(items=list(same))
     spark_items = [item for item in items if item.get_closest_marker("spark")]
     own = {item: _needs_companion(item) for item in spark_items}
     has_both = len(set(own.values())) == 2 and os.environ.get(WITH_COMPANION) != "true"
     for item in spark_items:
         group = f"companion: {own[item]}" if has_both else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _is_the_same_without_companion(item) -> bool:
+    """Whether a test needs no session of this process, so that the run without it has it too."""
+    has_session = {"spark", "companion"} & set(item.fixturenames)
+    return not has_session and item.path.parent.name != "companion"
 
 
 def _needs_companion(item) -> bool:
