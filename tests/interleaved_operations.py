@@ -159,7 +159,11 @@ def swap(path, who):
 
 
 def update_columns(path, who):
-    condition = f"id IN ({3 + who}, {9 + who})"
+    return update_in_place(path, f"id IN ({3 + who}, {9 + who})")
+
+
+def update_in_place(path, condition):
+    """As the job that writes only the column that changes, in a file of its own."""
 
     def attempt(work):
         plan = plan_change(Table(path))
@@ -211,7 +215,7 @@ def merge_sync(path, who):
 # Ours: UPDATE, MERGE and DELETE of Spark SQL, below the JVM -----------------------------------
 
 
-def _sql(path, command, condition, values, inserted=None):
+def sql_change(path, command, condition, values, inserted=None):
     """The rows that Spark's plan would send, by way of the writer that gets them."""
     plan = plan_change(Table(path))
     names = [field.name for field in plan.schema.fields]
@@ -242,15 +246,15 @@ def _sql(path, command, condition, values, inserted=None):
 
 
 def sql_update(path, who):
-    _sql(path, "UPDATE", f"id IN ({1 + who}, {10 + who})", _plus)
+    sql_change(path, "UPDATE", f"id IN ({1 + who}, {10 + who})", _plus)
 
 
 def sql_delete(path, who):
-    _sql(path, "DELETE", f"id IN ({2 + who}, {11 - who})", lambda batch: {})
+    sql_change(path, "DELETE", f"id IN ({2 + who}, {11 - who})", lambda batch: {})
 
 
 def sql_merge(path, who):
-    _sql(path, "MERGE", f"id = {2 + who}", _plus, rows([80 + who], who))
+    sql_change(path, "MERGE", f"id = {2 + who}", _plus, rows([80 + who], who))
 
 
 # Ours: columns and tables --------------------------------------------------------------------

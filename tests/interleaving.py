@@ -40,8 +40,11 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLU
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
 from pyspark_lance.metafile.paths import INDICES, data_path, deletion_path
 from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table.upkeep.branches import branches_of
+from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.tags import tags_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,10 @@ class Setup:
     indices: bool = False
     primary_key: bool = False
     exists: bool = True
+    other_rows_first: bool = False
 
     def __str__(self) -> str:
-        names = ("stable_row_ids", "indices", "primary_key", "exists")
+        names = ("stable_row_ids", "indices", "primary_key", "exists", "other_rows_first")
         return ", ".join(one for one in names if getattr(self, one)).replace("_", " ") or "plain"
 
 
@@ -67,6 +71,9 @@ def _workplace() -> Path:
 
 _numbers = itertools.count()
 
+OPERATIONS = dict(SECOND)
+"""By name; proofs add their own."""
+
 
 def remove_workplace() -> None:
     """When all is done."""
@@ -77,7 +84,10 @@ def remove_workplace() -> None:
 
 @functools.cache
 def base_table(setup: Setup) -> Path:
-    """Three fragments of four rows, one of them deleted; the first version has two."""
+    """Three fragments of four rows, one of them deleted; the first version has two.
+
+    With ``other_rows_first``, the first version has one, of rows that are gone since.
+    """
     path = _workplace() / f"base-{next(_numbers)}"
     if not setup.exists:
         return path
@@ -85,9 +95,11 @@ def base_table(setup: Setup) -> Path:
     key = pa.field("id", pa.int64(), nullable=not setup.primary_key, metadata=metadata)
     table = rows(range(12), 0, pa.schema([key, *list(COLUMNS)[1:]]))
     settings = {"max_rows_per_file": 4, "enable_stable_row_ids": setup.stable_row_ids}
+    if setup.other_rows_first:
+        write_table(str(path), rows(range(100, 104), 0, table.schema), **settings)
     write_table(str(path), table.slice(0, 8), **settings)
     write_table(str(path), table.slice(8))
-    delete_rows(str(path), "id = 5")
+    delete_rows(str(path), "id = 5 OR id >= 100")
     if setup.indices:
         for column in ("id", "n"):
             open_dataset(str(path)).create_scalar_index(column, "BTREE", name=f"by_{column}")
@@ -115,12 +127,14 @@ class Outcome:
         columns: Of the table at the end; None without a table.
         rows: All rows, sorted.
         row_ids: Row id by ``id``; only for tables with stable row ids.
+        references: Version by the name of a tag or a branch.
     """
 
     reports: dict[str, object]
     columns: tuple | None
     rows: tuple
     row_ids: dict
+    references: dict
 
 
 @dataclass(frozen=True)
@@ -134,7 +148,7 @@ class Failure:
 def attempt(name: str, path: str, who: int) -> object:
     """Runs an operation; the class of the error if it fails."""
     try:
-        return SECOND[name](path, who)
+        return OPERATIONS[name](path, who)
     except LanceError as error:
         return Failure(type(error), str(error))
     except (OSError, ValueError, RuntimeError, KeyError) as error:
@@ -146,7 +160,7 @@ def attempt(name: str, path: str, who: int) -> object:
 def state(path: str, reports: dict[str, object]) -> Outcome:
     """The table as it is now."""
     if not Path(path, "_versions").exists():
-        return Outcome(reports, None, (), {})
+        return Outcome(reports, None, (), {}, {})
     snapshot = Snapshot.open(Table(path))
     found = read_ours(path, system_columns=(ROW_ID,))
     ids = found[ROW_ID].to_pylist()
@@ -156,7 +170,9 @@ def state(path: str, reports: dict[str, object]) -> Outcome:
     row_ids = {}
     if snapshot.uses_stable_row_ids and "id" in user.column_names:
         row_ids = dict(zip(user["id"].to_pylist(), ids, strict=True))
-    return Outcome(reports, columns, tuple(sorted(contents, key=repr)), row_ids)
+    references = {f"tag {tag.name}": tag.version for tag in tags_of(Table(path))}
+    references |= {f"branch {one.name}": one.parent_version for one in branches_of(Table(path))}
+    return Outcome(reports, columns, tuple(sorted(contents, key=repr)), row_ids, references)
 
 
 @functools.cache
@@ -188,9 +204,12 @@ def calls_alone(setup: Setup, name: str) -> tuple[tuple[str, str], ...]:
 def places(calls: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Numbers of the calls at which something begins or ends."""
     puts = [n for n, (name, path) in enumerate(calls) if name == "put_if_absent"]
+    # A cleanup makes no version: it removes files.
+    puts = puts or [n for n, (name, path) in enumerate(calls) if name == "delete"]
     if not puts:
         return {}
-    last_look = max(n for n, call in enumerate(calls[: puts[0]]) if call == ("list", "_versions"))
+    looks = (n for n, call in enumerate(calls[: puts[0]]) if call == ("list", "_versions"))
+    last_look = max(looks, default=puts[0])
     reads = (n for n, (name, path) in enumerate(calls) if name == "get_tail" and "_ver" in path)
     planned = next(reads, 0) + 1
     return {
@@ -334,6 +353,8 @@ def compare(expected: Outcome, found: Outcome, without: Collection = ()) -> str 
             return f"{one} reports {report}, expected {expected.reports[one]}"
     if expected.columns != found.columns:
         return f"columns {found.columns}, expected {expected.columns}"
+    if expected.references != found.references:
+        return f"references {found.references}, expected {expected.references}"
     if expected.rows != found.rows:
         more = [dict(row) for row in found.rows if row not in expected.rows]
         less = [dict(row) for row in expected.rows if row not in found.rows]
@@ -364,6 +385,9 @@ def check_table(path: str, setup: Setup) -> None:
                 assert store.exists(name), (location.version, name)
         for index in file.indices:
             assert Path(path, INDICES, str(index.uuid)).exists()
+    assert verify(Table(path)).errors == ()
+    for branch in branches_of(Table(path)):
+        read_ours(path, branch=branch.name)
     dataset = open_dataset(path)
     dataset.validate()
     stable = snapshot.uses_stable_row_ids

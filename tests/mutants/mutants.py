@@ -251,6 +251,27 @@ MUTANTS = (
         ("tests/table/test_consumers.py",),
     ),
     Mutant(
+        "a cleanup does not look who began to need an old version",
+        "table/cleanup/cleanup.py",
+        "if location.path not in needed]",
+        "if True]",
+        ("tests/table/test_cleanup.py",),
+    ),
+    Mutant(
+        "a restored version is not looked for again",
+        "commit/commit_loop.py",
+        "            check_kept(self._store, find_version(self._store, version))",
+        "            find_version(self._store, version)",
+        ("tests/table/test_cleanup.py",),
+    ),
+    Mutant(
+        "files of a restored version that another client removed are not missed",
+        "commit/version_put.py",
+        "        return not files <= there",
+        "        return False",
+        ("tests/proofs/test_proofs.py",),
+    ),
+    Mutant(
         "a replica that is restored takes its position with it",
         "commit/application_versions.py",
         "        if key.startswith(CONFIG_PREFIX + _CHANGES_OF):\n            continue\n",

@@ -14,20 +14,26 @@ import pytest
 from local_changes import delete_rows
 from row_changes import set_to, upsert
 from table_access import append, read_ours, read_theirs, write_table
+from table_files import files_of, used_files
 
 from pyspark_lance.errors import (
     CorruptFileError,
     InvalidInputError,
     StorageError,
     TableNotFoundError,
+    VersionNotFoundError,
 )
+from pyspark_lance.metafile.cleanup_marks import mark_versions
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup import auto_cleanup
 from pyspark_lance.table.cleanup.auto_cleanup import auto_policy, parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.upkeep.branches import branches_of, create_branch
 from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.metadata_commits import restore
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.tags import set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
@@ -252,8 +258,7 @@ def test_an_interrupted_cleanup_is_finished_by_the_next(path, monkeypatch):
     with pytest.raises(OSError, match="power"):
         cleanup_old_versions(Table(path), ALL_OLD)
     monkeypatch.undo()
-    # All versions are there still: manifests go last.
-    assert len(versions(path)) > 5
+    assert len(list(Path(path, "_versions").iterdir())) > 5
     cleanup_old_versions(Table(path), ALL_OLD)
     assert len(versions(path)) == 1
     assert read_theirs(path).drop(["b"]).equals(before)
@@ -262,16 +267,75 @@ def test_an_interrupted_cleanup_is_finished_by_the_next(path, monkeypatch):
 def test_a_version_that_is_restored_meanwhile_keeps_its_files(path, monkeypatch):
     from pyspark_lance.table.cleanup import cleanup
 
-    real = cleanup._late_references
+    real = cleanup.set_aside
 
-    def late(store, survey):
+    def late(store, locations):
         lance.dataset(path, version=1).restore()
-        return real(store, survey)
+        real(store, locations)
 
-    monkeypatch.setattr(cleanup, "_late_references", late)
+    monkeypatch.setattr(cleanup, "set_aside", late)
     cleanup_old_versions(Table(path), ALL_OLD)
     assert read_ours(path).num_rows == 40
     assert lance.dataset(path).to_table(["id"])["id"].to_pylist() == list(range(40))
+
+
+def test_an_old_version_that_somebody_begins_to_need_is_spared(path, monkeypatch):
+    from pyspark_lance.table.cleanup import cleanup
+
+    real = cleanup.mark_versions
+
+    def tagged_before(store, numbers):
+        lance.dataset(path).tags.create("late", 2)
+        return real(store, numbers)
+
+    monkeypatch.setattr(cleanup, "mark_versions", tagged_before)
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert versions(path)[0] == 2
+    assert len(versions(path)) == 2
+    assert read_ours(path, VersionSpec(tag="late")).num_rows == lance.dataset(path, 2).count_rows()
+    assert list(Path(path, "_refs/cleanups").iterdir()) == []
+
+
+def test_nobody_begins_to_need_a_version_that_is_about_to_go(path, monkeypatch):
+    from pyspark_lance.table.cleanup import cleanup
+
+    real, told = cleanup.set_aside, []
+    old = VersionSpec(version=2)
+
+    def too_late(store, locations):
+        for need in (
+            lambda: set_tag(Table(path), "late", old),
+            lambda: create_branch(Table(path), "late", old),
+            lambda: restore(Table(path), old),
+        ):
+            with pytest.raises(VersionNotFoundError, match="version 2 is being removed") as error:
+                need()
+            told.append(error)
+        real(store, locations)
+
+    monkeypatch.setattr(cleanup, "set_aside", too_late)
+    newest = versions(path)[-1]
+    cleanup_old_versions(Table(path), ALL_OLD)
+    assert len(told) == 3
+    assert versions(path) == [newest]
+    assert lance.dataset(path).tags.list() == {}
+    assert branches_of(Table(path)) == []
+    assert files_of(path) == used_files(path)
+    assert list(Path(path, "_refs/cleanups").iterdir()) == []
+
+
+def test_the_mark_of_a_cleanup_that_died_goes_with_its_versions_or_after_a_week(path):
+    store = Table(path).store()
+    stale = Path(path, mark_versions(store, [versions(path)[-1], 2]))
+    with pytest.raises(VersionNotFoundError, match="being removed"):
+        set_tag(Table(path), "t", VersionSpec(version=2))
+    week_ago = time.time() - LONG_AGO
+    os.utime(stale, (week_ago, week_ago))
+    set_tag(Table(path), "t", VersionSpec(version=2))
+    mark_versions(store, [1])
+    cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0, error_if_tagged=False))
+    assert list(Path(path, "_refs/cleanups").iterdir()) == []
+    assert versions(path)[0] == 2
 
 
 def test_progress_counts_to_the_end(path):
@@ -283,7 +347,7 @@ def test_progress_counts_to_the_end(path):
     assert steps == sorted(steps)
 
 
-def test_many_files_go_in_batches_at_once_and_manifests_when_all_of_them_are_gone(
+def test_many_files_go_in_batches_at_once_and_another_cleanup_finishes_what_broke_off(
     path, monkeypatch
 ):
     from pyspark_lance.table.cleanup import cleanup
@@ -298,14 +362,17 @@ def test_many_files_go_in_batches_at_once_and_manifests_when_all_of_them_are_gon
         assert not any(one.startswith("_versions/") for one in paths) or not broken
         real(self, paths)
 
+    numbers, files = versions(path), files_of(path)
     monkeypatch.setattr(LocalStore, "delete_many", failing)
-    number = len(versions(path))
     with pytest.raises(StorageError):
         cleanup_old_versions(Table(path), ALL_OLD)
-    assert len(versions(path)) == number
     monkeypatch.setattr(LocalStore, "delete_many", real)
-    both(path, ALL_OLD, older_than=timedelta(0))
-    assert len(versions(path)) == 1
+    assert versions(path) == numbers[-1:]
+    assert len(files_of(path)) < len(files)
+    done = cleanup_old_versions(Table(path), ALL_OLD)
+    assert done.versions == tuple(numbers[:-1])
+    assert files_of(path) == used_files(path)
+    assert list(Path(path, "_versions").glob("removed_*")) == []
 
 
 # After commits -----------------------------------------------------------------------------

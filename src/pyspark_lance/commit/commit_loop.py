@@ -49,6 +49,7 @@ from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Restore, Update
 from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.cleanup_marks import check_kept
 from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
@@ -314,6 +315,10 @@ class _Commit:
         manifest = replace(manifest, transaction_file=transaction_name(transaction))
         data = encode_manifest(manifest, state.indices, transaction)
         self._write_transaction(transaction)
+        if isinstance(transaction.operation, Restore):
+            # Cleanups know of it from now on; one that has begun may not.
+            version = transaction.operation.version
+            check_kept(self._store, find_version(self._store, version))
 
         scheme = latest.location.scheme if latest is not None else NamingScheme.V2
         path = manifest_path(manifest.version, scheme)

@@ -21,9 +21,11 @@ from pyspark_lance.commit.commit_handler import (
 )
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.commit.index_rules import Indices
+from pyspark_lance.commit.judge_newer import REDO
 from pyspark_lance.commit.whereabouts import Fate, fate_of, files_of, new_files
-from pyspark_lance.errors import CommitConflictError
+from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.operation import Restore
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
@@ -151,8 +153,24 @@ class VersionPut:
         if not self._follows(wanted, older):
             self._take_back(wanted)
             raise table_was_replaced(self._store)
+        if self._was_cleaned_up(wanted):
+            self._take_back(wanted)
+            raise RetryableCommitError(
+                "files of the version that is restored were cleaned up", self._store.uri, REDO
+            )
         self.in_doubt = None
         return True
+
+    def _was_cleaned_up(self, wanted: WantedVersion) -> bool:
+        """Whether a restored version came too late: other clients clean up without asking."""
+        result = wanted.result
+        if not isinstance(result.transaction.operation, Restore) or wanted.before is None:
+            return False
+        files = files_of(result.manifest.fragments, own=True)
+        files -= files_of(wanted.before.manifest.fragments)
+        folders = {path.partition("/")[0] for path in files}
+        there = {info.path for folder in folders for info in self._store.list(folder)}
+        return not files <= there
 
     def _is_in_history(self, wanted: WantedVersion) -> bool:
         """Our manifest was put, and there are newer ones: whether they were made of it."""

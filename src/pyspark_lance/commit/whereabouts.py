@@ -90,13 +90,21 @@ def new_files(before: Manifest | None, after: Manifest) -> frozenset[str]:
     return files_of(after.fragments) - files_of(before.fragments if before is not None else ())
 
 
-def files_of(fragments: Iterable[Fragment]) -> frozenset[str]:
-    """Paths of the data and deletion files of fragments."""
+def files_of(fragments: Iterable[Fragment], *, own: bool = False) -> frozenset[str]:
+    """Paths of the data and deletion files of fragments.
+
+    Args:
+        fragments: Of one table.
+        own: Without files that lie below another root.
+    """
     paths: set[str] = set()
     for fragment in fragments:
-        paths.update(data_path(file.path) for file in fragment.files)
-        if fragment.deletion_file is not None:
-            paths.add(deletion_path(fragment.id, fragment.deletion_file))
+        paths.update(
+            data_path(file.path) for file in fragment.files if not own or file.base_id is None
+        )
+        deletions = fragment.deletion_file
+        if deletions is not None and (not own or deletions.base_id is None):
+            paths.add(deletion_path(fragment.id, deletions))
     return frozenset(paths)
 
 

@@ -25,11 +25,16 @@ TREE: Final = "tree"
 """The branches, each with all folders of a table."""
 TAGS: Final = "_refs/tags"
 BRANCHES: Final = "_refs/branches"
+CLEANUPS: Final = "_refs/cleanups"
+"""Marks of cleanups that are under way."""
 
 VERSION_HINT: Final = f"{VERSIONS}/latest_version_hint.json"
 """Never authoritative."""
 
 _MANIFEST_SUFFIX: Final = ".manifest"
+# After the digits in the order of names: the newest version stays the first in a listing.
+_ASIDE_PREFIX: Final = "removed_"
+_ASIDE_SUFFIX: Final = ".part"
 _JSON_SUFFIX: Final = ".json"
 _V2_DIGITS: Final = 20
 _MAX_U64: Final = 2**64 - 1
@@ -108,6 +113,19 @@ def is_staged_manifest(name: str) -> bool:
     """Whether the file is a manifest that waits to be accepted."""
     final = final_manifest_path(name)
     return final != name and parse_manifest_name(final) is not None
+
+
+def aside_manifest_path(path: str) -> str:
+    """Where a manifest is from the time when a cleanup takes it away until all is removed."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/{_ASIDE_PREFIX}{name}{_ASIDE_SUFFIX}"
+
+
+def name_before_aside(name: str) -> str | None:
+    """The name that a manifest had before it was set aside; None for other files."""
+    if not (name.startswith(_ASIDE_PREFIX) and name.endswith(_ASIDE_SUFFIX)):
+        return None
+    return name.removeprefix(_ASIDE_PREFIX).removesuffix(_ASIDE_SUFFIX)
 
 
 def manifest_path(version: int, scheme: NamingScheme) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.spark.jobs.compact_job import rewrite_on_executors
 from pyspark_lance.spark.options.write_settings import (
     change_settings,
@@ -22,7 +23,6 @@ from pyspark_lance.table.cleanup.cleanup import (
     cleanup_old_versions,
 )
 from pyspark_lance.table.cleanup.leftovers import (
-    SAFE_AGE_S,
     LeftoverFile,
     leftover_files,
     remove_leftover_files,

@@ -1,6 +1,6 @@
 """Removes old versions, and the files that only they refer to.
 
-Four rules keep a table whole (docs/format/table-format.md, section 11):
+Five rules keep a table whole (docs/format/table-format.md, section 11):
 
 * The newest version is never removed, nor one that a tag or a branch stands on, nor one after the
   last that a consumer has read.
@@ -8,8 +8,10 @@ Four rules keep a table whole (docs/format/table-format.md, section 11):
   refers to may belong to a write that is under way; it is removed when it is a week old.
 * Files are listed first, manifests are read afterwards, and once more before anything is removed:
   a commit in between cannot make a file look unused.
-* Manifests go last, so that a cleanup that was interrupted can be run again; files that are gone
-  already are fine.
+* Old versions are marked before it is looked once more who needs them, so that nobody begins to
+  need what is about to go (``cleanup_marks.py``).
+* Manifests are set aside before files go, and go last (``aside.py``), so that a cleanup that was
+  interrupted can be run again; files that are gone already are fine.
 
 Only files below the own root of the table (or branch) are removed: never those of the table that a
 clone was made of.
@@ -17,20 +19,27 @@ clone was made of.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from pyspark_lance.errors import InvalidInputError, TableNotFoundError
+from pyspark_lance.errors import InvalidInputError, LanceError, TableNotFoundError
 from pyspark_lance.format.manifest import DETACHED_BIT
+from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S, mark_versions, remove_marks
 from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation
-from pyspark_lance.metafile.paths import TREE, VERSIONS
+from pyspark_lance.metafile.paths import TREE, VERSIONS, aside_manifest_path
 from pyspark_lance.metafile.refs_file import list_branches, list_tags
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.cleanup.aside import (
+    location_aside,
+    manifests_aside,
+    set_aside,
+    versions_to_restore,
+)
 from pyspark_lance.table.cleanup.consumers import consumers_among, is_consumer
-from pyspark_lance.table.cleanup.leftovers import SAFE_AGE_S
 from pyspark_lance.table.cleanup.removable_files import (
     FileKind,
     RemovableFile,
@@ -138,14 +147,21 @@ def cleanup_old_versions(
     now_ns = time.time_ns() if now_ns is None else now_ns
     files = list(removable_files(store))
     survey = _survey(store, table, policy, now_ns, newest)
-    doomed = [file for file in files if _is_removed(file, survey, policy, now_ns)]
-    result = _result(survey.old, doomed)
+    result = _result(survey, files, policy, now_ns)
     if dry_run or not result.paths:
         return result
-    late = _late_references(store, survey)
-    doomed = [file for file in doomed if file.kept_by is None or file.kept_by not in late]
-    result = _result(survey.old, doomed)
-    _remove(store, result, progress)
+    mark = mark_versions(store, [one.version for one in survey.old])
+    try:
+        _spare_what_is_needed(store, survey, restores=not policy.delete_unverified)
+        set_aside(store, [one for one in survey.old if one.path not in survey.begun])
+        # New versions, too, may need files of old ones: a restored one, made by another client.
+        survey.add_references(store, manifests_below(store, VERSIONS))
+        _add_other_branches(survey)
+        result = _result(survey, files, policy, now_ns)
+        _remove(store, result, progress)
+    finally:
+        with contextlib.suppress(LanceError, OSError):  # the next cleanup does it
+            remove_marks(store, mark, {one.version for one in manifests_below(store, VERSIONS)})
     logger.info(
         "removed %d versions and %d files of %s", len(result.versions), result.num_files, store.uri
     )
@@ -157,16 +173,29 @@ class _Survey:
     """What the manifests of a table say.
 
     Attributes:
-        seen: Paths of all manifests that were read.
+        main: Root of the main line, where tags and branches are.
+        branch: Name of the branch that is cleaned up; None for the main line.
+        seen: Paths of all manifests that were read, by the root that they are below.
         old: The versions to remove, ascending.
+        begun: Paths of those that an earlier cleanup has set aside.
         referenced: What the others refer to.
         verified: What only old versions may refer to.
     """
 
-    seen: set[str] = field(default_factory=set)
+    main: ObjectStore
+    branch: str | None = None
+    seen: set[tuple[str, str]] = field(default_factory=set)
     old: list[ManifestLocation] = field(default_factory=list)
+    begun: set[str] = field(default_factory=set)
     referenced: set[str] = field(default_factory=set)
     verified: set[str] = field(default_factory=set)
+
+    def add_references(self, store: ObjectStore, locations: Iterable[ManifestLocation]) -> None:
+        """Takes note of what manifests refer to that were not read yet."""
+        new = [one for one in locations if (store.uri, one.path) not in self.seen]
+        for file in read_manifests(store, new):
+            self.seen.add((store.uri, file.location.path))
+            self.referenced.update(paths_used_by(file))
 
 
 def _survey(
@@ -190,15 +219,15 @@ def _survey(
             "there is no Lance table here", where=store.uri, hint="check the path"
         )
     rule = _Rule.of(policy, numbers, now_ns, newest)
-    survey, branch = _Survey(), None
-    held = _Held()
+    survey, held = _Survey(store), _Held()
     in_the_way: set[str] = set()
     locations.sort(key=lambda location: location.version, reverse=True)
     for number, file in enumerate(read_manifests(store, locations)):
         if number == 0:
-            branch = file.manifest.branch
-            held = _Held.of(main_line(table, branch).store(), branch)
-        survey.seen.add(file.location.path)
+            survey.branch = file.manifest.branch
+            survey.main = main_line(table, survey.branch).store()
+            held = _Held.of(survey.main, survey.branch)
+        survey.seen.add((store.uri, file.location.path))
         version = file.manifest.version
         is_old = rule.is_old(file) and version not in held.forked
         holders = held.holders(version) if is_old else ()
@@ -216,15 +245,27 @@ def _survey(
             hint="delete the tags, unregister the consumers, or keep what they need with "
             "errorIfTaggedOldVersions=False",
         )
-    survey.old.reverse()
-    main = main_line(table, branch).store()
-    own = f"{TREE}/{branch}/{VERSIONS}/"
-    others = [
-        location for location in manifests_below(main, TREE) if not location.path.startswith(own)
-    ]
-    for file in read_manifests(main, others):
-        survey.referenced.update(paths_used_by(file))
+    _add_begun(store, survey)
+    survey.old.sort(key=lambda location: location.version)
+    _add_other_branches(survey)
     return survey
+
+
+def _add_begun(store: ObjectStore, survey: _Survey) -> None:
+    """Versions of which an earlier cleanup removed no more than the name."""
+    for location in manifests_aside(store):
+        if (store.uri, location.path) not in survey.seen:
+            survey.old.append(location)
+            survey.begun.add(location.path)
+            aside = location_aside(location)
+            for file in read_manifests(store, [aside]):
+                survey.verified.update(paths_used_by(file))
+
+
+def _add_other_branches(survey: _Survey) -> None:
+    own = f"{TREE}/{survey.branch}/{VERSIONS}/"
+    others = manifests_below(survey.main, TREE)
+    survey.add_references(survey.main, [one for one in others if not one.path.startswith(own)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,19 +345,38 @@ def _is_removed(file: RemovableFile, survey: _Survey, policy: CleanupPolicy, now
     return 0 < file.info.modified_ns <= now_ns - int(SAFE_AGE_S * 1e9)
 
 
-def _late_references(store: ObjectStore, survey: _Survey) -> set[str]:
-    """What versions refer to that were made since the survey; one may be a restored one."""
-    new = [
-        location
-        for location in manifests_below(store, VERSIONS)
-        if location.path not in survey.seen
-    ]
-    return {path for file in read_manifests(store, new) for path in paths_used_by(file)}
+def _spare_what_is_needed(store: ObjectStore, survey: _Survey, *, restores: bool) -> None:
+    """Keeps old versions that somebody has begun to need since the survey.
+
+    Args:
+        store: The store of the table or branch.
+        survey: Its old versions are marked.
+        restores: Whether somebody may be about to restore one.
+    """
+    held = _Held.of(survey.main, survey.branch)
+    restored = versions_to_restore(store, survey.referenced | survey.verified) if restores else ()
+    needed = {
+        location.path
+        for location in survey.old
+        if location.version in held.forked
+        or location.version in restored
+        or held.holders(location.version)
+    } - survey.begun
+    survey.old = [location for location in survey.old if location.path not in needed]
+    survey.seen -= {(store.uri, path) for path in needed}
 
 
-def _result(old: Iterable[ManifestLocation], doomed: Sequence[RemovableFile]) -> CleanupResult:
+def _result(
+    survey: _Survey, files: Sequence[RemovableFile], policy: CleanupPolicy, now_ns: int
+) -> CleanupResult:
     """Files in the order of their removal."""
-    old = list(old)
+    old = survey.old
+    aside = {location_aside(location).path for location in old}
+    doomed = [
+        file
+        for file in files
+        if file.info.path not in aside and _is_removed(file, survey, policy, now_ns)
+    ]
     count: dict[str, int] = {}
     size: dict[str, int] = {}
     for kind, num_bytes in (
@@ -331,17 +391,17 @@ def _result(old: Iterable[ManifestLocation], doomed: Sequence[RemovableFile]) ->
 
 def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None) -> None:
     """Removes files in batches, some at a time; then manifests, the oldest first."""
-    paths, num_manifests = result.paths, len(result.versions)
-    first_manifest = len(paths) - num_manifests
+    first_manifest = len(result.paths) - len(result.versions)
+    manifests = [aside_manifest_path(path) for path in result.paths[first_manifest:]]
     done = 0
     for group, at_once in (
-        (paths[:first_manifest], _PARALLEL_BATCHES),
-        (paths[first_manifest:], 1),
+        (result.paths[:first_manifest], _PARALLEL_BATCHES),
+        (manifests, 1),
     ):
         for count in _remove_batches(store, group, at_once):
             done += count
             if progress is not None:
-                progress(done, len(paths))
+                progress(done, len(result.paths))
 
 
 def _remove_batches(store: ObjectStore, paths: Sequence[str], at_once: int) -> Iterator[int]:

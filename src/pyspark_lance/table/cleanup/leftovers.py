@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
+from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.paths import TREE, VERSIONS
 from pyspark_lance.table.cleanup.removable_files import (
     manifests_below,
@@ -26,9 +27,6 @@ from pyspark_lance.table.cleanup.removable_files import (
 from pyspark_lance.table.version.table import Table
 
 logger = logging.getLogger(__name__)
-
-SAFE_AGE_S = 7 * 24 * 3600.0
-"""Younger files may belong to a write that is under way."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -24,6 +24,7 @@ from pyspark_lance.metafile.paths import (
     data_path,
     deletion_path,
     is_staged_manifest,
+    name_before_aside,
     parse_manifest_name,
 )
 from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
@@ -147,7 +148,7 @@ def _as_removable(info: ObjectInfo, root: str) -> Iterator[RemovableFile]:
     stem, dot, suffix = name.rpartition(".")
     kept_by: str | None = f"{folder}/{name}"
     kind = _KIND_OF.get(folder, FileKind.STAGING)
-    if name.startswith(_STAGING) or (folder == VERSIONS and is_staged_manifest(name)):
+    if name.startswith(_STAGING) or (folder == VERSIONS and _is_no_version(name)):
         kept_by, kind = None, FileKind.STAGING
     elif parents and folder == INDICES:
         kept_by = f"{INDICES}/{parents[0]}"
@@ -156,6 +157,10 @@ def _as_removable(info: ObjectInfo, root: str) -> Iterator[RemovableFile]:
     elif parents or not (dot and stem) or suffix not in _SUFFIXES.get(folder, ()):
         return
     yield RemovableFile(info, kind, kept_by)
+
+
+def _is_no_version(name: str) -> bool:
+    return is_staged_manifest(name) or name_before_aside(name) is not None
 
 
 def _branch_root(path: str) -> str | None:

@@ -15,13 +15,14 @@ from dataclasses import replace
 
 from pyspark_lance.commit.draft import WRITER_VERSION, TableState
 from pyspark_lance.commit.invariants import check_writable
-from pyspark_lance.errors import InvalidInputError, StorageError
+from pyspark_lance.errors import InvalidInputError, StorageError, VersionNotFoundError
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.feature_flags import BASE_PATHS
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import Clone
 from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.cleanup_marks import check_kept
 from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version
 from pyspark_lance.metafile.paths import TREE, manifest_path
 from pyspark_lance.metafile.refs_file import (
@@ -70,6 +71,11 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
     size = _put_first_version(store, snapshot, name)
     if not write_branch(main, branch, manifest_size=size):
         raise InvalidInputError(f"there is a branch {name!r} already", where=main.uri)
+    try:
+        check_kept(snapshot.store, snapshot.file.location)
+    except VersionNotFoundError:
+        _remove_branch(main, name)
+        raise
     return branch
 
 
@@ -96,11 +102,17 @@ def remove_branch(table: Table, name: str) -> None:
             where=main.uri,
             hint="remove them first",
         )
+    _remove_branch(main, name)
+
+
+def _remove_branch(main: ObjectStore, name: str) -> None:
     # What is left of an interrupted removal is no branch.
     delete_branch(main, name)
     prefix = f"{TREE}/{name}"
     others = tuple(
-        f"{TREE}/{branch.name}/" for branch in branches if branch.name.startswith(f"{name}/")
+        f"{TREE}/{branch.name}/"
+        for branch in list_branches(main)
+        if branch.name.startswith(f"{name}/")
     )
     main.delete_many([info.path for info in main.list(prefix) if not info.path.startswith(others)])
 

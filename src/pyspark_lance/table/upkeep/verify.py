@@ -27,6 +27,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Clone
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
+from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
@@ -46,7 +47,7 @@ from pyspark_lance.metafile.paths import (
 from pyspark_lance.metafile.refs_file import read_branch, read_tag
 from pyspark_lance.metafile.transaction_file import read_transaction
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.cleanup.leftovers import SAFE_AGE_S, leftover_files
+from pyspark_lance.table.cleanup.leftovers import leftover_files
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.upkeep.findings import Finding, VerifyResult, finding

@@ -9,7 +9,8 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
+from pyspark_lance.metafile.cleanup_marks import check_kept
 from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags, read_tag, write_tag
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -37,7 +38,7 @@ def set_tag(
         VersionNotFoundError: There is no such version, or no tag to move.
     """
     snapshot = Snapshot.open(table, at)
-    main = _main_store(snapshot)
+    main, before = _main_store(snapshot), None
     now = _now()
     tag = Tag(name, snapshot.version, snapshot.manifest.branch, created_at=now, updated_at=now)
     if replaces:
@@ -51,7 +52,19 @@ def set_tag(
         raise InvalidInputError(
             f"there is a tag {name!r} already", where=main.uri, hint="replace it, or delete it"
         )
+    try:
+        check_kept(snapshot.store, snapshot.file.location)
+    except VersionNotFoundError:
+        _take_back(main, tag, before, size)
+        raise
     return tag
+
+
+def _take_back(main: ObjectStore, tag: Tag, before: Tag | None, manifest_size: int) -> None:
+    if before is None:
+        delete_tag(main, tag.name)
+    else:
+        write_tag(main, before, manifest_size=manifest_size, replace=True)
 
 
 def remove_tag(table: Table, name: str) -> None:

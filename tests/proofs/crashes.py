@@ -1,0 +1,349 @@
+"""Writers killed by SIGKILL at every named point of every operation.
+
+    python tests/proofs/crashes.py --runs 3000
+
+After each kill the table must be as before the operation or as after it, never between; verified;
+and the same work done once more, with the same transaction key, must have exactly one effect.
+Then a cleanup must leave exactly the files that the table refers to.  Points are where a file is
+synced (half of it or all), gets its name, or is removed, and where an external manifest store is
+told something; each is met before and after it.  Tables and rows come from the seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from local_changes import delete_rows, merge_rows, update_rows
+from proofs.crash_points import calls_of, kill_at, points_of
+from proofs.proof_report import Report, arguments
+from row_changes import insert, matched_update
+from table_access import append, write_table
+
+from pyspark_lance.commit.application_versions import ApplicationVersion
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.cleanup.removable_files import (
+    manifests_below,
+    paths_used_by,
+    read_manifests,
+)
+from pyspark_lance.table.columns.change_columns import add_columns, drop_columns, rename_column
+from pyspark_lance.table.columns.local_columns import computed
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run as run_scan
+from pyspark_lance.table.upkeep.branches import branches_of, create_branch
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.metadata_commits import restore, set_properties
+from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.tags import set_tag, tags_of
+from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.write.write_table import (
+    WriteSettings,
+    commit_write,
+    plan_write,
+    write_rows,
+)
+
+KEY = ApplicationVersion("crashes", 1).properties()
+ONCE = ChangeSettings(properties=KEY)
+FIRST_ID, NEW_ID = 0, 1000
+
+
+# Tables ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a table is like before.
+
+    Attributes:
+        fragments: How many.
+        rows: In each.
+        stable_row_ids: Whether rows have them.
+        is_external: Whether an external manifest store decides which versions there are.
+        row: The row that is changed.
+    """
+
+    fragments: int
+    rows: int
+    stable_row_ids: bool
+    is_external: bool
+    row: int
+
+    @classmethod
+    def of(cls, chance: random.Random) -> Shape:
+        fragments, rows = chance.randint(1, 4), chance.randint(2, 6)
+        external = chance.random() < 0.2
+        row = chance.randrange(fragments * rows)
+        return cls(fragments, rows, chance.random() < 0.75, external, row)
+
+
+def rows_of(ids: list[int], n: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "n": pa.array([n] * len(ids), pa.int64())})
+
+
+class Tables:
+    """Makes copies of tables; each shape is made once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[Shape, Path] = {}
+        self._numbers = itertools.count()
+
+    def new(self, shape: Shape) -> Table:
+        base = self._made.get(shape)
+        if base is None:
+            base = self._made[shape] = self._folder / f"base{len(self._made)}"
+            _make(str(base), shape)
+        path = self._folder / f"work{next(self._numbers)}"
+        shutil.copytree(base, path / "t")
+        if not shape.is_external:
+            return Table(str(path / "t"))
+        table = Table(str(path / "t"), {"storage.manifest_store": f"sqlite:{path / 'v.db'}"})
+        set_properties(table, {"made": "by the external store"})
+        return table
+
+    def remove(self, table: Table) -> None:
+        shutil.rmtree(Path(table.root).parent)
+
+
+def _make(path: str, shape: Shape) -> None:
+    """The first version has rows that no later one has; the last has a deleted row."""
+    settings = {"enable_stable_row_ids": shape.stable_row_ids}
+    write_table(path, rows_of([-1, -2], 0), **settings)
+    for number in range(shape.fragments):
+        first = number * shape.rows
+        write_table(path, rows_of(list(range(first, first + shape.rows)), 0))
+    delete_rows(path, "id < 0")
+    append(path, 500, 2)
+    delete_rows(path, "id = 501")
+
+
+# Operations --------------------------------------------------------------------------------
+
+
+def write(table: Table, ids: list[int], **settings: object) -> None:
+    data = rows_of(ids, 7)
+    plan = plan_write(
+        table,
+        data.schema,
+        WriteSettings(properties=KEY, **settings),
+        existing=Snapshot.open(table),
+    )
+    commit_write(plan, write_rows(plan, data.to_batches()))
+
+
+def delete(table: Table, row: int) -> None:
+    delete_rows(table.root, f"id = {row}", options=table.storage, settings=ONCE)
+
+
+def update(table: Table, row: int) -> None:
+    def plus(batch):
+        return {"n": pc.add(batch["n"], 1)}
+
+    update_rows(table.root, f"id = {row}", ["n"], plus, options=table.storage, settings=ONCE)
+
+
+def merge(table: Table, row: int) -> None:
+    source = rows_of([row, NEW_ID], 9)
+    names = source.column_names
+    clauses = [matched_update(names), insert(names)]
+    merge_rows(table.root, source, ["id"], clauses, options=table.storage, settings=ONCE)
+
+
+def add_column(table: Table, row: int) -> None:
+    plus = computed(["id"], lambda batch: [pc.add(batch.column("id"), 1)])
+    add_columns(table, pa.schema([("m", pa.int64())]), plus, ONCE)
+
+
+def compaction(table: Table, row: int) -> None:
+    compact(table, {"target_rows_per_fragment": 100, "materialize_deletions_threshold": 0.0})
+
+
+def tag(table: Table, row: int) -> None:
+    if not tags_of(table):
+        set_tag(table, "t", VersionSpec(version=2))
+
+
+def branch(table: Table, row: int) -> None:
+    if not branches_of(table):
+        create_branch(table, "b")
+
+
+OPERATIONS: dict[str, Callable[[Table, int], object]] = {
+    "append": lambda table, row: write(table, [NEW_ID, NEW_ID + 1]),
+    "append of two files": lambda table, row: write(
+        table, [NEW_ID, NEW_ID + 1], max_rows_per_file=1
+    ),
+    "overwrite": lambda table, row: write(table, [NEW_ID], overwrite=True),
+    "replaceWhere": lambda table, row: write(
+        table, [row], overwrite=True, replace_where=f"id = {row}"
+    ),
+    "delete": delete,
+    "update": update,
+    "merge": merge,
+    "add column": add_column,
+    "drop column": lambda table, row: drop_columns(table, ["n"], ONCE),
+    "rename column": lambda table, row: rename_column(table, "n", "m", ONCE),
+    "compact": compaction,
+    "restore": lambda table, row: restore(table, VersionSpec(version=1), ONCE),
+    "properties": lambda table, row: set_properties(table, {"k": "v"}, ONCE),
+    "tag": tag,
+    "branch": branch,
+    "cleanup": lambda table, row: clean(table, delete_unverified=False),
+}
+
+
+# What must hold ----------------------------------------------------------------------------
+
+
+def contents(table: Table) -> tuple:
+    """Version, columns, rows with their ids, tags and branches."""
+    snapshot = Snapshot.open(table)
+    tasks = plan_scan(snapshot, ScanRequest(system_columns=(ROW_ID,)))
+    rows = sorted(
+        (tuple(row.items()) for task in tasks for one in run_scan(task) for row in one.to_pylist()),
+        key=repr,
+    )
+    names = tuple(snapshot.schema.names)
+    references = [one.name for one in (*tags_of(table), *branches_of(table))]
+    return snapshot.version, names, rows, references, dict(snapshot.manifest.table_metadata)
+
+
+def clean(table: Table, *, delete_unverified: bool = True) -> None:
+    policy = CleanupPolicy(
+        older_than_s=0, delete_unverified=delete_unverified, error_if_tagged=False
+    )
+    cleanup_old_versions(table, policy)
+
+
+def left_over(table: Table) -> set[str]:
+    """Files that are there and that nothing refers to, and the other way round."""
+    root, store = Path(table.root), table.store()
+    there = {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
+    there = {one for one in there if not one.startswith(("_refs/tags/", "_refs/branches/"))}
+    used = {"_versions/latest_version_hint.json"} & there
+    for folder in ("_versions", "tree"):
+        for location in manifests_below(store, folder):
+            used.add(location.path)
+            prefix = location.path.partition("_versions/")[0]
+            for file in read_manifests(store, [location]):
+                # Data of a branch that was just made are those of the table.
+                used |= {
+                    prefix + one if one.startswith("_transactions") else one
+                    for one in paths_used_by(file)
+                }
+    return there ^ used
+
+
+def run_once(tables: Tables, name: str, shape: Shape, point: tuple[int, str, str], after: tuple):
+    """One kill and what follows.
+
+    Returns:
+        How it ended: ``before`` or ``after``.
+
+    Raises:
+        AssertionError: It is neither, or something is left.
+    """
+    work, table = OPERATIONS[name], tables.new(shape)
+    before = contents(table)
+    number, moment, _ = point
+    assert kill_at(lambda: work(table, shape.row), number, moment), "it was not killed"
+    found = contents(table)
+    assert found in (before, after), f"between: {found}, neither {before} nor {after}"
+    check(table)
+    work(table, shape.row)
+    again = contents(table)
+    assert again == after, f"run again: {again}, expected {after}"
+    clean(table)
+    check(table)
+    assert contents(table) == after, "other contents after the cleanup"
+    left = left_over(table)
+    assert not left, f"left over, or missing: {sorted(left)}"
+    tables.remove(table)
+    return "after" if found == after else "before"
+
+
+def check(table: Table) -> None:
+    errors = verify(table).errors
+    assert errors == (), errors
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An operation on a table, its points, and what it comes to."""
+
+    name: str
+    shape: Shape
+    points: list[tuple[int, str, str]]
+    after: tuple
+
+
+def planned(tables: Tables, name: str, shape: Shape) -> Plan:
+    """The operation once without a kill."""
+    table = tables.new(shape)
+    calls = calls_of(lambda: OPERATIONS[name](table, shape.row), table.root)
+    after = contents(table)
+    tables.remove(table)
+    return Plan(name, shape, points_of(calls), after)
+
+
+def cases(tables: Tables, chance: random.Random) -> Iterator[tuple[Plan, tuple[int, str, str]]]:
+    """All points of all operations, again and again, on other tables each time."""
+    while True:
+        for name in OPERATIONS:
+            plan = planned(tables, name, Shape.of(chance))
+            for point in plan.points:
+                yield plan, point
+
+
+def prove(runs: int, seed: int) -> Report:
+    """That many kills."""
+    report = Report("crashes", seed)
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a sync costs nothing there
+    folder = Path(tempfile.mkdtemp(prefix="pyspark-lance-crashes-", dir=memory))
+    tables, names = Tables(folder), set()
+    chance = random.Random(seed)
+    try:
+        for plan, point in itertools.islice(cases(tables, chance), runs):
+            names.add((plan.name, point[2]))
+            report.counts["kills"] += 1
+            report.counts["with an external manifest store"] += plan.shape.is_external
+            try:
+                ended = run_once(tables, plan.name, plan.shape, point, plan.after)
+                report.counts[f"as {ended} the operation"] += 1
+            except Exception as error:  # noqa: BLE001
+                report.anomalies.append(
+                    f"{plan.name}, {point[2]} (call {point[0]}), {plan.shape}\n"
+                    f"{type(error).__name__}: {error}"
+                )
+        report.counts["operations"] = len({operation for operation, _ in names})
+        report.counts["named points of operations"] = len(names)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return report
+
+
+def main() -> int:
+    given = arguments(__doc__, runs=3000).parse_args()
+    return prove(given.runs, given.seed).show()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""A few seconds of each proof, and that it fails where a rule is broken; the commands do it all."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from proofs import interleavings, model
+from proofs.interleavings import all_cases
+
+from pyspark_lance.commit import commit_loop
+from pyspark_lance.table.version import tags
+
+pytestmark = pytest.mark.interop
+
+# Those who begin to need an old version, beside those who remove it.
+OLD = [
+    case
+    for case in all_cases()
+    if {case.first, *case.second} & {"restored", "tag_oldest", "branch_oldest"}
+    and {case.first, *case.second} & {"cleanup", "their_cleanup"}
+]
+
+
+def test_old_versions_beside_cleanups():
+    report = interleavings.prove(OLD)
+    assert len(OLD) == 36
+    assert report.anomalies == []
+
+
+def test_a_few_interleavings():
+    report = interleavings.prove(random.Random(3).sample(list(all_cases()), 12))
+    assert report.anomalies == []
+    assert report.counts["interleavings"] == 12
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "broken", "pair"),
+    [
+        (commit_loop, "fragments_in_common", lambda *a, **k: (), ("update @ same row",) * 2),
+        (tags, "check_kept", lambda *a: None, ("tag_oldest", "cleanup")),
+    ],
+)
+def test_interleavings_show_a_rule_that_is_broken(monkeypatch, module, name, broken, pair):
+    monkeypatch.setattr(module, name, broken)
+    cases = [case for case in all_cases() if (case.first, *case.second) == pair]
+    assert len(interleavings.prove(cases).anomalies) >= 2
+
+
+@pytest.mark.parametrize(
+    "kinds", [("append", "update", "cleanup"), ("restore", "cleanup", "cleanup")]
+)
+def test_the_model_holds(kinds):
+    states, schedules = model.explore(kinds)
+    assert states > 1000
+    assert schedules > 10**6
+
+
+@pytest.mark.parametrize("mutant", model.MUTANTS)
+def test_the_model_shows_a_rule_that_is_broken(mutant):
+    triples = [
+        ("append", "update", "update"), ("append", "append", "append"),
+        ("append", "restore", "cleanup"), ("append", "append", "cleanup"),
+        ("append", "append", "read"),
+    ]  # fmt: skip
+    assert model.prove(triples, mutant).anomalies
+
+
+def command(name, *arguments):
+    """Runs a proof as a user does; what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(Path(__file__).parent / name), *arguments],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_some_kills():
+    printed = command("crashes.py", "--runs", "15", "--seed", "5")
+    assert re.search(r"^kills +15$", printed, re.MULTILINE)
+    assert re.search(r"crashes: 0 anomalies, seed 5, \d+ s, commit \w+", printed)
+
+
+def test_a_few_seconds_of_everything_at_once():
+    printed = command("soak.py", "--commits", "10")
+    assert re.search(r"^batches of changes applied +[1-9]", printed, re.MULTILINE)
+    assert "soak: 0 anomalies" in printed
