@@ -4,6 +4,8 @@ LanceError
 |-- TableNotFoundError         (also FileNotFoundError)
 |   `-- VersionNotFoundError
 |-- TableAlreadyExistsError    (also FileExistsError)
+|-- NamespaceNotFoundError     (also LookupError)
+|-- NamespaceNotEmptyError
 |-- InvalidInputError          (also ValueError)
 |   `-- SchemaMismatchError
 |-- UnsupportedFeatureError
@@ -69,6 +71,20 @@ class TableAlreadyExistsError(LanceError, FileExistsError):
 
     code = "LANCE_TABLE_ALREADY_EXISTS"
     remedy = "choose `append` or `overwrite`, or another path"
+
+
+class NamespaceNotFoundError(LanceError, LookupError):
+    """The catalog has no such namespace."""
+
+    code = "LANCE_NAMESPACE_NOT_FOUND"
+    remedy = "fix the name, or create the namespace"
+
+
+class NamespaceNotEmptyError(LanceError):
+    """A namespace that is to be dropped has tables or namespaces in it."""
+
+    code = "LANCE_NAMESPACE_NOT_EMPTY"
+    remedy = "drop what is in it first, or say `CASCADE`"
 
 
 class InvalidInputError(LanceError, ValueError):

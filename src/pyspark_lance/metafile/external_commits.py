@@ -28,6 +28,7 @@ from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.external_manifests.manifest_table import ManifestEntry, ManifestTable
 from pyspark_lance.store.object_store import Buffer, ObjectInfo, ObjectStore, OutputFile
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.store.rest_client import with_fresh_credentials
 from pyspark_lance.store.storage_options import MANIFEST_STORE, PREFIX, named_options
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
         InvalidInputError: An option cannot be understood.
         UnsupportedFeatureError: There is no file system for the scheme.
     """
+    storage = with_fresh_credentials(storage)
     store = open_store(uri, storage)
     chosen = next((text for name, text in named_options(storage) if name == MANIFEST_STORE), "")
     if not chosen:

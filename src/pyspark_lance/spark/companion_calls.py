@@ -34,6 +34,7 @@ from pyspark_lance.predicate.types import (
     spark_type_of,
     type_name,
 )
+from pyspark_lance.spark import catalog_calls
 from pyspark_lance.spark.alter_table import alter_table
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import REPLACE, ReadOptions, WriteOptions
@@ -66,7 +67,6 @@ from pyspark_lance.table.change.delete_where import delete_where
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import lineage_bounds, rows_left
 from pyspark_lance.table.upkeep.metadata_commits import properties_of
-from pyspark_lance.table.upkeep.table_folder import drop_table, list_tables, rename_table
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.time_travel import LATEST
 
@@ -81,17 +81,39 @@ Facts = dict[str, Any]
 def answer(options: Mapping[str, str]) -> StructType:
     """The answer to the question in ``options``."""
     question = options[CALL]
+    facts = _answer(question, options)
+    return StructType([StructField("answer", LongType(), metadata={_REPLY: json.dumps(facts)})])
+
+
+def _answer(question: str, options: Mapping[str, str]) -> Facts:
+    of_names = catalog_calls.QUESTIONS.get(question)
+    if of_names is not None:
+        return of_names(options)
     if question not in _QUESTIONS:
         raise InvalidInputError(
             f"the JVM companion asks {question!r}, which this version does not know",
             hint="use the jar of this very version: pyspark_lance.companion_jar()",
         )
+    if catalog_calls.NAME in options:
+        return _of_named(question, options)
     if question in _WRITES:
         about = metadata_read(options, writes=True)
         if about is not None:
             raise about.not_written()
-    facts = json.dumps(_QUESTIONS[question](options))
-    return StructType([StructField("answer", LongType(), metadata={_REPLY: facts})])
+    return _QUESTIONS[question](options)
+
+
+def _of_named(question: str, options: Mapping[str, str]) -> Facts:
+    """The answer about a table that a catalog names, with the options that open it."""
+    try:
+        located = catalog_calls.located(options)
+        return {**_answer(question, located), "options": catalog_calls.opening_options(located)}
+    except VersionNotFoundError:
+        raise
+    except TableNotFoundError:
+        if question != "find":
+            raise
+        return {"missing": True}
 
 
 def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
@@ -281,24 +303,9 @@ def _create(options: Mapping[str, str]) -> Facts:
     return {}
 
 
-def _list_tables(options: Mapping[str, str]) -> Facts:
-    return {"tables": list_tables(WriteOptions.parse(options).table.on_branch(None))}
-
-
 def _alter(options: Mapping[str, str]) -> Facts:
     write = WriteOptions.parse(options)
     alter_table(write.table, options[f"{INTERNAL_PREFIX}changes"], commit_settings(write))
-    return {}
-
-
-def _drop(options: Mapping[str, str]) -> Facts:
-    return {"dropped": drop_table(WriteOptions.parse(options).table.on_branch(None))}
-
-
-def _rename(options: Mapping[str, str]) -> Facts:
-    rename_table(
-        WriteOptions.parse(options).table.on_branch(None), options[f"{INTERNAL_PREFIX}new_path"]
-    )
     return {}
 
 
@@ -311,11 +318,8 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "bounds": _bounds,
     "delete": _delete,
     "create": _create,
-    "tables": _list_tables,
     "alter": _alter,
-    "drop": _drop,
-    "rename": _rename,
     "procedures": lambda _: list_procedures(),
     "procedure": run_procedure,
 }
-_WRITES = ("delete", "create", "alter", "drop", "rename")
+_WRITES = ("delete", "create", "alter")

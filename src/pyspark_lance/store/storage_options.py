@@ -21,8 +21,10 @@ from pyspark_lance.errors import InvalidInputError
 
 PREFIX = "storage."
 MANIFEST_STORE = "manifest_store"
+ISSUER = "issuer"
+EXPIRES = "expires_at_millis"
 # Of the table, not of the file system.
-_OF_TABLES = ("allowed_base_paths", MANIFEST_STORE, "dynamodb_endpoint")
+_OF_TABLES = ("allowed_base_paths", MANIFEST_STORE, "dynamodb_endpoint", ISSUER, EXPIRES)
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _BOOLEANS = frozenset(_TRUE + _FALSE)

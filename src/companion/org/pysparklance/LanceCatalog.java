@@ -1,25 +1,35 @@
 package org.pysparklance;
 
+import com.fasterxml.jackson.core.type.TypeReference;
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
-import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.analysis.*;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * A folder of tables as a catalog: {@code spark.sql.catalog.x = org.pysparklance.LanceCatalog} and
- * {@code spark.sql.catalog.x.path}; further keys are options of every table. A name with a slash
- * in it is a path of its own: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
+ * A Lance namespace as a catalog: {@code spark.sql.catalog.x = org.pysparklance.LanceCatalog} and
+ * {@code spark.sql.catalog.x.path} for a folder of tables, or {@code x.uri} for a REST service;
+ * further keys are options of every table. Python knows the names. One with a slash in it is a path
+ * of its own: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
  */
-public class LanceCatalog implements StagingTableCatalog, LanceProcedure.Catalog {
-  private static final String[] NAMESPACE = {"main"};
+public class LanceCatalog
+    implements StagingTableCatalog, SupportsNamespaces, LanceProcedure.Catalog {
+  /** Settings that say where names are kept; all others are options of the tables. */
+  private static final String OF_NAMES =
+      "(?i)impl|root|path|uri|delimiter|manifest_enabled|dir_listing_enabled|headers?[.].*";
 
   private String name;
+  private String settings;
   private CaseInsensitiveStringMap options;
 
-  @Override public void initialize(String catalogName, CaseInsensitiveStringMap catalogOptions) {
+  @Override public void initialize(String catalogName, CaseInsensitiveStringMap given) {
     name = catalogName;
-    options = catalogOptions;
+    Map<String, String> ofTables = new HashMap<>(given.asCaseSensitiveMap());
+    settings = Python.JSON.valueToTree(ofTables).toString();
+    ofTables.keySet().removeIf(one -> one.matches(OF_NAMES));
+    options = new CaseInsensitiveStringMap(ofTables);
     HiddenOptions.addToSession();
   }
 
@@ -31,29 +41,47 @@ public class LanceCatalog implements StagingTableCatalog, LanceProcedure.Catalog
     return Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
   }
 
-  private CaseInsensitiveStringMap optionsOf(Identifier ident) {
-    return Options.with(options, "path", pathOf(ident));
+  @Override public String[] defaultNamespace() { return new String[] {"main"}; }
+
+  private static boolean isPath(Identifier ident) {
+    return ident.namespace().length <= 1 && ident.name().contains("/");
   }
 
-  private String pathOf(Identifier ident) {
-    if (isOwn(ident.namespace()) && ident.name().contains("/")) {
-      return ident.name();
+  private static String json(Object names) { return Python.JSON.valueToTree(names).toString(); }
+
+  private static String nameOf(Identifier ident) {
+    List<String> parts = new ArrayList<>(List.of(ident.namespace()));
+    parts.add(ident.name());
+    return json(parts);
+  }
+
+  /** The options of a question about a table, which Python finds by its name. */
+  private CaseInsensitiveStringMap asked(Identifier ident) {
+    return isPath(ident) ? Options.with(options, "path", ident.name())
+        : Options.with(options, "_lance.catalog", settings, "_lance.name", nameOf(ident));
+  }
+
+  private CaseInsensitiveStringMap asked(String[] namespace) {
+    return Options.with(CaseInsensitiveStringMap.empty(),
+        "_lance.catalog", settings, "_lance.namespace", json(namespace));
+  }
+
+  private JsonNode ask(String question, String[] namespace, String... more)
+      throws NoSuchNamespaceException {
+    return checked(Python.call(question, asked(namespace), more), namespace);
+  }
+
+  private static JsonNode checked(JsonNode reply, String[] namespace)
+      throws NoSuchNamespaceException {
+    if (reply.has("no_namespace")) {
+      throw new NoSuchNamespaceException(namespace);
     }
-    return isListed(ident)
-        ? options.get("path").replaceAll("/+$", "") + "/" + ident.name() + ".lance" : "";
+    return reply;
   }
 
-  private boolean isListed(Identifier ident) {
-    return isOwn(ident.namespace()) && options.containsKey("path") && !ident.name().contains("/");
+  private static Map<String, String> texts(JsonNode node) {
+    return Python.JSON.convertValue(node, new TypeReference<>() {});
   }
-
-  /** One namespace, which need not be named. Spark takes "default" for that of its own catalog. */
-  private static boolean isOwn(String[] namespace) {
-    return namespace.length == 0 || Arrays.equals(namespace, NAMESPACE)
-        || namespace.length == 1 && namespace[0].equals("default");
-  }
-
-  @Override public String[] defaultNamespace() { return NAMESPACE.clone(); }
 
   @Override public Table loadTable(Identifier ident) throws NoSuchTableException {
     return load(ident, Map.of());
@@ -77,64 +105,67 @@ public class LanceCatalog implements StagingTableCatalog, LanceProcedure.Catalog
   public Set<String> changelogStateOptionKeys() { return Set.of("branch", "blobColumns"); }
 
   private NamedTable load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
-    CaseInsensitiveStringMap read = Options.merge(optionsOf(ident), more);
-    Description found = read.get("path").isEmpty() ? null : Python.find(read);
+    CaseInsensitiveStringMap asked = Options.merge(asked(ident), more);
+    Description found = Python.find(asked);
     if (found == null) {
       throw new NoSuchTableException(ident);
     }
+    CaseInsensitiveStringMap read = isPath(ident) ? asked
+        : Options.merge(Options.merge(options, texts(found.facts().get("options"))), more);
     Map<String, String> known = Map.of(TableCatalog.PROP_LOCATION, read.get("path"),
         TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
     return new NamedTable(NamedTable.nameOf(name, ident), read, known, found, null);
   }
 
-  @Override public Identifier[] listTables(String[] namespace) {
+  @Override public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
+    JsonNode reply = ask("tables", namespace);
+    String[] own = Python.JSON.convertValue(reply.get("namespace"), String[].class);
     List<Identifier> found = new ArrayList<>();
-    if (isOwn(namespace) && options.containsKey("path")) {
-      Python.call("tables", options).get("tables")
-          .forEach(one -> found.add(Identifier.of(NAMESPACE, one.asText())));
-    }
+    reply.get("tables").forEach(one -> found.add(Identifier.of(own, one.asText())));
     return found.toArray(Identifier[]::new);
   }
 
-  @Override public Table createTable(Identifier ident, TableInfo table) {
+  @Override public Table createTable(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
     StagedLanceTable created = stage(ident, table, false);
     created.commitStagedChanges();
     return created;
   }
 
-  @Override public StagedTable stageCreate(Identifier ident, TableInfo table) {
+  @Override public StagedTable stageCreate(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
     return stage(ident, table, false);
   }
 
-  @Override public StagedTable stageReplace(Identifier ident, TableInfo table) {
+  @Override public StagedTable stageReplace(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
     return stage(ident, table, true);
   }
 
-  @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table) {
+  @Override public StagedTable stageCreateOrReplace(Identifier ident, TableInfo table)
+      throws NoSuchNamespaceException {
     return stage(ident, table, true);
   }
 
-  private StagedLanceTable stage(Identifier ident, TableInfo table, boolean replaces) {
+  private StagedLanceTable stage(Identifier ident, TableInfo table, boolean replaces)
+      throws NoSuchNamespaceException {
     LanceSource.refusePartitions(table.partitions().length > 0);
     String provider = table.properties().getOrDefault(TableCatalog.PROP_PROVIDER, "lance");
     if (!provider.equalsIgnoreCase("lance") && !isDefault(provider)) {
       throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the tables of the "
           + "catalog " + name + " are Lance tables\n  hint: leave out USING " + provider);
     }
-    if (table.properties().containsKey(TableCatalog.PROP_LOCATION)) {
-      throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the tables of the "
-          + "catalog " + name + " lie in its folder\n  hint: leave out LOCATION, or make the "
-          + "table in spark_catalog");
-    }
-    if (pathOf(ident).isEmpty()) {
-      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the catalog " + name
-          + " has no place for a table " + ident + "\n  hint: name a table of its folder "
-          + "(spark.sql.catalog." + name + ".path), or a path: lance.`/data/t`");
-    }
     CaseInsensitiveStringMap given = Options.with(
         new CaseInsensitiveStringMap(table.properties()), TableCatalog.PROP_PROVIDER, "lance");
-    return new StagedLanceTable(Options.merge(optionsOf(ident), Options.ofTable(given)), table,
-        replaces, () -> {}, () -> {});
+    CaseInsensitiveStringMap asked = asked(ident);
+    String location = table.properties().get(TableCatalog.PROP_LOCATION);
+    CaseInsensitiveStringMap at = isPath(ident) ? asked : Options.merge(options, texts(checked(
+        Python.call("place", asked, "_lance.location", location), ident.namespace())
+            .get("options")));
+    Runnable made = isPath(ident) ? () -> {}
+        : () -> Python.call("register", asked, "_lance.location", at.get("path"));
+    return new StagedLanceTable(Options.with(Options.merge(at, Options.ofTable(given)),
+        "path", at.get("path")), table, replaces, made, () -> {});
   }
 
   /** A DataFrame says the default of the session where the user says nothing. */
@@ -145,15 +176,65 @@ public class LanceCatalog implements StagingTableCatalog, LanceProcedure.Catalog
 
   @Override
   public Table alterTable(Identifier ident, TableChange... changes) throws NoSuchTableException {
-    AlterTable.run(optionsOf(ident), changes);
+    AlterTable.run(asked(ident), changes);
     return loadTable(ident);
   }
 
   @Override public boolean dropTable(Identifier ident) {
-    return isListed(ident) && Python.call("drop", optionsOf(ident)).get("dropped").asBoolean();
+    return !isPath(ident) && Python.call("drop", asked(ident)).path("dropped").asBoolean();
   }
 
   @Override public void renameTable(Identifier from, Identifier to) {
-    Python.call("rename", optionsOf(from), "_lance.new_path", pathOf(to));
+    Python.call("rename", asked(from), "_lance.new_name", nameOf(to));
+  }
+
+  @Override public String[][] listNamespaces() throws NoSuchNamespaceException {
+    return listNamespaces(new String[0]);
+  }
+
+  @Override
+  public String[][] listNamespaces(String[] namespace) throws NoSuchNamespaceException {
+    List<String[]> found = new ArrayList<>();
+    ask("namespaces", namespace).get("namespaces").forEach(one -> {
+      String[] whole = Arrays.copyOf(namespace, namespace.length + 1);
+      whole[namespace.length] = one.asText();
+      found.add(whole);
+    });
+    return found.toArray(String[][]::new);
+  }
+
+  @Override public Map<String, String> loadNamespaceMetadata(String[] namespace)
+      throws NoSuchNamespaceException {
+    return texts(ask("namespace", namespace).get("properties"));
+  }
+
+  @Override public void createNamespace(String[] namespace, Map<String, String> properties)
+      throws NamespaceAlreadyExistsException {
+    if (!Python.call("create_namespace", asked(namespace), "_lance.properties", json(properties))
+        .get("done").asBoolean()) {
+      throw new NamespaceAlreadyExistsException(namespace);
+    }
+  }
+
+  @Override public void alterNamespace(String[] namespace, NamespaceChange... changes)
+      throws NoSuchNamespaceException {
+    Map<String, String> properties = new HashMap<>();
+    for (NamespaceChange change : changes) {
+      if (change instanceof NamespaceChange.SetProperty set) {
+        properties.put(set.property(), set.value());
+      } else if (change instanceof NamespaceChange.RemoveProperty removed) {
+        properties.put(removed.property(), null);
+      }
+    }
+    ask("alter_namespace", namespace, "_lance.properties", json(properties));
+  }
+
+  @Override public boolean dropNamespace(String[] namespace, boolean cascade)
+      throws NoSuchNamespaceException, NonEmptyNamespaceException {
+    JsonNode reply = ask("drop_namespace", namespace, "_lance.cascade", "" + cascade);
+    if (reply.has("not_empty")) {
+      throw new NonEmptyNamespaceException(namespace);
+    }
+    return reply.get("done").asBoolean();
   }
 }

@@ -245,8 +245,13 @@ METADATA_TABLES: Mapping[str, MetadataTable] = {
 }
 """What may follow the path of a table and ``$``."""
 
-# A catalog over a folder puts ".lance" after the name of every table.
-_NAME = re.compile(r"(?P<table>.*[^/])\$(?P<kind>\w*)(?P<ending>\.lance)?/*")
+_NAME = re.compile(r"(?P<table>.*[^/])\$(?P<kind>\w*)/*")
+
+
+def split_metadata_name(name: str) -> tuple[str, str]:
+    """A table's name in a catalog, and what follows it from ``$`` on."""
+    own, sign, rows = name.rpartition("$")
+    return (own, sign + rows) if own else (name, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +312,7 @@ def metadata_read(options: Mapping[str, str], *, writes: bool = False) -> Metada
     read = ReadOptions.parse(options)
     if open_existing(read.table.on_branch(None)) is not None:
         return None
-    table = replace(read.table, root=match["table"] + (match["ending"] or ""))
+    table = replace(read.table, root=match["table"])
     if open_existing(table.on_branch(None)) is None:
         return None  # which leads to the error that there is no table
     known = METADATA_TABLES.get(match["kind"])

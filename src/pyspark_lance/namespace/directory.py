@@ -1,0 +1,283 @@
+"""Tables of one folder, and the namespaces that its table ``__manifest`` keeps.
+
+A table of the root lies in ``<name>.lance`` and is found there without ``__manifest`` too, as all
+clients did at first; all others lie in folders with a random prefix, which object stores spread
+over their servers.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_lance.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.namespace.manifest_table import (
+    FOLDER,
+    NAMESPACE,
+    NO_ROWS,
+    TABLE,
+    ManifestTable,
+    below,
+    children,
+    row_of,
+    with_row,
+    without,
+)
+from pyspark_lance.namespace.namespace import Name, object_id, shown
+from pyspark_lance.store.object_store import check_path
+from pyspark_lance.store.open_store import split_uri
+from pyspark_lance.table.upkeep.table_folder import SUFFIX, drop_table, list_tables, rename_table
+from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryNamespace:
+    """A Lance directory namespace.
+
+    Attributes:
+        root: The folder, opened as a table is.
+        uses_manifest: Whether ``__manifest`` is read and written.
+        lists_folders: Whether folders ``<name>.lance`` are tables without a row there.
+    """
+
+    root: Table
+    uses_manifest: bool = True
+    lists_folders: bool = True
+
+    def namespaces(self, parent: Name) -> list[str]:
+        """See ``Namespace``."""
+        rows = self._rows()
+        _check_parent(rows, parent)
+        return children(rows, object_id(parent), NAMESPACE)
+
+    def properties(self, namespace: Name) -> Mapping[str, str] | None:
+        """See ``Namespace``."""
+        return {} if not namespace else _properties(_namespace(self._rows(), namespace))
+
+    def create_namespace(self, namespace: Name, properties: Mapping[str, str]) -> bool:
+        """See ``Namespace``."""
+        if not namespace:
+            return False
+        key, made = object_id(namespace), True
+
+        def edit(rows: pa.Table) -> pa.Table:
+            nonlocal made
+            _check_parent(rows, namespace[:-1])
+            made = row_of(rows, key) is None
+            metadata = json.dumps(dict(properties)) if properties else None
+            if not made:
+                return rows
+            return with_row(rows, object_id=key, object_type=NAMESPACE, metadata=metadata)
+
+        self._manifest().change(edit)
+        return made
+
+    def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
+        """See ``Namespace``."""
+
+        def edit(rows: pa.Table) -> pa.Table:
+            row = _namespace(rows, namespace)
+            if row is None:
+                raise _missing(namespace)
+            merged = {**(_properties(row) or {}), **changes}
+            kept = {name: value for name, value in merged.items() if value is not None}
+            return with_row(rows, **{**row, "metadata": json.dumps(kept) if kept else None})
+
+        self._manifest().change(edit)
+
+    def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
+        """See ``Namespace``."""
+        if not namespace:
+            raise InvalidInputError("the root of a catalog cannot be dropped", self.root.uri)
+        key, gone = object_id(namespace), False
+        inside = below(self._rows(), key)
+        if cascade:
+            for location in inside.filter(pc.equal(inside["object_type"], TABLE))["location"]:
+                drop_table(self._at(location.as_py()))
+
+        def edit(rows: pa.Table) -> pa.Table:
+            nonlocal gone
+            gone = _namespace(rows, namespace) is not None
+            ids = below(rows, key)["object_id"].to_pylist()
+            # Who drops all drops what was in it when the tables were looked for.
+            if gone and (set(ids) - set(inside["object_id"].to_pylist()) or (ids and not cascade)):
+                raise NamespaceNotEmptyError(
+                    f"there are {len(ids)} tables and namespaces in {shown(namespace)}",
+                    self.root.uri,
+                )
+            return without(rows, [key, *ids]) if gone else rows
+
+        self._manifest().change(edit)
+        return gone
+
+    def tables(self, namespace: Name) -> list[str]:
+        """See ``Namespace``."""
+        rows = self._rows()
+        _check_parent(rows, namespace)
+        names = set(children(rows, object_id(namespace), TABLE))
+        if not namespace and self.lists_folders:
+            names.update(list_tables(self.root))
+        return sorted(names)
+
+    def locate(self, name: Name) -> Table | None:
+        """See ``Namespace``."""
+        row = row_of(self._rows(), object_id(name))
+        if row is not None:
+            return self._at(row["location"]) if row["object_type"] == TABLE else None
+        return self._at(name[0] + SUFFIX) if self._is_listed(name) else None
+
+    def place(self, name: Name, location: str | None = None) -> Table:
+        """See ``Namespace``."""
+        rows = self._rows()
+        _check_parent(rows, name[:-1])
+        row = row_of(rows, object_id(name))
+        if row is not None and row["object_type"] != TABLE:
+            raise TableAlreadyExistsError(f"{shown(name)} is a namespace", self.root.uri)
+        if location is not None:
+            return self._at(self._relative(location))
+        if row is not None:
+            return self._at(row["location"])
+        if self._is_listed(name):
+            return self._at(name[0] + SUFFIX)
+        self._manifest()  # the place would be found no more
+        return self._at(_spread_over_servers(name))
+
+    def register(self, name: Name, table: Table) -> None:
+        """See ``Namespace``."""
+        if self.uses_manifest:
+            self._manifest().change(lambda rows: self._registered(rows, name, table))
+
+    def _registered(self, rows: pa.Table, name: Name, table: Table) -> pa.Table:
+        _check_parent(rows, name[:-1])
+        key, location = object_id(name), self._relative(table.root)
+        row = row_of(rows, key)
+        if row is None:
+            return with_row(rows, object_id=key, object_type=TABLE, location=location)
+        if row["object_type"] != TABLE or row["location"] != location:
+            raise TableAlreadyExistsError(
+                f"{shown(name)} was made by somebody else meanwhile", self.root.uri
+            )
+        return rows
+
+    def drop_table(self, name: Name) -> bool:
+        """See ``Namespace``."""
+        table = self.locate(name)
+        if table is None:
+            return False
+        # Its name goes last: what is left of an interrupted drop can be dropped again.
+        existed = drop_table(table)
+        return self._forget(name) or existed
+
+    def _forget(self, name: Name) -> bool:
+        known = row_of(self._rows(), object_id(name)) is not None
+        if known:
+            self._manifest().change(lambda rows: without(rows, [object_id(name)]))
+        return known
+
+    def rename_table(self, name: Name, new: Name) -> None:
+        """See ``Namespace``."""
+        table = self.locate(name)
+        if table is None or open_existing(table) is None:
+            raise TableNotFoundError(f"there is no table {shown(name)}", self.root.uri)
+        taken = self.locate(new)
+        if taken is not None and open_existing(taken) is not None:
+            raise TableAlreadyExistsError(f"there is a table {shown(new)}", self.root.uri)
+        target = self.place(new) if self._is_listed(name) or self._is_listed(new) else table
+        if target.root != table.root:  # whoever lists folders knows those of the root by theirs
+            rename_table(table, target.root)
+        location = self._relative(target.root)
+        if not self.uses_manifest:
+            return
+
+        def edit(rows: pa.Table) -> pa.Table:
+            _check_parent(rows, new[:-1])
+            row = row_of(rows, object_id(name)) or {"object_type": TABLE}
+            moved = {**row, "object_id": object_id(new), "location": location}
+            return with_row(without(rows, [object_id(name)]), **moved)
+
+        self._manifest().change(edit)
+
+    def _rows(self) -> pa.Table:
+        return ManifestTable(self._folder(FOLDER)).rows() if self.uses_manifest else NO_ROWS
+
+    def _manifest(self) -> ManifestTable:
+        if not self.uses_manifest:
+            raise UnsupportedFeatureError(
+                f"namespaces are kept in {FOLDER}, which manifest_enabled = false leaves alone",
+                self.root.uri,
+                "leave out the setting manifest_enabled of the catalog",
+            )
+        return ManifestTable(self._folder(FOLDER))
+
+    def _is_listed(self, name: Name) -> bool:
+        return self.lists_folders and len(name) == 1
+
+    def _at(self, location: str | None) -> Table:
+        try:
+            return self._folder(check_path((location or "").rstrip("/")))
+        except InvalidInputError as error:
+            raise CorruptFileError(
+                f"the place {location!r} of a table does not lie in the folder of the catalog",
+                f"{self.root.uri}/{FOLDER}",
+                "mend the row of the table, or read the table by its path",
+            ) from error
+
+    def _folder(self, name: str) -> Table:
+        return replace(self.root, root=f"{_plain(self.root.root)}/{name}")
+
+    def _relative(self, location: str) -> str:
+        """A place in the folder, as rows name it."""
+        root, path = _plain(self.root.root) + "/", _plain(location)
+        if not path.startswith(root):
+            raise UnsupportedFeatureError(
+                f"the tables of this catalog lie in its folder, and {location} does not",
+                self.root.uri,
+                "leave out LOCATION, or make the table in spark_catalog",
+            )
+        return check_path(path[len(root) :])
+
+
+def _plain(uri: str) -> str:
+    """Without what two spellings of a place may differ in."""
+    scheme, local = split_uri(uri)
+    return local if scheme == "file" else uri.rstrip("/")
+
+
+def _spread_over_servers(name: Name) -> str:
+    return f"{uuid.uuid4().hex[:8]}_{object_id(name)}"
+
+
+def _namespace(rows: pa.Table, namespace: Name) -> dict[str, Any] | None:
+    row = row_of(rows, object_id(namespace))
+    return row if row is not None and row["object_type"] == NAMESPACE else None
+
+
+def _properties(row: Mapping[str, Any] | None) -> Mapping[str, str] | None:
+    if row is None:
+        return None
+    kept: dict[str, str] = json.loads(row["metadata"] or "{}")
+    return kept
+
+
+def _check_parent(rows: pa.Table, parent: Name) -> None:
+    if parent and _namespace(rows, parent) is None:
+        raise _missing(parent)
+
+
+def _missing(namespace: Name) -> NamespaceNotFoundError:
+    return NamespaceNotFoundError(f"there is no namespace {shown(namespace)}")

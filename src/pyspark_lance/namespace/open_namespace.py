@@ -1,0 +1,127 @@
+"""Settings of a catalog -> Namespace.  They have the names that other clients of Lance use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.namespace.directory import DirectoryNamespace
+from pyspark_lance.namespace.namespace import Name, Namespace, object_id
+from pyspark_lance.namespace.rest import RestNamespace
+from pyspark_lance.store.rest_client import RestCatalog
+from pyspark_lance.store.storage_options import PREFIX
+from pyspark_lance.table.version.table import Table
+
+_HEADER = ("headers.", "header.")
+_FLAGS = {"true": True, "false": False}
+ROOT_NAME = "main"
+"""How Spark, which wants a namespace in every name, calls the root."""
+_OWN_NAMES = ((ROOT_NAME,), ("default",))
+
+
+def open_namespace(settings: Mapping[str, str]) -> Namespace:
+    """The namespace that the settings of a catalog describe.
+
+    Args:
+        settings: ``impl`` (``dir``, the default, or ``rest``), ``root`` or ``path``,
+            ``manifest_enabled``, ``dir_listing_enabled``, ``uri``, ``delimiter``, ``headers.*``,
+            ``storage.*``; in any case.
+
+    Raises:
+        InvalidInputError: They describe none.
+    """
+    named = {name.lower(): text for name, text in settings.items()}
+    storage = {name: text for name, text in settings.items() if name.lower().startswith(PREFIX)}
+    impl = named.get("impl", "rest" if "uri" in named else "dir").lower()
+    if impl == "rest" and named.get("uri"):
+        headers = {
+            name.split(".", 1)[1]: text
+            for name, text in settings.items()
+            if name.lower().startswith(_HEADER)
+        }
+        delimiter = named.get("delimiter", "$")
+        return RestNamespace(RestCatalog(named["uri"], headers, delimiter), storage)
+    root = named.get("root") or named.get("path")
+    if impl == "dir" and root:
+        return DirectoryNamespace(
+            Table(root, storage),
+            _flag(named, "manifest_enabled"),
+            _flag(named, "dir_listing_enabled"),
+        )
+    if "impl" in named or "uri" in named:
+        raise InvalidInputError(
+            f"the catalog's settings do not say where its names are kept: impl = {impl}",
+            hint="impl = dir with path (or root), or impl = rest with uri",
+        )
+    return NoNamespace()
+
+
+class NoNamespace:
+    """A catalog of tables that have paths only."""
+
+    def namespaces(self, parent: Name) -> list[str]:
+        """None."""
+        return []
+
+    def properties(self, namespace: Name) -> Mapping[str, str] | None:
+        """Of the root, which has none."""
+        return None if namespace else {}
+
+    def create_namespace(self, namespace: Name, properties: Mapping[str, str]) -> bool:
+        """Always refused."""
+        raise _no_place()
+
+    def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
+        """Always refused."""
+        raise _no_place()
+
+    def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
+        """There is none."""
+        return False
+
+    def tables(self, namespace: Name) -> list[str]:
+        """None."""
+        return []
+
+    def locate(self, name: Name) -> Table | None:
+        """None."""
+        return None
+
+    def place(self, name: Name, location: str | None = None) -> Table:
+        """Always refused."""
+        raise _no_place()
+
+    def register(self, name: Name, table: Table) -> None:
+        """Always refused."""
+        raise _no_place()
+
+    def drop_table(self, name: Name) -> bool:
+        """There is none."""
+        return False
+
+    def rename_table(self, name: Name, new: Name) -> None:
+        """Always refused."""
+        raise _no_place()
+
+
+def _no_place() -> InvalidInputError:
+    return InvalidInputError(
+        "the catalog has no place for tables with names",
+        hint="set spark.sql.catalog.<name>.path to a folder, or impl = rest and uri; or name a "
+        "table by its path: lance.`/data/t`",
+    )
+
+
+def _flag(named: Mapping[str, str], name: str) -> bool:
+    text = named.get(name, "true").lower()
+    if text not in _FLAGS:
+        raise InvalidInputError(f"the catalog's setting {name} is {text!r}", hint="true or false")
+    return _FLAGS[text]
+
+
+def real_namespace(namespace: Namespace, name: Name) -> Name:
+    """A namespace as it is kept: ``main`` and ``default`` are the root if nothing is so called."""
+    if name in _OWN_NAMES and namespace.properties(name) is None:
+        return ()
+    object_id(name)
+    return name

@@ -1,0 +1,133 @@
+"""Tables that a REST service names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_lance.errors import (
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.namespace.namespace import Name, object_id
+from pyspark_lance.store.rest_client import Issuer, RestCatalog
+from pyspark_lance.table.version.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class RestNamespace:
+    """Names of a server that speaks the REST protocol of Lance namespaces.
+
+    Attributes:
+        catalog: The server.
+        storage: Storage options for what it gives no credentials for; secret.
+    """
+
+    catalog: RestCatalog
+    storage: Mapping[str, str]
+
+    def namespaces(self, parent: Name) -> list[str]:
+        """See ``Namespace``."""
+        return self._pages("list_namespaces", parent, "namespaces")
+
+    def properties(self, namespace: Name) -> Mapping[str, str] | None:
+        """See ``Namespace``."""
+        try:
+            return self._namespace("describe", namespace).properties or {}
+        except NamespaceNotFoundError:
+            return None
+
+    def create_namespace(self, namespace: Name, properties: Mapping[str, str]) -> bool:
+        """See ``Namespace``."""
+        object_id(namespace)
+        try:
+            self._namespace("create", namespace, properties=dict(properties))
+        except TableAlreadyExistsError:
+            return False
+        return True
+
+    def change_properties(self, namespace: Name, changes: Mapping[str, str | None]) -> None:
+        """Always refused: the protocol has no such operation."""
+        raise UnsupportedFeatureError(
+            "a REST catalog changes no properties of namespaces", self.catalog.uri
+        )
+
+    def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
+        """See ``Namespace``."""
+        behavior = "Cascade" if cascade else "Restrict"
+        try:
+            self._namespace("drop", namespace, behavior=behavior)
+        except NamespaceNotFoundError:
+            return False
+        return True
+
+    def tables(self, namespace: Name) -> list[str]:
+        """See ``Namespace``."""
+        return self._pages("list_tables", namespace, "tables")
+
+    def locate(self, name: Name) -> Table | None:
+        """See ``Namespace``."""
+        try:
+            return self._table(*Issuer(self.catalog, name).ask())
+        except (TableNotFoundError, NamespaceNotFoundError):
+            return None
+
+    def place(self, name: Name, location: str | None = None) -> Table:
+        """See ``Namespace``; the name is taken from now on."""
+        known = self.locate(name)
+        if known is not None:
+            return known
+        object_id(name)
+        request = self.catalog.request(
+            "DeclareTableRequest", location=location, vend_credentials=True
+        )
+        try:
+            reply = self._ask("TableApi", "declare_table", name, request)
+        except TableAlreadyExistsError:
+            return self._table(*Issuer(self.catalog, name).ask())
+        return self._table(*Issuer(self.catalog, name).read(reply))
+
+    def register(self, name: Name, table: Table) -> None:
+        """Nothing is left to do after ``place``."""
+
+    def drop_table(self, name: Name) -> bool:
+        """See ``Namespace``."""
+        try:
+            self._ask("TableApi", "drop_table", name)
+        except TableNotFoundError:
+            return False
+        return True
+
+    def rename_table(self, name: Name, new: Name) -> None:
+        """See ``Namespace``."""
+        request = self.catalog.request(
+            "RenameTableRequest",
+            new_table_name=new[-1],
+            new_namespace_id=list(new[:-1]),
+        )
+        self._ask("TableApi", "rename_table", name, request)
+
+    def _table(self, location: str, storage: Mapping[str, str]) -> Table:
+        return Table(location, {**self.storage, **storage})
+
+    def _ask(self, group: str, operation: str, name: Name, *arguments: object) -> Any:
+        return self.catalog.call(group, operation, self.catalog.id_of(name), *arguments)
+
+    def _namespace(self, verb: str, namespace: Name, **values: object) -> Any:
+        request = self.catalog.request(f"{verb.capitalize()}NamespaceRequest", **values)
+        return self._ask("NamespaceApi", f"{verb}_namespace", namespace, request)
+
+    def _pages(self, operation: str, parent: Name, attribute: str) -> list[str]:
+        names: list[str] = []
+        token: str | None = None
+        while True:
+            page = self.catalog.call(
+                "NamespaceApi", operation, self.catalog.id_of(parent), page_token=token
+            )
+            names += getattr(page, attribute) or []
+            token = page.page_token
+            if not token:
+                return sorted(names)

@@ -1,0 +1,189 @@
+"""What a REST catalog is asked about one table: where it lies, and the credentials for its store.
+
+Credentials that a catalog hands out end after a while, so whoever opens a table carries along whom
+to ask for new ones: the storage option ``issuer``.  Executors ask for themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.store.storage_options import EXPIRES, ISSUER, PREFIX, named_options
+
+_EARLY_MS: Final = 60_000
+"""Credentials are renewed this long before they end, so that a request has time."""
+_TIMEOUT_S: Final = (10.0, 60.0)  # to connect, to read
+_ERRORS: Final = {
+    0: UnsupportedFeatureError,
+    1: NamespaceNotFoundError,
+    2: TableAlreadyExistsError,
+    3: NamespaceNotEmptyError,
+    4: TableNotFoundError,
+    5: TableAlreadyExistsError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RestCatalog:
+    """A server that speaks the REST protocol of Lance namespaces.
+
+    Attributes:
+        uri: Of the server, without ``/v1``.
+        headers: Sent with every request; secret.
+        delimiter: Between the parts of names.
+    """
+
+    uri: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    delimiter: str = "$"
+
+    def id_of(self, name: tuple[str, ...]) -> str:
+        """A name as the protocol writes it in paths."""
+        return self.delimiter.join(name) or self.delimiter
+
+    def call(self, group: str, operation: str, *arguments: object, **named: object) -> Any:
+        """Calls an operation of the protocol.
+
+        Args:
+            group: ``NamespaceApi`` or ``TableApi``.
+            operation: Its name in snake case.
+            *arguments: Of the operation.
+            **named: Of the operation, by name.
+
+        Raises:
+            LanceError: What the server answered, as the error that the package has for it.
+        """
+        client = _client()
+        server = client.Configuration(host=self.uri.rstrip("/"))
+        with self._typed_errors(client, operation), client.ApiClient(server) as connection:
+            for name, value in self.headers.items():
+                connection.set_default_header(name, value)
+            method = getattr(getattr(client, group)(connection), operation)
+            return method(
+                *arguments, delimiter=self.delimiter, _request_timeout=_TIMEOUT_S, **named
+            )
+
+    def request(self, model: str, **values: object) -> Any:
+        """The body of a request."""
+        return getattr(_client(), model)(**values)
+
+    @contextlib.contextmanager
+    def _typed_errors(self, client: Any, operation: str) -> Iterator[None]:
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415  # comes with the client
+
+        try:
+            yield
+        except client.ApiException as error:
+            raise self._error(error, operation) from None  # it shows the headers
+        except (HTTPError, OSError, ValueError) as error:
+            raise StorageError(
+                f"the catalog could not be asked ({operation}): {type(error).__name__}", self.uri
+            ) from None
+
+    def _error(self, error: Any, operation: str) -> LanceError:
+        answer: dict[str, Any] = {}
+        with contextlib.suppress(ValueError, TypeError):
+            answer = json.loads(error.body)
+        what = f"the catalog answered {error.status} to {operation}: {answer.get('error', '')}"
+        kind: type[LanceError] = _ERRORS.get(answer.get("code", -1), StorageError)
+        if error.status in (401, 403):
+            return StorageError(what, self.uri, "give the catalog's setting headers.Authorization")
+        return kind(what, self.uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Whom to ask for the place and the credentials of a table.
+
+    Attributes:
+        catalog: The server.
+        name: The table's.
+    """
+
+    catalog: RestCatalog
+    name: tuple[str, ...]
+
+    def ask(self) -> tuple[str, dict[str, str]]:
+        """Location and storage options of the table, these with who gave them.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+        """
+        request = self.catalog.request("DescribeTableRequest", vend_credentials=True)
+        reply = self.catalog.call(
+            "TableApi", "describe_table", self.catalog.id_of(self.name), request
+        )
+        return self.read(reply)
+
+    def read(self, reply: Any) -> tuple[str, dict[str, str]]:
+        """Location and storage options that an answer tells."""
+        if not reply.location:
+            raise StorageError("the catalog did not say where the table lies", self.catalog.uri)
+        given = dict(reply.storage_options or {})
+        if EXPIRES in given:
+            given[ISSUER] = json.dumps(asdict(self))
+        return reply.location, {f"{PREFIX}{name}": text for name, text in given.items()}
+
+
+_renewed: dict[str, Mapping[str, str]] = {}
+_lock = threading.Lock()
+
+
+def with_fresh_credentials(options: Mapping[str, str]) -> Mapping[str, str]:
+    """The storage options, with new credentials if theirs are about to end.
+
+    Raises:
+        LanceError: There are none to be had.
+    """
+    named = dict(named_options(options))
+    issuer = named.get(ISSUER)
+    if issuer is None or not _is_ending(named):
+        return options
+    with _lock:
+        renewed = _renewed.get(issuer)
+        if renewed is None or _is_ending(dict(named_options(renewed))):
+            _, renewed = _issuer_of(issuer).ask()
+            _renewed[issuer] = renewed
+    return {**options, **renewed}
+
+
+def _is_ending(named: Mapping[str, str]) -> bool:
+    try:
+        return int(named.get(EXPIRES, "0")) - _EARLY_MS < time.time() * 1000
+    except ValueError:
+        raise InvalidInputError(f"the storage option {EXPIRES} is no number") from None
+
+
+def _issuer_of(text: str) -> Issuer:
+    try:
+        value = json.loads(text)
+        return Issuer(RestCatalog(**value["catalog"]), tuple(value["name"]))
+    except (ValueError, TypeError, KeyError):
+        raise InvalidInputError(f"the storage option {ISSUER} cannot be read") from None
+
+
+def _client() -> Any:
+    try:
+        import lance_namespace_urllib3_client  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise UnsupportedFeatureError(
+            "REST catalogs need the package lance-namespace-urllib3-client",
+            hint="pip install 'pyspark-lance[rest]', on executors too",
+        ) from error
+    return lance_namespace_urllib3_client

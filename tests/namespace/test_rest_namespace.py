@@ -1,0 +1,146 @@
+"""REST namespaces: this package as the client of a server of pylance's."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+import traceback
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import lance.namespace as theirs
+import pytest
+from table_access import append
+
+from pyspark_lance.errors import (
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.namespace.open_namespace import open_namespace
+from pyspark_lance.store.rest_client import Issuer, RestCatalog, with_fresh_credentials
+from pyspark_lance.table.version.snapshot import open_existing
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def server(tmp_path):
+    (tmp_path / "tables").mkdir()
+    settings = {
+        "root": str(tmp_path / "tables"),
+        "storage.allow_http": "true",
+        "vend_input_storage_options": "true",
+        "vend_input_storage_options_refresh_interval_millis": "3600000",
+    }
+    with theirs.RestAdapter("dir", settings, port=0) as adapter:
+        yield f"http://127.0.0.1:{adapter.port}"
+
+
+@pytest.fixture
+def names(server):
+    return open_namespace({"impl": "rest", "uri": server, "headers.Authorization": "Bearer s3cr"})
+
+
+def test_names_are_made_looked_at_and_dropped(names):
+    assert names.properties(()) == {}
+    assert names.create_namespace(("eu",), {"owner": "me"})
+    assert not names.create_namespace(("eu",), {})
+    assert names.create_namespace(("eu", "north"), {})
+    assert names.properties(("eu",)) == {"owner": "me"}
+    assert names.properties(("us",)) is None
+    assert names.namespaces(()) == ["eu"] and names.namespaces(("eu",)) == ["north"]
+    with pytest.raises(NamespaceNotFoundError, match="us"):
+        names.create_namespace(("us", "west"), {})
+    with pytest.raises(NamespaceNotEmptyError):
+        names.drop_namespace(("eu",), cascade=False)
+    assert names.drop_namespace(("eu", "north"), cascade=False)
+    assert names.drop_namespace(("eu",), cascade=False)
+    assert not names.drop_namespace(("eu",), cascade=False)
+    with pytest.raises(UnsupportedFeatureError, match="properties"):
+        names.change_properties(("eu",), {"a": "1"})
+
+
+def test_tables_are_made_where_the_server_says(names):
+    names.create_namespace(("eu",), {})
+    assert names.locate(("eu", "orders")) is None
+    table = names.place(("eu", "orders"))
+    append(table.root, 0, 5)
+    names.register(("eu", "orders"), table)
+    located = names.locate(("eu", "orders"))
+    assert located.root == table.root == names.place(("eu", "orders")).root
+    assert open_existing(located).num_rows() == 5
+    assert names.tables(("eu",)) == ["orders"]
+    assert names.drop_table(("eu", "orders")) and not names.drop_table(("eu", "orders"))
+    assert names.locate(("eu", "orders")) is None
+
+
+def test_credentials_come_with_their_end_and_with_who_gives_new_ones(names):
+    table = names.place(("t",))
+    named = {name.removeprefix("storage."): text for name, text in table.storage.items()}
+    assert named["allow_http"] == "true" and int(named["expires_at_millis"]) > 0
+    issuer = json.loads(named["issuer"])
+    assert issuer["name"] == ["t"] and issuer["catalog"]["headers"] == {
+        "Authorization": "Bearer s3cr"
+    }
+    assert "s3cr" not in repr(names) + repr(table)
+
+
+def test_credentials_are_renewed_before_they_end(names):
+    """As an executor does, with nothing but the options."""
+    table = pickle.loads(pickle.dumps(names.place(("t",))))
+    assert with_fresh_credentials(table.storage) == table.storage
+    ended = {**table.storage, "storage.expires_at_millis": "1000"}
+    renewed = with_fresh_credentials(ended)
+    assert int(renewed["storage.expires_at_millis"]) > 10**12
+    assert with_fresh_credentials(ended) == renewed  # from memory
+    assert with_fresh_credentials({"storage.key": "k"}) == {"storage.key": "k"}
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """Refuses, or answers with what is no JSON."""
+
+    def do_POST(self):
+        self.server.seen.append(dict(self.headers))
+        status, body = self.server.answers.pop(0)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (401, b'{"error": "who are you", "code": 14}', "401.*\n.*\n.*Authorization"),
+        (503, b"busy", "503"),
+        (200, b"no json", "could not be asked"),
+        (200, b"{}", "did not say where"),
+    ],
+)
+def test_answers_that_help_nobody_are_typed_errors_without_secrets(status, body, message):
+    with HTTPServer(("127.0.0.1", 0), _Answers) as server:
+        server.seen, server.answers = [], [(status, body)] * 8
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            uri = f"http://127.0.0.1:{server.server_port}"
+            catalog = RestCatalog(uri, {"Authorization": "Bearer s3cr"})
+            with pytest.raises(StorageError, match=message) as caught:
+                Issuer(catalog, ("eu", "t")).ask()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert server.seen[0]["Authorization"] == "Bearer s3cr"
+    assert "s3cr" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_server_that_is_not_there_is_a_typed_error(server):
+    with pytest.raises(StorageError, match="could not be asked"):
+        open_namespace({"uri": "http://127.0.0.1:1"}).namespaces(())
