@@ -79,7 +79,8 @@ def test_a_few_rows_cost_a_few_chunks(files, version):
         found = reader.read([field], columns, start, start + 20).column(0)
         assert_same_array(found, COLUMNS[field.name][start : start + 20])
         data_requests = [request for request in store.requests if request]
-        assert store.num_bytes < 100_000, field.name
+        # Of a page that is touched for the first time some more is asked for, to save a request.
+        assert store.num_bytes < 128 << 10, field.name
         # Lists and strings may lie in a page that is touched for the first time.
         assert len(data_requests) <= 2, field.name
         store.requests.clear()

@@ -118,9 +118,20 @@ def test_a_small_manifest_takes_one_read_for_everything():
     assert store.reads == 1
 
 
+def test_a_manifest_of_a_listing_takes_one_read_and_any_other_two():
+    store = CountingStore()
+    location, data = put(store, 1, indices=(INDEX,), content=manifest(1, 10_000))
+    assert 256 << 10 < len(data) < 4 << 20
+    for known, reads in ((location, 1), (dataclasses.replace(location, size=None), 2)):
+        store.reads = 0
+        assert len(read_manifest(store, known, with_indices=False).manifest.fragments) == 10_000
+        assert store.reads == reads
+
+
 def test_a_large_transaction_is_read_only_when_asked_for():
     store = CountingStore()
     location, data = put(store, 1, indices=(INDEX,), content=manifest(1, 10_000))
+    location = dataclasses.replace(location, size=5 << 20)  # smaller ones are read whole
     file = read_manifest(store, location)
     before = store.bytes_read
     assert before < 0.7 * len(data)

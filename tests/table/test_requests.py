@@ -14,6 +14,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
+from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.memory_store import MemoryStore
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.feed.change_feed import ChangeRequest, plan_changes
@@ -21,7 +22,7 @@ from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_task import run_changes
 from pyspark_lance.table.feed.change_window import Bound, resolve_window
 from pyspark_lance.table.rows.write_fragments import write_fragments
-from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -138,6 +139,19 @@ def test_requests_of_each_operation(counted):
         assert puts == ("PUT" in most), (name, found)
         assert all(found[kind] <= most.get(kind, 0) for kind in found), (name, found)
     assert first["rows"]
+
+
+def test_small_files_take_one_request_each(counted):
+    """Footer, descriptions of columns and rows come together, whatever the condition is."""
+
+    def lookup(uri, options):
+        snapshot = Snapshot.open(Table(uri, options))
+        predicate = parse_predicate("id = 13", predicate_schema(snapshot.schema))
+        (task,) = plan_scan(snapshot, ScanRequest(predicate=predicate, parallelism=1))
+        assert sum(batch.num_rows for batch in run(task)) == 1
+
+    assert counted(lookup) == {"LIST": 1, "GET manifest": 1, "GET": 3}
+    assert counted(scan) == {"LIST": 1, "GET": 3}
 
 
 def test_a_commit_of_what_was_planned_takes_four_requests(counted):

@@ -53,13 +53,14 @@ class FileBytes:
     def fetch(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
         """The bytes of each range, in the order given."""
         if not self._ahead.ranges:
-            return self._read(ranges)
+            return self.read_ranges(ranges)
         known = [self._ahead.find(wanted) for wanted in ranges]
         missing = [wanted for wanted, buffer in zip(ranges, known, strict=True) if buffer is None]
-        fetched = iter(self._read(missing))
+        fetched = iter(self.read_ranges(missing))
         return [next(fetched) if buffer is None else buffer for buffer in known]
 
-    def _read(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
+        """The bytes of each range, from the store."""
         if not ranges:
             return []
         try:
@@ -77,6 +78,18 @@ class FileBytes:
         order = sorted(range(len(ranges)), key=lambda i: ranges[i])
         self._ahead.ranges[:] = [ranges[i] for i in order]
         self._ahead.buffers[:] = [buffers[i] for i in order]
+
+    def keep_also(self, ranges: Sequence[ByteRange]) -> None:
+        """Fetches what is not kept of the ranges, and keeps it too."""
+        known = self._ahead
+        missing = [wanted for wanted in ranges if wanted.num_bytes and known.find(wanted) is None]
+        if not missing:
+            return
+        gaps = [known.gap_of(wanted) for wanted in missing]
+        buffers = list(known.buffers)
+        for wanted, gap, fetched in zip(missing, gaps, self.read_ranges(gaps), strict=True):
+            buffers.append(fetched if gap == wanted else known.joined(wanted, gap, fetched))
+        self.keep([*known.ranges, *missing], buffers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +136,32 @@ class _FetchedRanges:
         index = bisect.bisect_right(self.ranges, (wanted.start, self._far)) - 1
         if index < 0 or self.ranges[index].end < wanted.end:
             return None
+        return self._cut(index, wanted)
+
+    def gap_of(self, wanted: ByteRange) -> ByteRange:
+        """What is to be fetched of a range that is not there: at most one end of it is."""
+        before = bisect.bisect_right(self.ranges, (wanted.start, self._far)) - 1
+        start = max(wanted.start, self.ranges[before].end) if before >= 0 else wanted.start
+        if start > wanted.start:
+            return ByteRange(start, wanted.end)
+        behind = bisect.bisect_left(self.ranges, (wanted.end, 0)) - 1
+        if behind > before and self.ranges[behind].end >= wanted.end:
+            return ByteRange(wanted.start, self.ranges[behind].start)
+        return wanted
+
+    def joined(self, wanted: ByteRange, gap: ByteRange, fetched: Buffer) -> Buffer:
+        """A range of which one end is here, and the gap was fetched."""
+        if gap.start > wanted.start:
+            before = bisect.bisect_right(self.ranges, (wanted.start, self._far)) - 1
+            return b"".join((self._cut(before, ByteRange(wanted.start, gap.start)), fetched))
+        behind = bisect.bisect_left(self.ranges, (wanted.end, 0)) - 1
+        return b"".join((fetched, self._cut(behind, ByteRange(gap.end, wanted.end))))
+
+    def _cut(self, index: int, wanted: ByteRange) -> Buffer:
+        """Bytes of a fetched range; few of many are copied, so that they do not hold the others."""
         start = wanted.start - self.ranges[index].start
-        return memoryview(self.buffers[index])[start : start + wanted.num_bytes]
+        whole = memoryview(self.buffers[index])
+        piece = whole[start : start + wanted.num_bytes]
+        return bytes(piece) if 2 * len(piece) < memoryview(whole.obj).nbytes else piece
 
     _far = 1 << 63

@@ -7,6 +7,7 @@ fetched, unless the file is memory mapped.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
@@ -26,6 +27,7 @@ from pyspark_lance.datafile.file_metadata import FileMetadata, read_tail
 from pyspark_lance.datafile.footer import file_version_of
 from pyspark_lance.datafile.joined_metadata import JoinedMetadata
 from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
+from pyspark_lance.datafile.stored_pages import StoredPages
 from pyspark_lance.datafile.v0_1.field_reader import LegacyFieldReader
 from pyspark_lance.datafile.v0_1.metadata import LegacyFile, LegacyMetadata
 from pyspark_lance.datafile.v0_1.statistics import PageStatistics, read_statistics
@@ -34,6 +36,7 @@ from pyspark_lance.datafile.v2_1.field_reader import (
     make_v2_1_field_reader,
     v2_1_columns,
 )
+from pyspark_lance.datafile.windows import Windows
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
@@ -42,10 +45,7 @@ from pyspark_lance.store.object_store import Buffer, ObjectStore
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 16 * 1024 * 1024
-MAX_WINDOW_ROWS = 1 << 22
 _NARROW_WINDOW = 1.5
-# A window that turns out to be so many times as large as it should be is read in halves.
-_MOST_WINDOWS = 4
 # And so many times what a batch should have is handed out in parts.
 _MOST_BATCHES = 2
 # Arrays of fewer rows on average are joined: batches are cut where any column's arrays end.
@@ -188,8 +188,13 @@ class DataFileReader:
         # Many batches of narrow rows are decoded together: a window has a fixed cost per column.
         is_narrow = row_bytes * batch_rows < batch_bytes
         window_bytes = int(batch_bytes * (_NARROW_WINDOW if is_narrow else 1))
-        windows = _Windows(wanted, row_bytes, window_bytes)
-        for rows, columns in self._read_windows(readers, windows):
+        windows = Windows(wanted, row_bytes, window_bytes)
+        pages = self._stored_pages(fields)
+        if pages is not None and len(wanted.starts):
+            decoded = self._read_groups(readers, pages, wanted, windows)
+        else:
+            decoded = self._read_windows(readers, windows)
+        for rows, columns in decoded:
             yield from _make_batches(schema, columns, rows.num_rows, (batch_rows, batch_bytes))
 
     def read(
@@ -319,7 +324,7 @@ class DataFileReader:
         limit = max_bytes if rows.num_rows > 1 else None
         try:
             with room_for(limit):
-                self._prefetch(readers, rows)
+                self._prefetch(fields, readers, rows)
                 columns = [concat_arrays(_read_arrays(reader, rows)) for reader in readers]
         except BatchTooLargeError as error:
             if limit is not None:
@@ -333,8 +338,54 @@ class DataFileReader:
             self._file.keep([], [])
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
+    def _stored_pages(self, fields: Sequence[Field]) -> StoredPages | None:
+        """Where the fields lie in a distant file; None if bytes are near, or it is not told."""
+        file = self._file
+        if file.is_near or not isinstance(file, OpenFile) or self.version == "2.0":
+            return None
+        assert isinstance(file.metadata, FileMetadata)
+        columns = {column for field in fields for column in self._readers[id(field)][1].values()}
+        return StoredPages(file.metadata, sorted(columns)) if columns else None
+
+    def _read_groups(
+        self,
+        readers: Sequence[FieldReader],
+        pages: StoredPages,
+        wanted: RowRanges,
+        windows: Windows,
+    ) -> Iterator[tuple[RowRanges, _Columns]]:
+        """Windows of a distant file; many are fetched together, while those before are decoded."""
+        file, seen_to = self._file, 0
+        groups = pages.groups(wanted)
+        likely = []
+        for group in groups:
+            likely.append(pages.likely_ranges(group, seen_to=seen_to))
+            seen_to = group.end
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            following = executor.submit(file.read_ranges, likely[0])
+            try:
+                for number, group in enumerate(groups):
+                    current = following
+                    if number + 1 < len(groups):
+                        following = executor.submit(file.read_ranges, likely[number + 1])
+                    file.keep(likely[number], current.result())
+                    self._keep_exactly(readers, group)
+                    windows.begin(group)
+                    while (rows := windows.next_rows()) is not None:
+                        yield from self._decode_window(readers, rows, windows)
+            finally:
+                following.cancel()
+                file.keep([], [])
+
+    def _keep_exactly(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:
+        """Fetches what is not kept of the rows, with one request for all columns or two."""
+        file = self._file
+        file.keep_also([place for reader in readers for place in reader.state_ranges(rows)])
+        with contextlib.suppress(BatchTooLargeError):  # then each of its windows looks for itself
+            file.keep_also([place for reader in readers for place in reader.row_byte_ranges(rows)])
+
     def _read_windows(
-        self, readers: Sequence[FieldReader], windows: _Windows
+        self, readers: Sequence[FieldReader], windows: Windows
     ) -> Iterator[tuple[RowRanges, _Columns]]:
         """Window after window; the next one's bytes are fetched while one is decoded."""
         if self._file.is_near or not readers:
@@ -357,7 +408,7 @@ class DataFileReader:
         self,
         executor: ThreadPoolExecutor,
         readers: Sequence[FieldReader],
-        windows: _Windows,
+        windows: Windows,
     ) -> tuple[RowRanges, list[ByteRange], Future[list[Buffer]]] | None:
         rows = windows.next_rows()
         if rows is None:
@@ -369,24 +420,31 @@ class DataFileReader:
                 break
             except BatchTooLargeError:
                 rows = windows.half_of(rows)
-        return rows, ranges, executor.submit(self._file.store.get_ranges, self._file.path, ranges)
+        return rows, ranges, executor.submit(self._file.read_ranges, ranges)
 
-    def _prefetch(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:
+    def _prefetch(
+        self, fields: Sequence[Field], readers: Sequence[FieldReader], rows: RowRanges
+    ) -> None:
         """One bulk request for all columns; a memory-mapped file needs none."""
-        if self._file.is_near or len(readers) < 2:
-            return
-        ranges = self._window_ranges(readers, rows)
-        self._file.keep(ranges, self._file.store.get_ranges(self._file.path, ranges))
+        pages = self._stored_pages(fields)
+        if pages is not None:
+            is_known = not any(reader.state_ranges(rows) for reader in readers)
+            likely = [] if is_known else pages.likely_ranges(rows)
+            self._file.keep(likely, self._file.read_ranges(likely))
+            self._keep_exactly(readers, rows)
+        elif not self._file.is_near and len(readers) > 1:
+            ranges = self._window_ranges(readers, rows)
+            self._file.keep(ranges, self._file.read_ranges(ranges))
 
     def _window_ranges(self, readers: Sequence[FieldReader], rows: RowRanges) -> list[ByteRange]:
         """What all columns need, after one request for what they need to know that."""
         states = [place for reader in readers for place in reader.state_ranges(rows)]
         if states:
-            self._file.keep(states, self._file.store.get_ranges(self._file.path, states))
+            self._file.keep(states, self._file.read_ranges(states))
         return [place for reader in readers for place in reader.row_byte_ranges(rows)]
 
     def _decode_window(
-        self, readers: Sequence[FieldReader], rows: RowRanges, windows: _Windows
+        self, readers: Sequence[FieldReader], rows: RowRanges, windows: Windows
     ) -> Iterator[tuple[RowRanges, _Columns]]:
         """One window, or its halves if it holds more strings than an array can."""
         try:
@@ -403,49 +461,6 @@ class DataFileReader:
             return
         windows.observe(rows.num_rows, sum(data_bytes(a) for column in columns for a in column))
         yield rows, columns
-
-
-class _Windows:
-    """Cuts the wanted rows into windows of about ``window_bytes``, by what was seen before."""
-
-    def __init__(self, rows: RowRanges, row_bytes: int, window_bytes: int) -> None:
-        self._rows = rows
-        self._done = 0  # rows handed out
-        self._total = rows.num_rows if len(rows.starts) else 0
-        self._before = np.cumsum(rows.ends - rows.starts) - (rows.ends - rows.starts)
-        self._window_bytes = window_bytes
-        # An estimate: the first window is a quarter of what it allows.
-        self._row_bytes = 4.0 * row_bytes
-
-    def next_rows(self) -> RowRanges | None:
-        """The next window, None after the last."""
-        if self._done >= self._total:
-            return None
-        count = int(self._window_bytes / max(self._row_bytes, 0.01))
-        return self._hand_out(min(max(count, 1), MAX_WINDOW_ROWS))
-
-    def half_of(self, rows: RowRanges) -> RowRanges:
-        """The first half of the window that was handed out last; the other half comes next."""
-        self._done -= rows.num_rows
-        return self._hand_out(rows.num_rows // 2)
-
-    def room_of(self, rows: RowRanges) -> int | None:
-        """The bytes that decoding a window may take; a single row takes what it needs."""
-        return _MOST_WINDOWS * self._window_bytes if rows.num_rows > 1 else None
-
-    def _hand_out(self, count: int) -> RowRanges:
-        begin, end = self._done, min(self._done + count, self._total)
-        self._done = end
-        counts = self._rows.ends - self._rows.starts
-        first = np.clip(begin - self._before, 0, counts)
-        last = np.clip(end - self._before, 0, counts)
-        kept = first < last
-        starts = self._rows.starts[kept]
-        return RowRanges(starts + first[kept], starts + last[kept])
-
-    def observe(self, num_rows: int, num_bytes: int) -> None:
-        """Takes the size of a decoded window as the best guess for the next ones."""
-        self._row_bytes = max(num_bytes / num_rows, 0.01)
 
 
 def _read_arrays(reader: FieldReader, rows: RowRanges) -> list[pa.Array]:

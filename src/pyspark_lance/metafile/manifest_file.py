@@ -42,6 +42,8 @@ from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import Buffer, ObjectStore
 
 _TAIL_BYTES: Final = 64 * 1024
+# Manifests of a listing that have no more are read whole: that takes less than a second request.
+_WHOLE_BYTES: Final = 4 << 20
 # Of manifests that are read one after the other, so many are fetched ahead, and so many bytes.
 _MOST_FETCHES: Final = 16
 _MOST_FETCHED_BYTES: Final = 8 << 20
@@ -190,7 +192,8 @@ def read_manifest(
         UnsupportedFeatureError: The table takes more than is implemented to read.
         CorruptFileError: The bytes contradict the format.
     """
-    file = _FileBytes.open(store, location.path)
+    is_small = (location.size or 0) <= _WHOLE_BYTES
+    file = _FileBytes.open(store, location.path, location.size if is_small else None)
     position, end = file.manifest_range()
     manifest = Manifest.from_bytes(file.read(position, end), file.where(position, end))
     return _checked(location, file, manifest, with_indices=with_indices)
@@ -221,7 +224,7 @@ def _fetched(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Itera
     """The files one after the other; some are asked for ahead of time."""
 
     def whole(location: ManifestLocation) -> _FileBytes:
-        return _FileBytes.open(store, location.path, location.size or _TAIL_BYTES)
+        return _FileBytes.open(store, location.path, location.size)
 
     if isinstance(store, LocalStore) or len(locations) < 3:
         yield from map(whole, locations)
@@ -314,10 +317,26 @@ class _FileBytes:
     tail: Buffer
 
     @classmethod
-    def open(cls, store: ObjectStore, path: str, length: int = _TAIL_BYTES) -> _FileBytes:
-        """Reads the tail; the sections are often inside it."""
+    def open(cls, store: ObjectStore, path: str, length: int | None = None) -> _FileBytes:
+        """Reads the tail, so much as the message of the manifest is in it.
+
+        Args:
+            store: Where the file is.
+            path: Path of the file in the store.
+            length: How much to ask for first; None for what most manifests have.
+        """
+        length = max(length or 0, _TAIL_BYTES)
+        if isinstance(store, LocalStore):  # mapped: the rest is as near as the tail
+            length = _TAIL_BYTES
         tail, size = store.get_tail(path, length)
-        return cls(store, path, size, bytes(tail))
+        file = cls(store, path, size, bytes(tail))
+        first = size - len(file.tail)
+        position = file.footer_position()
+        if isinstance(store, LocalStore) or not 0 <= position < first:
+            return file
+        # What comes before the manifest may be as large, and is rarely wanted.
+        before = store.get_range(path, position, first)
+        return cls(store, path, size, bytes(before) + file.tail)
 
     @property
     def name(self) -> str:
@@ -335,17 +354,24 @@ class _FileBytes:
             return self.tail[start - first : end - first]
         return self.store.get_range(self.path, start, end)
 
-    def manifest_range(self) -> tuple[int, int]:
-        """Where the manifest message is, as the footer has it."""
+    def footer_position(self) -> int:
+        """Where the footer puts the manifest; not checked."""
         footer_start = self.size - _FOOTER.size
         if footer_start < _LENGTH.size:
             raise CorruptFileError(
                 f"a file of {self.size} bytes is too short for a manifest", where=self.name
             )
-        where = f"{self.name} bytes {footer_start}..{self.size}"
         position, _, _, magic = _FOOTER.unpack(self.read(footer_start, self.size))
         if magic != _MAGIC:
+            where = f"{self.name} bytes {footer_start}..{self.size}"
             raise CorruptFileError(f"the footer magic is {magic!r}, not {_MAGIC!r}", where)
+        return int(position)
+
+    def manifest_range(self) -> tuple[int, int]:
+        """Where the manifest message is, as the footer has it."""
+        position = self.footer_position()
+        footer_start = self.size - _FOOTER.size
+        where = f"{self.name} bytes {footer_start}..{self.size}"
         start = position + _LENGTH.size
         if position < 0 or start > footer_start:
             raise CorruptFileError(

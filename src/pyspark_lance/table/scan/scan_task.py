@@ -5,7 +5,7 @@ A task carries all it needs; executors never read the manifest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
+from pyspark_lance.datafile.stored_pages import GROUP_BYTES
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.field import Field
@@ -26,8 +27,10 @@ from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
 from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
 from pyspark_lance.predicate.tree import all_of, can_raise, conjuncts
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
 from pyspark_lance.table.scan.alike_runs import SMALL, Smallness, alike_runs
+from pyspark_lance.table.scan.read_ahead import Source, read_ahead
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table import Table
@@ -128,12 +131,40 @@ def _loader(task: ScanTask) -> LoadDeleted:
 
 def _slices_of(task: ScanTask, load_deleted: LoadDeleted) -> Iterator[pa.RecordBatch]:
     fields = (*task.fields, *task.filter_fields)
-    for run_of_slices in alike_runs(task.slices, fields, task.batch_rows, task.small):
-        try:
-            yield from _SliceScan(task, run_of_slices, load_deleted).batches()
-        except UnlikeFilesError:  # raised when files are opened: nothing was handed out yet
-            for scan_slice in run_of_slices:
-                yield from _SliceScan(task, (scan_slice,), load_deleted).batches()
+    runs = alike_runs(task.slices, fields, task.batch_rows, task.small)
+    if isinstance(task.files.table.store(), LocalStore):
+        for run_of_slices in runs:
+            yield from _run_of_slices(task, run_of_slices, load_deleted)
+        return
+    wanted = frozenset(part.id for field in fields for part in field.walk())
+    yield from read_ahead(
+        Source(
+            _bytes_to_begin(run_of_slices, wanted),
+            partial(_run_of_slices, task, run_of_slices, load_deleted),
+        )
+        for run_of_slices in runs
+    )
+
+
+def _bytes_to_begin(slices: Sequence[ScanSlice], wanted: frozenset[int]) -> int:
+    """About what is fetched before the first batch comes, counting columns as equally wide."""
+    num_bytes = 0.0
+    for scan_slice in slices:
+        for file in scan_slice.fragment.files:
+            share = len(wanted.intersection(file.fields)) / max(1, len(file.fields))
+            num_bytes += file.size_bytes * share * scan_slice.read_share
+    # A group is decoded while the next one is fetched.
+    return min(int(num_bytes), 2 * GROUP_BYTES)
+
+
+def _run_of_slices(
+    task: ScanTask, slices: tuple[ScanSlice, ...], load_deleted: LoadDeleted
+) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from _SliceScan(task, slices, load_deleted).batches()
+    except UnlikeFilesError:  # raised when files are opened: nothing was handed out yet
+        for scan_slice in slices:
+            yield from _SliceScan(task, (scan_slice,), load_deleted).batches()
 
 
 class _SliceScan:

@@ -1,0 +1,61 @@
+"""Batches come in the order of their sources, whichever of these have begun."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pyspark_lance.table.scan import read_ahead as module
+from pyspark_lance.table.scan.read_ahead import Source, read_ahead
+
+
+def source(number, batches=3, num_bytes=1):
+    return Source(num_bytes, lambda: iter([(number, batch) for batch in range(batches)]))
+
+
+def test_batches_come_in_order():
+    found = list(read_ahead(source(number, number % 4) for number in range(100)))
+    assert found == [(number, batch) for number in range(100) for batch in range(number % 4)]
+
+
+def test_small_sources_begin_together():
+    barrier = threading.Barrier(module._MOST_SOURCES, timeout=60)
+
+    def batches():
+        barrier.wait()  # breaks unless all are waiting
+        yield 1
+
+    assert sum(read_ahead([Source(1, batches)] * module._MOST_SOURCES)) == module._MOST_SOURCES
+
+
+@pytest.mark.parametrize(("num_bytes", "most"), [(64 << 20, 2), (20 << 20, 3), (0, 16)])
+def test_no_more_begin_than_are_few_or_small(num_bytes, most):
+    begun, done = [], []
+
+    def batches(number):
+        begun.append(number)
+        yield number
+        done.append(number)
+
+    sources = [Source(num_bytes, lambda n=number: batches(n)) for number in range(40)]
+    assert max(len(begun) - len(done) for _ in read_ahead(sources)) <= most
+    assert len(done) == 40
+
+
+def test_an_error_comes_in_its_turn():
+    def failing():
+        yield "before"
+        raise ValueError("torn")
+
+    found = []
+    with pytest.raises(ValueError, match="torn"):
+        found.extend(read_ahead([source(0), Source(1, failing), source(2)]))
+    assert found == [(0, 0), (0, 1), (0, 2), "before"]
+
+
+def test_who_stops_early_leaves_no_thread():
+    batches = read_ahead(source(number) for number in range(1000))
+    assert next(batches) == (0, 0)
+    batches.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("lance-ahead")]
