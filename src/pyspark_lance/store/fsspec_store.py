@@ -269,8 +269,8 @@ class FsspecStore:
         if self._protocol in _OBJECT_STORES:
             arguments["use_listings_cache"] = False
         if self._protocol == "s3":
-            config = {"max_pool_connections": CONNECTIONS, **arguments.get("config_kwargs", {})}
-            arguments["config_kwargs"] = config
+            given = arguments.get("config_kwargs", {})
+            arguments["config_kwargs"] = s3_requests.client_config(given, CONNECTIONS)
 
         def connect() -> tuple[Any, str]:
             try:
@@ -292,6 +292,8 @@ class FsspecStore:
                 if self._protocol not in _OF_HADOOP or "lib" not in str(error):
                     raise
                 raise _no_hadoop_client(self._url.partition(":")[0]) from None
+            if self._protocol == "s3":
+                fs.retries = s3_requests.ROUNDS_OF_RETRIES
             return fs, root.rstrip("/")
 
         return self._write("open", "", connect)

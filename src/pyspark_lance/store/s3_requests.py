@@ -6,12 +6,40 @@ event loop and translates their errors.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+# A server that takes no connection, or sends nothing for so long, is asked again.
+CONNECT_TIMEOUT_S: Final = 5.0
+READ_TIMEOUT_S: Final = 15.0
+# By botocore, after ever longer times with jitter, and as long as most requests of the client work.
+_RETRIES: Final = 4
+ROUNDS_OF_RETRIES: Final = 3
+"""Of s3fs: after time-outs and cut connections it begins anew with botocore's retries."""
 # Bodies break off now and then, after the client's own retries are over.
 _READ_ATTEMPTS = 3
 MAX_KEYS_PER_DELETE = 1000
+
+
+def client_config(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
+    """Arguments of botocore's ``Config``; where the user says nothing, each request ends some time.
+
+    Args:
+        given: What the user says.
+        connections: How many requests are made at a time.
+    """
+    config: dict[str, Any] = {
+        "max_pool_connections": connections,
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "read_timeout": READ_TIMEOUT_S,
+        **given,
+    }
+    # What botocore is told here counts more than its variables.
+    if not {"AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS"} & os.environ.keys():
+        default = {"mode": "standard", "max_attempts": _RETRIES}
+        config["retries"] = {**default, **given.get("retries", {})}
+    return config
 
 
 async def get_object(fs: Any, full: str, last_bytes: int | None = None) -> tuple[bytes, int]:

@@ -1,0 +1,84 @@
+"""Requests to S3 that fail, are cut off or never answered: repeated if that is safe, and ended."""
+
+from __future__ import annotations
+
+import pytest
+from s3_server import s3_server, s3_table_root  # noqa: F401
+from store_proxy import Trouble, running_proxy
+
+from pyspark_lance.errors import StorageError
+from pyspark_lance.store.byte_range import ByteRange
+from pyspark_lance.store.open_store import open_store
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.fixture
+def proxy(s3_server):  # noqa: F811
+    with running_proxy(s3_server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def open_through(proxy, s3_server, s3_table_root):  # noqa: F811
+    def open_with(**options):
+        return open_store(
+            s3_table_root, {**s3_server.options, "aws_endpoint": proxy.endpoint, **options}
+        )
+
+    return open_with
+
+
+def failing_once(trouble):
+    """The first request of each method and object fails."""
+    met = set()
+
+    def fault(request):
+        key = request.method, request.path
+        if key in met:
+            return None
+        met.add(key)
+        return trouble
+
+    return fault
+
+
+@pytest.mark.parametrize("trouble", list(Trouble))
+def test_a_request_that_fails_once_is_made_again(open_through, proxy, trouble):
+    store = open_through(read_timeout="300ms")
+    content = bytes(range(256)) * 64
+    store.put("x", content)
+    proxy.faults = failing_once(trouble)
+    assert [bytes(part) for part in store.get_ranges("x", [ByteRange(5, 50)])] == [content[5:50]]
+    tail, size = store.get_tail("x", 100)
+    assert (bytes(tail), size) == (content[-100:], len(content))
+    created = store.put_if_absent("new", content)
+    took_it = trouble in (Trouble.ERROR_AFTER, Trouble.CUT_AFTER, Trouble.STALLED)
+    # The repeated put meets its own object: whoever puts has to look whose it is.
+    assert created is not took_it
+    assert bytes(store.get("new")) == content
+    assert [request.trouble for request in proxy.requests].count(trouble) == 3
+
+
+def test_a_server_that_never_answers_is_an_error_after_a_few_tries(open_through, proxy):
+    store = open_through(read_timeout="100ms", client_max_retries="1")
+    proxy.faults = lambda request: Trouble.STALLED
+    with pytest.raises(StorageError, match=r"(?i)time"):
+        store.get("x")
+    assert 2 <= len(proxy.requests) <= 6
+
+
+def test_every_request_has_a_time_out_and_a_budget_of_retries(open_through):
+    config = open_through()._fs.s3.meta.config
+    assert (config.connect_timeout, config.read_timeout) == (5.0, 15.0)
+    assert config.retries["mode"] == "standard"
+    config = open_through(connect_timeout="1s", timeout="500ms", client_max_retries="2")
+    config = config._fs.s3.meta.config
+    assert (config.connect_timeout, config.read_timeout) == (1.0, 0.5)
+    assert config.retries == {"mode": "standard", "total_max_attempts": 3}
+
+
+def test_what_the_environment_says_of_retries_holds(open_through, monkeypatch):
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
+    config = open_through(connect_timeout="2s")._fs.s3.meta.config
+    assert config.retries["total_max_attempts"] == 7
