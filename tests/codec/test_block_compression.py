@@ -120,3 +120,29 @@ def test_chunks_start_aligned_once_decompressed(scheme, texts):
         assert found.data[first : first + size].tobytes() == text
         second = int(found.starts[1][index])
         assert found.data[second : second + 3].tobytes() == b"gap"
+
+
+def test_a_bare_frame_is_given_up_before_it_fills_the_memory(monkeypatch):
+    """A frame of some kilobytes that holds 256 MiB, and does not say so."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        for _ in range(64):
+            stream.write(bytes(1 << 22))
+    frame = np.frombuffer(sink.getvalue(), np.uint8)
+    assert len(frame) < 1 << 16
+    monkeypatch.setattr(block_compression, "MAX_BUFFER_BYTES", 1 << 25)
+    before = pa.total_allocated_bytes()
+    most = []
+    real = block_compression.require
+
+    def watching(condition, what):
+        most.append(pa.total_allocated_bytes() - before)
+        real(condition, what)
+
+    monkeypatch.setattr(block_compression, "require", watching)
+    with pytest.raises(CorruptFileError, match="longer than it can be"):
+        block_compression.decompress(ZSTD, frame)
+    assert len(most) > 4
+    assert max(most) < 2 << 25
+    monkeypatch.setattr(block_compression, "MAX_BUFFER_BYTES", 1 << 28)
+    assert len(block_compression.decompress(ZSTD, frame)) == 1 << 28

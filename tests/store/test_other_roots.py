@@ -72,6 +72,21 @@ def test_a_named_place_opens_nothing_beside_it(other):
         options_for("s3://bucket/a", other, options)
 
 
+@pytest.mark.parametrize(
+    ("root", "other"),
+    [
+        ("file:///base", "file:///base/%2e%2e/secret"),
+        ("https://other/base", "https://other/base/%2e%2e/secret"),
+        ("/base", "file:///base/%2E%2E/secret"),
+    ],
+)
+def test_a_named_place_is_not_left_by_escapes(root, other):
+    with pytest.raises(UnsupportedFeatureError):
+        options_for("s3://bucket/a", other, {ALLOWED: root})
+    assert options_for("s3://bucket/a", other.replace("/%2e%2e", "").replace("/%2E%2E", ""),
+                       {ALLOWED: root}) == {}  # fmt: skip
+
+
 @pytest.mark.parametrize("other", ["/tables/\0x", "", " "])
 def test_what_is_no_place_is_refused(other):
     with pytest.raises(CorruptFileError, match="not the root"):

@@ -38,6 +38,7 @@ _ASIDE_SUFFIX: Final = ".part"
 _JSON_SUFFIX: Final = ".json"
 _V2_DIGITS: Final = 20
 _MAX_U64: Final = 2**64 - 1
+_SIGNS_OF_URIS: Final = "\0%:?#\\"
 
 
 class NamingScheme(enum.Enum):
@@ -171,5 +172,11 @@ def parse_reference_name(file_name: str) -> str | None:
 
 
 def is_branch_name(name: str) -> bool:
-    """Whether the folder of a branch with this name is below ``tree/``."""
-    return "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))
+    """Whether the folder of a branch with this name is below ``tree/``, however it is addressed.
+
+    The name becomes a part of the URI of the branch, so nothing may mean something else there:
+    ``%2e%2e`` is ``..`` in ``file://``, and ``::`` begins another URI.
+    """
+    if any(sign in name for sign in _SIGNS_OF_URIS):
+        return False
+    return all(part not in ("", ".", "..") for part in name.split("/"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
+from urllib.parse import unquote
 
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.store.object_store import ObjectStore
@@ -81,6 +82,12 @@ def _allowed(options: Mapping[str, str]) -> Iterable[str]:
 def _is_below(uri: str, root: str) -> bool:
     if _place(uri) != _place(root) or _chain(uri) != _chain(root):
         return False
-    path, folder = (address.partition("://")[2] or split_uri(address)[1] for address in (uri, root))
-    inside = ".." not in path.split("/")
+    path, folder = _path(uri), _path(root)
+    inside = ".." not in unquote(path).split("/")
     return inside and f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _path(uri: str) -> str:
+    """Without scheme and host; of local folders as the system gets it."""
+    scheme, local_path = split_uri(uri)
+    return local_path if scheme == "file" else uri.partition("://")[2]

@@ -27,6 +27,8 @@ MAX_BUFFER_BYTES = (1 << 31) - 1
 _ZSTD_MAGIC_WORD = np.uint32(int.from_bytes(_ZSTD_MAGIC, "little"))
 # To decompress as much takes zstd far longer than to be set up for it.
 _SMALL_FRAME = 1 << 16
+# Of a frame that does not announce its length, at a time.
+_PIECE_BYTES = 1 << 22
 
 
 def decompress(scheme: int, compressed: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -83,12 +85,16 @@ def _decompress_bare_frame(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """A frame without a length before it; it need not announce one itself."""
     source = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(frame)), "zstd")
     bound = min(_ZSTD_BLOCK * (len(frame) // 4 + 1), MAX_BUFFER_BYTES)
+    pieces, total = [], 0
     try:
-        plain = source.read(bound + 1) if bound < 1 << 20 else source.read()
+        # Arrow allocates what is asked for, and a frame gives up to 32,768 times its size.
+        while piece := source.read(min(bound + 1, _PIECE_BYTES)):
+            total += len(piece)
+            require(total <= bound, "a zstd frame is longer than it can be")
+            pieces.append(piece)
     except (OSError, pa.ArrowException) as error:
         raise CorruptFileError(f"a zstd frame cannot be decompressed: {error}") from error
-    require(len(plain) <= bound, "a zstd frame is longer than it can be")
-    return np.frombuffer(plain, np.uint8)
+    return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)
 
 
 def decompress_each(
