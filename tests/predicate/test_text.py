@@ -110,6 +110,7 @@ def test_what_is_wrong_is_said_with_its_place(text, message):
         parse(text)
     assert message in str(error.value)
     assert "▶" in error.value.where
+    assert error.value.hint
 
 
 def test_an_error_names_the_position_and_what_is_supported():

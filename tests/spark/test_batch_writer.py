@@ -22,7 +22,12 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from pyspark_lance.errors import CommitConflictError, SchemaMismatchError, StorageError
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    SchemaMismatchError,
+    StorageError,
+)
 from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
@@ -48,6 +53,34 @@ def path(tmp_path):
 
 def data_files(tmp_path):
     return sorted(p.name for p in tmp_path.rglob("*.lance"))
+
+
+def test_an_abort_that_cannot_look_at_the_table_leaves_the_files(path, tmp_path):
+    failed = writer(path)
+    message = failed.write(rows(1, 2))
+    transactions = tmp_path / "t" / "_transactions"
+    transactions.symlink_to(transactions)
+    with pytest.raises(StorageError, match="symbolic links"):
+        failed.commit([message])
+    failed.abort([message])
+    assert len(data_files(tmp_path)) == 1
+
+
+def test_columns_that_differ_by_case_only_are_read_and_not_written(path):
+    table = pa.table({"id": [1, 2], "A": [3, 4], "a": [5, 6]})
+    lance.write_dataset(table, path, enable_stable_row_ids=True)
+    source = LanceDataSource({"path": path})
+    every = source.schema()
+    for names in (["id", "A", "a"], ["a", "ID"], ["A"], ["a"]):
+        asked = StructType([StructField(name, LongType()) for name in names])
+        reader = source.reader(asked)
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        spelled = [name if name in table.column_names else "id" for name in names]
+        assert pa.Table.from_batches(batches).rename_columns(spelled) == table.select(spelled)
+    options = WriteOptions.parse({"path": path})
+    for columns in (every.fields[:1], every.fields[:2]):
+        with pytest.raises(InvalidInputError, match="'A' and 'a' differ by case only"):
+            LanceBatchWriter(options, StructType(columns), overwrite=False)
 
 
 def test_a_missing_commit_message_is_an_error_and_nothing_is_committed(path, tmp_path):

@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -120,10 +120,7 @@ class LanceSchema:
         """
         for name in schema.names:
             if "." in name:
-                raise InvalidInputError(
-                    f"the column name {name!r} holds a dot",
-                    hint="rename the column, or make it a member of a struct",
-                )
+                raise dotted_name(name)
             if name in RESERVED_NAMES:
                 raise InvalidInputError(
                     f"the column name {name!r} is reserved for row lineage",
@@ -276,6 +273,49 @@ def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
     ):
         return [data_type.value_field]
     return []
+
+
+class Named(Protocol):
+    """A field of Lance, of Arrow or of Spark."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+
+_Part = TypeVar("_Part", bound=Named)
+
+
+def named(parts: Iterable[_Part], name: str) -> _Part | None:
+    """The one of this name, best as it is spelled; None if there is none, or if it may be two."""
+    alike = [part for part in parts if part.name.lower() == name.lower()]
+    exact = [part for part in alike if part.name == name] or alike
+    return exact[0] if len(exact) == 1 else None
+
+
+def refuse_twins(schema: LanceSchema) -> None:
+    """Refuses to write by name where only upper and lower case tell columns apart.
+
+    Raises:
+        InvalidInputError: There are such columns, which other writers of Lance may make.
+    """
+    by_name: dict[str, str] = {}
+    for field in schema.fields:
+        twin = by_name.setdefault(field.name.lower(), field.name)
+        if twin != field.name:
+            raise InvalidInputError(
+                f"the columns {twin!r} and {field.name!r} differ by case only, which Spark "
+                "does not tell apart",
+                hint=f"rename one first: LanceTable.renameColumn({field.name!r}, …)",
+            )
+
+
+def dotted_name(name: str) -> InvalidInputError:
+    """The error of a column whose name others would take for a member of a struct."""
+    return InvalidInputError(
+        f"the column name {name!r} holds a dot",
+        hint="rename the column, or make it a member of a struct",
+    )
 
 
 def _check_unique(names: Sequence[str], path: str) -> None:

@@ -89,7 +89,9 @@ def error_at(text: str, position: int, what: str, hint: str = "") -> InvalidInpu
         f"{'…' if position > 40 else ''}{before}▶{after}{'…' if position + 40 < len(text) else ''}"
     )
     return InvalidInputError(
-        f"the condition has an error at position {position}: {what}", where=shown, hint=hint
+        f"the condition has an error at position {position}: {what}",
+        where=shown,
+        hint=hint or "what is not known here, leave to Spark: df.where(…)",
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.schema import LanceSchema, refuse_twins
 from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.spark.column_expressions import Expression, name_parts
@@ -75,7 +75,8 @@ def assigned_columns(
     Without an ``alias`` of the table there is no row yet, and its other members are null.
 
     Raises:
-        InvalidInputError: There is no such column, or one is assigned twice.
+        InvalidInputError: There is no such column, one is assigned twice, or names differ by case
+            only.
     """
     values: dict[str, Column] = {}
     partly: set[str] = set()
@@ -121,6 +122,7 @@ def with_member(
 
 def assigned_target(key: str, schema: LanceSchema) -> tuple[str, ...]:
     """The column that a key of ``set`` means, and the path to a member of it."""
+    refuse_twins(schema)
     by_name = {field.name.lower(): field.name for field in schema.fields}
     if key.lower() in by_name:
         return (by_name[key.lower()],)

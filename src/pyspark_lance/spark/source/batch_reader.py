@@ -98,13 +98,17 @@ def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """The columns of ``batch``, matched by name, in the types of ``target``."""
-    names = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+    spelled = {name: index for index, name in enumerate(batch.schema.names)}
+    in_any_case = {name.lower(): index for name, index in spelled.items()}
     if not len(target):
         # Arrow counts rows by columns; only a struct keeps its length without any.
         rows = pa.StructArray.from_buffers(pa.struct([]), batch.num_rows, [None])
         return pa.RecordBatch.from_struct_array(rows)
     columns = []
     for field in target:
-        column = batch.column(names[field.name.lower()])
+        position = spelled.get(field.name)
+        if position is None:
+            position = in_any_case[field.name.lower()]
+        column = batch.column(position)
         columns.append(to_plain(column, field.type, field.name))
     return pa.RecordBatch.from_arrays(columns, schema=target)

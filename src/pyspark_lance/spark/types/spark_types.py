@@ -29,7 +29,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_type import logical_type_of
 from pyspark_lance.format.plain_types import plain_type
-from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.schema import LanceSchema, named
 from pyspark_lance.format.shown_form import is_json_text
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 
@@ -142,7 +142,7 @@ def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[s
                 raise InvalidInputError(f"the lineage column {name} is bigint")
             system.append(name)
             continue
-        field = next((f for f in schema.fields if f.name.lower() == name), None)
+        field = named(schema.fields, column.name)
         if field is None:
             raise InvalidInputError(
                 f"the schema names the column {column.name!r}, which the table does not have",
@@ -159,19 +159,14 @@ def _narrow_field(field: Field, own: DataType, asked: DataType, path: str) -> Fi
     if same_type(own, asked):
         return field
     if isinstance(own, StructType) and isinstance(asked, StructType):
-        own_types = {c.name.lower(): c.dataType for c in own.fields}
         chosen = []
         for column in asked.fields:
-            child = next((c for c in field.children if c.name.lower() == column.name.lower()), None)
-            if child is None:
+            child = named(field.children, column.name)
+            kind = named(own.fields, column.name)
+            if child is None or kind is None:
                 raise InvalidInputError(f"the table has no sub-field {path}.{column.name}")
             chosen.append(
-                _narrow_field(
-                    child,
-                    own_types[column.name.lower()],
-                    column.dataType,
-                    f"{path}.{column.name}",
-                )
+                _narrow_field(child, kind.dataType, column.dataType, f"{path}.{column.name}")
             )
         return dataclasses.replace(field, children=tuple(chosen))
     if isinstance(own, ArrayType) and isinstance(asked, ArrayType) and field.children:

@@ -22,7 +22,7 @@ from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
-from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema
+from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name, named
 from pyspark_lance.table.rows.blob_columns import table_schema
 from pyspark_lance.table.rows.conform import fits
 
@@ -67,7 +67,7 @@ def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
     fields: list[Field] = []
     candidates = schema.fields
     for name in split_path(path):
-        match = _named(candidates, name)
+        match = named(candidates, name)
         if match is None and fields and fields[-1].is_list and name.lower() == "element":
             match = fields[-1].children[0]
         if match is None:
@@ -81,13 +81,6 @@ def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
         if match.is_map:
             candidates = match.children[0].children
     return tuple(fields)
-
-
-def _named(fields: Iterable[Field], name: str) -> Field | None:
-    fields = tuple(fields)
-    exact = [field for field in fields if field.name == name]
-    close = exact or [field for field in fields if field.name.lower() == name.lower()]
-    return close[0] if len(close) == 1 else None
 
 
 # Editing -----------------------------------------------------------------------------------
@@ -159,8 +152,12 @@ def check_new_name(name: str, siblings: Iterable[Field], *, top: bool) -> None:
     Raises:
         InvalidInputError: It is.
     """
-    if not name or (top and "." in name):
-        raise InvalidInputError(f"{name!r} cannot be the name of a column")
+    if not name:
+        raise InvalidInputError(
+            "a column has an empty name", hint="give it one of a letter or more"
+        )
+    if top and "." in name:
+        raise dotted_name(name)
     if name.lower() in RESERVED_NAMES:
         raise InvalidInputError(f"the column name {name!r} is reserved for row lineage")
     if any(sibling.name.lower() == name.lower() for sibling in siblings):
