@@ -12,6 +12,7 @@ ALL = (
     "small_fragments",
     "spark",
     "companion",
+    "columnar",
     "merge",
     "compaction",
     "streams",

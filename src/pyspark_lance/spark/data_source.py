@@ -16,7 +16,7 @@ from pyspark_lance.errors import LanceError
 from pyspark_lance.spark.source.clean_errors import clean_errors
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
     from pyspark_lance.spark.change_writer import LanceChangeWriter
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # As in pushed_down.py and procedures.py, which cost more to import.
 _CALL, _CHANGE, _STATE = "_lance.call", "_lance.change", "_lance.state"
+_BATCHES_OF, _APPLICATION = "_lance.batches_of", "_lance.application"
 
 
 class LanceDataSource(DataSource):
@@ -46,7 +47,8 @@ class LanceDataSource(DataSource):
         self._feed: PinnedFeed | None = None
         # A write may be about to create the table, and a read reports the error when it needs
         # the table; so a failure here says nothing yet.
-        if _CALL not in options:
+        # A write of the companion, which names the application, reads nothing.
+        if _CALL not in options and _APPLICATION not in options:
             with contextlib.suppress(LanceError, OSError):
                 self._pin()
         _speed_up_collection()
@@ -91,14 +93,21 @@ class LanceDataSource(DataSource):
         return schema
 
     @clean_errors
-    def reader(
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Plans a scan of the pinned version, or of the changes up to it."""
+        _speed_up_collection()
+        if _BATCHES_OF not in self.options:
+            return self._reader(schema)
+        from pyspark_lance.spark.source.shared_batches import SharedBatchReader, columns_of_batches
+
+        return SharedBatchReader(self._reader(columns_of_batches(self.options)), self.options)
+
+    def _reader(
         self, schema: StructType
     ) -> LanceBatchReader | LanceChangeReader | LanceMetadataReader | LanceTaskReader:
-        """Plans a scan of the pinned version, or of the changes up to it."""
         from pyspark_lance.spark.source.batch_reader import LanceBatchReader
         from pyspark_lance.spark.source.pushed_down import PushedDown
 
-        _speed_up_collection()
         self._restore_options(schema)
         if _STATE in self.options:
             from pyspark_lance.spark.procedures import LanceTaskReader

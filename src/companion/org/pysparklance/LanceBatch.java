@@ -4,6 +4,7 @@ import java.io.IOException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.*;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** What Python reads for a scan; batches of equal scans are equal, so that Spark runs them once. */
 record LanceBatch(LanceScan scan) implements Batch {
@@ -12,8 +13,22 @@ record LanceBatch(LanceScan scan) implements Batch {
   }
 
   @Override public PartitionReaderFactory createReaderFactory() {
-    PartitionReaderFactory python = scan.python().toBatch().createReaderFactory();
-    return partition -> new Reader(python.createReader(partition));
+    return new Readers(scan.python().toBatch().createReaderFactory(), scan.readsBatches());
+  }
+
+  /** Makes readers on executors. */
+  private record Readers(PartitionReaderFactory python, boolean ofBatches)
+      implements PartitionReaderFactory {
+    @Override public boolean supportColumnarReads(InputPartition partition) { return ofBatches; }
+
+    @Override public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      return new Reader(python.createReader(partition));
+    }
+
+    @Override public PartitionReader<ColumnarBatch> createColumnarReader(
+        InputPartition partition) {
+      return new BatchReader(python.createReader(partition));
+    }
   }
 
   /**

@@ -11,6 +11,7 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -21,6 +22,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDownV2Filters,
     SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownAggregates {
+  private static final String COLUMNAR = "spark.sql.lance.columnar";
+
   private final Description table;
   private final CaseInsensitiveStringMap options;
   private final PredicateJson translator;
@@ -31,6 +34,8 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   private LocalRows answer;
   private Scan python;
   private JsonNode plan;
+  private boolean isStream;
+  private Boolean readsBatches;
 
   LanceScan(Description table, StructType columns, CaseInsensitiveStringMap options) {
     this.table = table;
@@ -120,7 +125,8 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
 
   synchronized Scan python() {
     if (python == null) {
-      python = Python.scan(pinned(), columns);
+      python = readsBatches()
+          ? Python.batches(pinned(), columns, columnar()) : Python.scan(pinned(), columns);
     }
     return python;
   }
@@ -129,6 +135,7 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
 
   /** A stream goes on with every new version, so nothing is pinned. */
   @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    isStream = true;
     return Python.scan(options, columns).toMicroBatchStream(checkpoint);
   }
 
@@ -137,8 +144,18 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   }
 
   @Override public ColumnarSupportMode columnarSupportMode() {
-    return ColumnarSupportMode.UNSUPPORTED;
+    return readsBatches() ? ColumnarSupportMode.SUPPORTED : ColumnarSupportMode.UNSUPPORTED;
   }
+
+  /** Whether Spark gets columns as Python reads them, or rows that Spark's own reader makes. */
+  synchronized boolean readsBatches() {
+    if (readsBatches == null) {
+      readsBatches = !isStream && ColumnTypes.areKnown(columns) && !columnar().equals("off");
+    }
+    return readsBatches;
+  }
+
+  private static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }
 
   /** Fragments and rows that the filter leaves; asked for once, when someone wants to know. */
   private synchronized JsonNode plan() {

@@ -21,6 +21,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class Python {
   static final ObjectMapper JSON = new ObjectMapper();
 
+  private static final StructType MESSAGES = StructType.fromDDL(
+      "acknowledge string, memory string, length bigint, bytes binary");
   private static final String APPLICATION = "_lance.application";
 
   private Python() {}
@@ -59,6 +61,12 @@ final class Python {
   static Scan scan(CaseInsensitiveStringMap options, StructType columns) {
     Table table = source().getTable(columns, new Transform[0], options.asCaseSensitiveMap());
     return ((SupportsRead) table).newScanBuilder(options).build();
+  }
+
+  /** A scan whose rows tell of batches with these columns; for a {@code BatchReader}. */
+  static Scan batches(CaseInsensitiveStringMap options, StructType columns, String way) {
+    return scan(Options.with(options, "_lance.batches_of", columns.json(), "_lance.way", way),
+        MESSAGES);
   }
 
   static WriteBuilder write(

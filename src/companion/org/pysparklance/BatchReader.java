@@ -1,0 +1,191 @@
+package org.pysparklance;
+
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.util.*;
+import org.apache.arrow.flatbuf.Message;
+import org.apache.arrow.flatbuf.MessageHeader;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.ForeignAllocation;
+import org.apache.arrow.memory.util.MemoryUtil;
+import org.apache.arrow.vector.VectorLoader;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.util.ArrowUtils;
+import org.apache.spark.sql.vectorized.ArrowColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.storage.StorageUtils;
+
+/**
+ * Batches that a Python worker wrote to memory that both map; a row of its tells of each. See
+ * shared_batches.py. Runs on executors.
+ */
+final class BatchReader implements PartitionReader<ColumnarBatch> {
+  private static final int ACKNOWLEDGE = 0;
+  private static final int MEMORY = 1;
+  private static final int LENGTH = 2;
+  private static final int BYTES = 3;
+  private static final int SEEN = 0xFF;
+
+  private final PartitionReader<InternalRow> python;
+  private final BufferAllocator allocator =
+      ArrowUtils.rootAllocator().newChildAllocator("lance batches", 0, Long.MAX_VALUE);
+  private final Map<String, ByteBuffer> maps = new HashMap<>();
+  private FileOutputStream answers;
+  private VectorSchemaRoot root;
+  private ColumnVector[] columns;
+  private ColumnarBatch batch;
+  private int lent = SEEN;
+  private long rows;
+  private long bytes;
+  private boolean isOver;
+
+  BatchReader(PartitionReader<InternalRow> python) {
+    this.python = python;
+  }
+
+  /** The next batch that has rows; the one before is void then. */
+  @Override public boolean next() throws IOException {
+    giveBack();
+    while (python.next()) {
+      InternalRow row = python.get();
+      if (row.getLong(LENGTH) > 0 && take(row)) {
+        rows += batch.numRows();
+        bytes += row.getLong(LENGTH);
+        return true;
+      }
+    }
+    isOver = true;
+    return false;
+  }
+
+  @Override public ColumnarBatch get() { return batch; }
+
+  /** Python's, of what the batches hold instead of the rows that tell of them; at the end. */
+  @Override public CustomTaskMetric[] currentMetricsValues() {
+    return !isOver ? new CustomTaskMetric[0]
+        : Arrays.stream(python.currentMetricsValues()).map(metric -> switch (metric.name()) {
+          case "pythonNumRowsReceived" -> new Total(metric.name(), rows);
+          case "pythonDataReceived" -> new Total(metric.name(), bytes);
+          default -> metric;
+        }).toArray(CustomTaskMetric[]::new);
+  }
+
+  private record Total(String name, long value) implements CustomTaskMetric {}
+
+  private boolean take(InternalRow row) throws IOException {
+    int length = Math.toIntExact(row.getLong(LENGTH));
+    if (row.isNullAt(MEMORY)) {
+      ArrowBuf copy = allocator.buffer(length);
+      copy.setBytes(0, row.getBinary(BYTES), 0, length);
+      load(copy.nioBuffer(0, length), copy);
+      return true;
+    }
+    String file = row.getString(MEMORY);
+    if (answers == null) {
+      greet(row.getString(ACKNOWLEDGE), file, Arrays.copyOf(row.getBinary(BYTES), length));
+      return false;
+    }
+    lent = Integer.parseInt(row.getString(ACKNOWLEDGE));
+    ByteBuffer memory = map(file, length);
+    long address = MemoryUtil.getByteBufferAddress(memory);
+    load(memory, allocator.wrapForeignAllocation(new ForeignAllocation(length, address) {
+      @Override protected void release0() {}  // unmapped when the task is over
+    }));
+    return true;
+  }
+
+  /** Answers only if this process sees what the worker wrote; else batches come within rows. */
+  private void greet(String pipe, String file, byte[] token) {
+    try {
+      byte[] seen = new byte[token.length];
+      map(file, token.length).duplicate().get(seen);
+      if (Arrays.equals(seen, token)) {
+        answers = new FileOutputStream(pipe);
+        answers.write(SEEN);
+      }
+    } catch (IOException | RuntimeException unreachable) {
+      // Another file system or another user: as good as no shared memory.
+    }
+  }
+
+  private ByteBuffer map(String file, int length) throws IOException {
+    ByteBuffer known = maps.get(file);
+    if (known == null || known.capacity() < length) {
+      try (FileChannel channel = FileChannel.open(Path.of(file))) {
+        ByteBuffer whole = channel.map(FileChannel.MapMode.READ_ONLY, 0, channel.size());
+        maps.put(file, whole);
+        unmap(known);
+        known = whole;
+      }
+    }
+    return known;
+  }
+
+  private static void unmap(ByteBuffer known) {
+    if (known != null) {
+      StorageUtils.dispose(known);
+    }
+  }
+
+  /** Makes the vectors show a stream of a schema and a batch; takes over {@code memory}. */
+  private void load(ByteBuffer given, ArrowBuf memory) throws IOException {
+    ByteBuffer stream = given.duplicate().order(ByteOrder.LITTLE_ENDIAN);
+    stream.position(0);
+    while (true) {
+      stream.getInt();  // a mark
+      int size = stream.getInt();
+      ByteBuffer header = stream.slice(stream.position(), size).order(ByteOrder.LITTLE_ENDIAN);
+      stream.position(stream.position() + size);
+      Message message = Message.getRootAsMessage(header);
+      if (message.headerType() == MessageHeader.RecordBatch) {
+        ArrowBuf body = memory.slice(stream.position(), message.bodyLength());
+        try (ArrowRecordBatch loaded = MessageSerializer.deserializeRecordBatch(message, body)) {
+          new VectorLoader(root).load(loaded);
+        }
+        batch = new ColumnarBatch(columns, root.getRowCount());
+        return;
+      }
+      if (root == null) {
+        root = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(message), allocator);
+        columns = root.getFieldVectors().stream().map(ArrowColumnVector::new)
+            .toArray(ColumnVector[]::new);
+      }
+    }
+  }
+
+  private void giveBack() {
+    if (root != null) {
+      root.clear();
+    }
+    if (lent != SEEN) {
+      try {
+        answers.write(lent);
+      } catch (IOException ended) {
+        // The worker is through with all batches and listens no more.
+      }
+      lent = SEEN;
+    }
+  }
+
+  @Override public void close() throws IOException {
+    try (python; allocator; FileOutputStream pipe = answers) {
+      if (root != null) {
+        root.close();
+      }
+    } finally {
+      maps.values().forEach(BatchReader::unmap);
+      maps.clear();
+    }
+  }
+}

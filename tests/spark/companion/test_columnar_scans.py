@@ -1,0 +1,226 @@
+"""Scans that give columns: the same rows as scans that give rows, and nothing stays behind."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import threading
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from .conftest import plan_of
+
+pytestmark = pytest.mark.spark
+
+WAY = "spark.sql.lance.columnar"
+ROWS = 1500
+
+
+@pytest.fixture(autouse=True)
+def way(companion):
+    """Chooses how scans give their rows; the default afterwards."""
+    yield lambda name: companion.conf.set(WAY, name)
+    companion.conf.unset(WAY)
+    assert_nothing_stays(companion)
+
+
+def assert_nothing_stays(session):
+    """No batch is held by Arrow, and none of the memory of workers is mapped, once tasks end."""
+    tracker = session.sparkContext.statusTracker()
+    while tracker.getActiveStageIds():
+        pass
+    jvm = session._jvm
+    pid = jvm.java.lang.ProcessHandle.current().pid()
+    for _ in range(10_000):  # a killed task may still be at its end
+        with open(f"/proc/{pid}/maps") as maps:
+            mapped = "lance-batch" in maps.read()
+        held = jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator().getAllocatedMemory()
+        if not mapped and held == 0:
+            return
+    pytest.fail(f"{held} bytes of Arrow; memory files mapped: {mapped}")
+
+
+def every_type(first, count):
+    """Rows of every type that Spark reads, a third of them null and some nulls inside."""
+    ids = range(first, first + count)
+    number = decimal.Decimal
+    start = dt.datetime(1969, 12, 31, 23, 59, 59)
+
+    def column(kind, make):
+        return pa.array([None if i % 3 == 1 else make(i) for i in ids], kind)
+
+    nested = pa.struct(
+        [("x", pa.int32()), ("l", pa.list_(pa.string())), ("s", pa.struct([("t", pa.float64())]))]
+    )
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "b": column(pa.bool_(), lambda i: i % 2 == 0),
+            "i8": column(pa.int8(), lambda i: i % 256 - 128),
+            "i16": column(pa.int16(), lambda i: i - 1000),
+            "i32": column(pa.int32(), lambda i: i * -7),
+            "u32": column(pa.uint32(), lambda i: 4_000_000_000 + i),
+            "u64": column(pa.uint64(), lambda i: (1 << 63) + i),
+            "f16": column(pa.float32(), lambda i: i / 4).cast(pa.float16()),
+            "f32": column(pa.float32(), lambda i: i / 3),
+            "f64": column(pa.float64(), lambda i: float("nan") if i % 9 == 0 else i / 7),
+            "d9": column(pa.decimal128(9, 2), lambda i: number(i) / 100),
+            "d38": column(pa.decimal128(38, 5), lambda i: number(-i) * 10**20 / 100_000),
+            "s": column(pa.string(), lambda i: "é😀" * (i % 5)),
+            "ls": column(pa.large_string(), lambda i: f"text {i}"),
+            "bin": column(pa.binary(), lambda i: bytes([i % 256]) * (i % 4)),
+            "fsb": column(pa.binary(3), lambda i: b"abc"),
+            "day": column(pa.date32(), lambda i: dt.date(1960, 1, 1) + dt.timedelta(i)),
+            "ts": column(pa.timestamp("us", "UTC"), lambda i: start + dt.timedelta(0, i, i)),
+            "ntz": column(pa.timestamp("us"), lambda i: start + dt.timedelta(0, i, i)),
+            "dur": column(pa.duration("us"), lambda i: dt.timedelta(i, 5, i)),
+            "dict": column(pa.string(), lambda i: f"word {i % 5}").dictionary_encode(),
+            "v": column(pa.list_(pa.float32(), 4), lambda i: [i, i + 1, None, 0.5]),
+            "l": column(pa.list_(pa.int64()), lambda i: [None, i] * (i % 3)),
+            "ll": column(pa.list_(pa.list_(pa.string())), lambda i: [["a"], None, [], [None]]),
+            "st": column(nested, lambda i: {"x": i, "l": ["p", None], "s": {"t": i / 2}}),
+            "m": column(pa.map_(pa.string(), pa.int32()), lambda i: [("k", i), ("n", None)]),
+            "none": pa.nulls(count, pa.int32()),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def everything(companion, tmp_path_factory):
+    """Three fragments, the rows of one partly deleted, read in batches of at most 100 rows."""
+    import lance
+
+    path = str(tmp_path_factory.mktemp("columnar") / "table")
+    for first in range(0, ROWS, 500):
+        lance.write_dataset(
+            every_type(first, 500), path, mode="append" if first else "create",
+            data_storage_version="2.2", enable_stable_row_ids=True,
+        )  # fmt: skip
+    lance.dataset(path).delete("id >= 500 AND id < 700")
+    return path
+
+
+@pytest.fixture
+def frame(companion, everything):
+    return companion.read.format("lance").option("batchSize", "100").load(everything)
+
+
+def in_each_way(way, query, names=("shared", "off")):
+    """What a query gives, by way."""
+    given = {}
+    for name in names:
+        way(name)
+        given[name] = query()
+    return given
+
+
+LINEAGE = ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
+
+
+def test_every_type_gives_the_same_rows(frame, way):
+    rows = frame.select("*", *LINEAGE)
+    given = in_each_way(
+        way, lambda: [repr(row) for row in rows.collect()], ("shared", "copied", "off")
+    )
+    assert len(given["off"]) == ROWS - 200
+    assert given["shared"] == given["off"]
+    assert given["copied"] == given["off"]
+
+
+def test_the_plan_has_columns_or_rows(frame, way):
+    plans = in_each_way(way, lambda: plan_of(frame.where("length(s) > 2")))
+    assert "ColumnarToRow" in plans["shared"]
+    assert "ColumnarToRow" not in plans["off"]
+
+
+def test_operators_that_keep_rows_see_them_unchanged(companion, frame, way):
+    """Sorts, joins, windows, caches and Python functions hold rows while batches come and go."""
+
+    def query():
+        hashed = frame.select("id", "s", "st", "v", F.hash(*[c for c in frame.columns if c != "m"]))
+        joined = hashed.alias("a").join(frame.select("id", "ls", "l").alias("b"), "id")
+        last = F.expr("last(s) OVER (PARTITION BY id % 7 ORDER BY id DESC)")
+        mapped = frame.select("id", "ls").mapInArrow(lambda batches: batches, "id long, ls string")
+        cached = frame.select("id", "bin").cache()
+        try:
+            return (
+                joined.withColumn("last", last).orderBy(F.desc("id")).collect(),
+                mapped.orderBy("id").collect(),
+                sorted(cached.collect()),
+                frame.groupBy("dict", "b").agg(F.sum("f32"), F.max("d38"), F.first("st")).count(),
+                frame.agg(F.collect_set("s"), F.max("ls"), F.sum("i32")).collect(),
+            )
+        finally:
+            cached.unpersist(blocking=True)
+
+    given = in_each_way(way, lambda: repr(query()))
+    assert given["shared"] == given["off"]
+
+
+def test_conditions_limits_and_no_columns(frame, way):
+    def query():
+        return (
+            frame.where("id % 500 = 1 AND i8 IS NULL").select("id").collect(),
+            frame.where("id < 0").collect(),
+            len(frame.limit(7).collect()),
+            len(frame.where("b").limit(60).collect()),
+            frame.orderBy(F.desc("id")).limit(3).select("id", "st.x").collect(),
+            frame.where("i32 < -100 OR s = ''").count(),
+            frame.crossJoin(frame.limit(2).select(F.lit(1))).count(),
+        )
+
+    given = in_each_way(way, query)
+    assert given["shared"] == given["off"]
+
+
+def test_batches_without_end_take_memory_once(companion, path, way):
+    companion.range(0, 12_000, 1, 2).selectExpr("id", "cast(id as string) s").write.format(
+        "lance"
+    ).save(path)
+    frame = companion.read.format("lance").option("batchSize", "10").load(path)
+    assert frame.agg(F.sum("id"), F.max("s")).collect()[0] == (71994000, "9999")
+    assert_nothing_stays(companion)
+
+
+def test_scans_that_stop_leave_nothing(companion, frame):
+    for _ in range(3):
+        assert len(frame.take(1)) == 1
+    assert_nothing_stays(companion)
+    with pytest.raises(PySparkException, match="enough"):
+        frame.select(F.expr("if(id > 900, raise_error('enough'), s)")).collect()
+    assert_nothing_stays(companion)
+
+
+def test_a_query_that_is_cancelled_leaves_nothing(companion, frame):
+    context, errors = companion.sparkContext, []
+
+    def run():
+        context.setJobGroup("endless", "to be cancelled", interruptOnCancel=True)
+        try:
+            frame.crossJoin(companion.range(10**9)).selectExpr("sum(hash(s, id))").collect()
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    tracker = context.statusTracker()
+    while thread.is_alive() and not any(
+        tracker.getStageInfo(stage).numActiveTasks for stage in tracker.getActiveStageIds()
+    ):
+        pass
+    context.cancelJobGroup("endless")
+    thread.join()
+    assert len(errors) == 1
+    assert_nothing_stays(companion)
+    assert frame.count() == ROWS - 200
+    assert frame.where("id < 10").count() == 10
+
+
+def test_a_stream_goes_on_by_rows(companion, frame, everything, path):
+    stream = companion.readStream.format("lance").load(everything).select("id", "s")
+    query = stream.writeStream.format("memory").queryName("followed").outputMode("append")
+    query.option("checkpointLocation", path).trigger(availableNow=True).start().awaitTermination()
+    assert companion.table("followed").count() == ROWS - 200

@@ -1,0 +1,112 @@
+"""Batches by way of shared memory: what the Python side says, and when it stops."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import DataSourceReader
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.source.shared_batches import SharedBatchReader
+
+SEEN = b"\xff"
+
+
+class Batches(DataSourceReader):
+    """Yields the given batches and counts those that were asked for."""
+
+    def __init__(self, batches):
+        self.batches = batches
+        self.asked = 0
+
+    def partitions(self):
+        return []
+
+    def read(self, partition):
+        for batch in self.batches:
+            self.asked += 1
+            yield batch
+
+
+def rows(first, count):
+    return pa.record_batch(
+        {"id": range(first, first + count), "s": [f"row {i}" * (i % 3) for i in range(count)]}
+    )
+
+
+def content(message):
+    """The batch that a message tells of, and the number of its file."""
+    row = message.to_pylist()[0]
+    if row["memory"] is None:
+        return pa.ipc.open_stream(row["bytes"][: row["length"]]).read_next_batch(), None
+    with open(row["memory"], "rb") as memory:
+        stream = memory.read(row["length"])
+    return pa.ipc.open_stream(stream).read_next_batch(), int(row["acknowledge"])
+
+
+def greeted(batches, **options):
+    reader = Batches(batches)
+    messages = SharedBatchReader(reader, options).read(None)
+    greeting = next(messages).to_pylist()[0]
+    return reader, messages, greeting
+
+
+def test_batches_are_in_files_that_are_used_again_when_given_back():
+    batches = [rows(i * 1000, 1000 + 100 * i) for i in range(10)]
+    _, messages, greeting = greeted(batches)
+    with open(greeting["memory"], "rb") as memory:
+        assert memory.read(16) == greeting["bytes"][:16]
+    files = set()
+    with open(greeting["acknowledge"], "wb", buffering=0) as pipe:
+        pipe.write(SEEN)
+        for batch in batches:
+            given, number = content(next(messages))
+            assert given.equals(batch)
+            files.add(number)
+            pipe.write(bytes([number]))
+        assert next(messages, None) is None
+    assert files <= {0, 1, 2}
+
+
+def test_three_files_and_no_more_wait_for_a_slow_reader():
+    reader, messages, greeting = greeted([rows(0, 10)] * 5)
+    with open(greeting["acknowledge"], "wb", buffering=0) as pipe:
+        pipe.write(SEEN)
+        numbers = [content(next(messages))[1] for _ in range(3)]
+        assert sorted(numbers) == [0, 1, 2]
+        alive = next(messages).to_pylist()[0]  # a sign of life, which a dead socket would refuse
+        assert alive["length"] == 0 and reader.asked == 4
+        pipe.write(bytes([numbers[1]]))
+        assert content(next(messages))[1] == numbers[1]
+        messages.close()
+
+
+def test_a_reader_that_goes_away_ends_the_reading():
+    reader, messages, greeting = greeted([rows(0, 10)] * 9)
+    with open(greeting["acknowledge"], "wb", buffering=0) as pipe:
+        pipe.write(SEEN)
+        next(messages)
+    assert len(list(messages)) <= 2
+    assert reader.asked < 9
+
+
+def test_batches_are_within_rows_as_long_as_nobody_has_seen_the_memory():
+    before = len(os.listdir("/proc/self/fd"))
+    batches = [rows(i, 3) for i in range(5)]
+    _, messages, _ = greeted(batches)
+    assert [content(message)[0] for message in messages] == batches
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_batches_are_within_rows_on_demand_and_empty_ones_are_left_out():
+    batches = [rows(0, 3), rows(0, 0), rows(3, 4)]
+    reader = SharedBatchReader(Batches(batches), {"_lance.way": "copied"})
+    given = [content(message)[0] for message in reader.read(None)]
+    assert given == [batches[0], batches[2]]
+
+
+def test_a_way_that_there_is_not_is_refused():
+    with pytest.raises(InvalidInputError, match="it is shared, copied or off"):
+        SharedBatchReader(Batches([]), {"_lance.way": "by post"})
