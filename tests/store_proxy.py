@@ -105,7 +105,8 @@ def running_proxy(upstream):
 
 
 async def _serve(proxy, upstream, started, stop):
-    connector = aiohttp.TCPConnector(limit=0)
+    # Not more than a small server takes in at a time; others wait here.
+    connector = aiohttp.TCPConnector(limit=32)
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(
         connector=connector, auto_decompress=False, timeout=timeout
@@ -137,8 +138,8 @@ async def _handle(proxy, upstream, session, request):
         if proxy.keeps_objects:
             return await _kept_or_answer(proxy, upstream, session, request, body)
         return await _answer(upstream, session, request, body, seen.trouble)
-    except ConnectionError:  # the client is gone
-        return web.Response(status=500)
+    except (aiohttp.ClientError, ConnectionError):  # the client or the server is gone
+        return web.Response(status=503)
     finally:
         seen.end = time.monotonic()
 

@@ -107,6 +107,7 @@ def commit_through_faults(
     commits: int,
     rate: float,
     seed: int,
+    time_out: str = "5s",
 ) -> Outcome:
     """Runs the writers, then looks without faults.
 
@@ -117,6 +118,7 @@ def commit_through_faults(
         commits: Of all writers together.
         rate: Share of requests that fail.
         seed: Of the schedule of failures.
+        time_out: How long writers wait for an answer.
     """
     uri = f"s3://{server.new_bucket()}/table"
     direct = Table(uri, server.options)
@@ -134,7 +136,7 @@ def commit_through_faults(
     shares = [range(commits * w // writers, commits * (w + 1) // writers) for w in range(writers)]
     with running_proxy(server.endpoint) as proxy:
         proxy.faults = fault
-        options = {**server.options, "aws_endpoint": proxy.endpoint, "read_timeout": "1s"}
+        options = {**server.options, "aws_endpoint": proxy.endpoint, "read_timeout": time_out}
         again = sum(
             executor.map(write, [Table(uri, options)] * writers, range(writers), shares),
             collections.Counter(),

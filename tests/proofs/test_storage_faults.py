@@ -13,7 +13,9 @@ pytestmark = pytest.mark.s3
 
 def test_nothing_is_lost_or_doubled_where_requests_fail(s3_server):  # noqa: F811
     with ThreadPoolExecutor(3) as executor:
-        outcome = commit_through_faults(s3_server, executor, writers=3, commits=9, rate=0.1, seed=4)
+        outcome = commit_through_faults(
+            s3_server, executor, writers=3, commits=9, rate=0.1, seed=4, time_out="1s"
+        )
     assert outcome.is_right, outcome
     assert outcome.commits == 9
     assert outcome.troubles

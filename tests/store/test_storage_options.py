@@ -1,6 +1,8 @@
 import json
 import pickle
+import re
 import traceback
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_lance.errors import InvalidInputError, StorageError
+from pyspark_lance.store import storage_options
 from pyspark_lance.store.storage_options import StorageOptions, parse_storage_options
 
 
@@ -202,3 +205,16 @@ def test_a_cause_that_tells_a_secret_is_replaced_and_others_are_kept():
     error.__cause__ = stand_in
     assert "hunter22" not in "".join(traceback.format_exception(error))
     assert "ValueError: outer" in str(stand_in)
+
+
+def test_the_names_that_the_document_has_are_known():
+    text = (Path(__file__).parents[2] / "docs" / "storage.md").read_text(encoding="utf-8")
+    table = text.partition("| for | S3 |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[2:5] for line in table.splitlines()[2:]]
+    assert len(rows) >= 6
+    for protocol, cells in zip(("s3", "gcs", "abfs"), zip(*rows, strict=True), strict=True):
+        names = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+        known = storage_options._TABLES[protocol]
+        unknown = [n for n in names if n not in known and not n.endswith("_")]
+        assert names
+        assert not unknown, protocol
