@@ -124,3 +124,29 @@ def test_every_procedure_gives_rows_of_its_columns(path):
         assert json.loads(answer["schema"]) == procedure.result.jsonValue()
         for row in rows(answer):
             assert list(row) == procedure.result.names
+
+
+def test_zone_maps_are_made_by_tasks_and_refreshed(path):
+    answer = ask(path, "create_zonemap", columns="id", rows_per_zone="40")
+    done = run_tasks(answer["state"])
+    append(path, 200, 3)
+    (made,) = rows(ask(path, "create_zonemap", work=answer["state"], done=done, columns="id"))
+    assert (made["columns"], made["num_fragments"], made["num_zones"]) == (["id"], 5, 7)
+    answer = ask(path, "refresh_zonemaps")
+    (refreshed,) = rows(ask(path, "refresh_zonemaps", work=answer["state"],
+                            done=run_tasks(answer["state"])))  # fmt: skip
+    assert (refreshed["columns"], refreshed["num_fragments"]) == (["id"], 1)
+    (nothing,) = rows(ask(path, "refresh_zonemaps"))
+    assert nothing["version"] is None
+    plan = lance.dataset(path).scanner(filter="id = 201").explain_plan()
+    assert "@id_idx(ZoneMap)" in plan
+
+
+def test_zone_maps_of_rows_that_were_moved_meanwhile_are_made_again(path):
+    answer = ask(path, "create_zonemap", columns="id")
+    done = run_tasks(answer["state"])
+    compact(path)
+    again = ask(path, "create_zonemap", work=answer["state"], done=done, columns="id")
+    done = run_tasks(again["state"])
+    (made,) = rows(ask(path, "create_zonemap", work=again["state"], done=done, columns="id"))
+    assert made["num_fragments"] == lance.dataset(path).stats.dataset_stats()["num_fragments"]

@@ -110,3 +110,23 @@ def test_an_audit_of_restored_and_branched_tables(spark, tmp_path):
     assert [tuple(row) for row in states] == [(5, "on the branch", 100), (1, None, 0)]
     brought_back = table.rowHistory(2).select("_version", "_operation", "id").collect()
     assert [tuple(row) for row in brought_back] == [(4, "Restore", 2), (1, "Overwrite", 2)]
+
+
+def test_zone_maps_are_made_on_the_executors(spark, tmp_path):
+    path = str(tmp_path / "t")
+    for first in (0, 100):
+        append(path, first, 100)
+    table = LanceTable.forPath(spark, path)
+    result = table.createZonemap("id", rowsPerZone=30, userMetadata="zones")
+    assert (result.version, result.columns, result.num_zones) == (3, ("id",), 8)
+    assert table.history(1).first().userMetadata == "zones"
+    assert "@id_idx(ZoneMap)" in lance.dataset(path).scanner(filter="id = 7").explain_plan()
+    append(path, 200)
+    assert table.refreshZonemaps().num_zones == 9
+    assert table.refreshZonemaps().version is None
+    # What no zone can hold is not looked at: the files may be gone.
+    for file in lance.dataset(path).get_fragment(1).data_files():
+        (tmp_path / "t" / "data" / file.path).unlink()
+    assert [row.id for row in table.scan(filter="id IN (7, 202)").collect()] == [7, 202]
+    assert table.delete("id = 7").num_deleted_rows == 1
+    assert table.update("id > 200", {"id": "id + 1"}).num_updated_rows == 2

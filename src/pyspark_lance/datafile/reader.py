@@ -37,7 +37,7 @@ from pyspark_lance.datafile.v2_1.field_reader import (
     v2_1_columns,
 )
 from pyspark_lance.datafile.windows import Windows
-from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.store.byte_range import ByteRange
@@ -258,6 +258,17 @@ class DataFileReader:
         if not isinstance(self._file, LegacyFile):
             return {}
         return read_statistics(self._file, field_ids)
+
+    def global_buffer(self, index: int) -> Buffer:
+        """Bytes of the writer's own, from number 1 on.
+
+        Raises:
+            CorruptFileError: There are fewer.
+        """
+        metadata = self._file.metadata
+        if not isinstance(metadata, FileMetadata):
+            raise CorruptFileError(f"global buffer {index} is wanted, there are none")
+        return metadata.global_buffer(index)
 
     def average_row_bytes(self, fields: Sequence[Field], column_of: Mapping[int, int]) -> int:
         """Estimate of the decoded size of one row of ``fields``, at least 1."""

@@ -90,6 +90,10 @@ class DataFileWriter:
                 writer.own()
             self._referenced = 0
 
+    def write_global_buffer(self, data: object) -> int:
+        """Appends bytes of the writer's own; their number is for a reader's ``global_buffer``."""
+        return self._sink.write_global_buffer(data)
+
     def finish(self) -> DataFile:
         """Writes what is buffered and the metadata, and makes the file appear."""
         if self._finished:

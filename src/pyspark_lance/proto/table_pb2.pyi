@@ -243,6 +243,16 @@ class IndexMetadata(_message.Message):
     covering_fields: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, uuid: _Optional[_Union[Uuid, _Mapping]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., fragment_bitmap: _Optional[bytes] = ..., index_details: _Optional[_Union[AnyMessage, _Mapping]] = ..., index_version: _Optional[int] = ..., created_at: _Optional[int] = ..., base_id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[IndexFile, _Mapping]]] = ..., covering_fields: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ZoneMapIndexDetails(_message.Message):
+    __slots__ = ("rows_per_zone", "use_seeds", "has_null_bitmap")
+    ROWS_PER_ZONE_FIELD_NUMBER: _ClassVar[int]
+    USE_SEEDS_FIELD_NUMBER: _ClassVar[int]
+    HAS_NULL_BITMAP_FIELD_NUMBER: _ClassVar[int]
+    rows_per_zone: int
+    use_seeds: bool
+    has_null_bitmap: bool
+    def __init__(self, rows_per_zone: _Optional[int] = ..., use_seeds: bool = ..., has_null_bitmap: bool = ...) -> None: ...
+
 class FragmentReuseIndexDetails(_message.Message):
     __slots__ = ("inline", "external")
     class Fragment(_message.Message):

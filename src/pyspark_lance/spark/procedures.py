@@ -18,9 +18,8 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -35,12 +34,17 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_lance.commit.retries import Retries
-from pyspark_lance.errors import InvalidInputError, RetryableCommitError
-from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, parse_timestamp
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
 from pyspark_lance.spark.options.write_settings import change_settings
+from pyspark_lance.spark.procedure_work import (
+    COMPACTED,
+    ZONE_MAPS,
+    Call,
+    Work,
+    start_compaction,
+    start_zone_maps,
+)
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.metadata_tables import (
     BRANCHES,
@@ -56,26 +60,15 @@ from pyspark_lance.spark.source.metadata_tables import (
     history_rows,
     tag_rows,
 )
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.upkeep.branches import create_branch, remove_branch
-from pyspark_lance.table.upkeep.compact import (
-    CompactionPlan,
-    CompactionResult,
-    commit_bins,
-    compact,
-    plan_compaction,
-    together,
-)
 from pyspark_lance.table.upkeep.compaction_task import CompactionTask, rewrite_bin
 from pyspark_lance.table.upkeep.metadata_commits import restore
 from pyspark_lance.table.upkeep.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.upkeep.verify import verify
-from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.upkeep.zone_map_task import ZoneMapTask, build_zones
 from pyspark_lance.table.version.tags import remove_tag, set_tag
-from pyspark_lance.table.version.time_travel import VersionSpec
-from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 logger = logging.getLogger(__name__)
 
@@ -89,79 +82,12 @@ _DONE = f"{INTERNAL_PREFIX}done"
 _LONG, _TEXT, _FLAG, _REAL = LongType(), StringType(), BooleanType(), DoubleType()
 # Arguments of lance-spark that have nothing to choose here.
 _WITHOUT_EFFECT = ("max_rows_per_group", "num_threads", "batch_size")
-_COMPACTED = columns(
-    fragments_removed=_LONG,
-    fragments_added=_LONG,
-    files_removed=_LONG,
-    files_added=_LONG,
-    num_rows=_LONG,
-    lost_bins=_LONG,
-    version=_LONG,
-)
 _CLEANED = columns(
     bytes_removed=_LONG, old_versions=_LONG, files_removed=_LONG, versions=ArrayType(_LONG)
 )
 _FINDINGS = columns(severity=_TEXT, kind=_TEXT, what=_TEXT, where=_TEXT, remedy=_TEXT)
 _NAMED = columns(name=_TEXT, version=_LONG)
 _VERSION = columns(version=_LONG)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a procedure.
-
-    Attributes:
-        table: The table, or a branch of it.
-        arguments: What was given, by name.
-        settings: How to commit.
-    """
-
-    table: Table
-    arguments: Mapping[str, str]
-    settings: ChangeSettings
-
-    def text(self, name: str) -> str:
-        """An argument that must be there."""
-        return self.arguments[name]
-
-    def number(self, name: str) -> int | None:
-        """A whole number; None if it was not given."""
-        return int(self.arguments[name]) if name in self.arguments else None
-
-    def real(self, name: str) -> float | None:
-        """A number; None if it was not given."""
-        return float(self.arguments[name]) if name in self.arguments else None
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        """Yes or no."""
-        return self.arguments[name] == "true" if name in self.arguments else default
-
-    def at(self) -> VersionSpec:
-        """The version that ``version``, ``tag`` or ``timestamp`` asks for."""
-        text = self.arguments.get("timestamp")
-        try:
-            moment = None if text is None else parse_timestamp(text)
-        except ValueError as error:
-            raise InvalidInputError(f"{text!r} is not a time", hint=str(error)) from error
-        tag = self.arguments.get("tag")
-        return VersionSpec(version=self.number("version"), tag=tag, timestamp_ns=moment)
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """A compaction whose bins are rewritten; picklable.
-
-    Attributes:
-        plan: The bins.
-        options: What they were planned by.
-        done: What landed before.
-        retries: The attempts that were spent; empty for none.
-    """
-
-    plan: CompactionPlan
-    options: Mapping[str, Any]
-    done: CompactionResult = field(default_factory=CompactionResult)
-    retries: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +100,12 @@ class Procedure:
             nullable.
         result: Columns of its rows.
         run: Does it; gives rows, or the work for the executors.
-        go_on: Takes up the work after the executors.
     """
 
     description: str
     parameters: StructType
     result: StructType
-    run: Callable[[Call], Rows | Compaction]
-    go_on: Callable[[Call, Compaction, list[RewriteGroup]], Rows | Compaction] | None = None
+    run: Callable[[Call], Rows | Work]
 
 
 # Answers -------------------------------------------------------------------------------------
@@ -214,12 +138,11 @@ def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
     branch = arguments.get("branch")
     call = Call(table.on_branch(branch) if branch else table, arguments, change_settings(write))
     if STATE in options:
-        assert procedure.go_on is not None
-        groups = [_unpacked(group) for group in options.get(_DONE, "").split()]
-        done = procedure.go_on(call, _unpacked(options[STATE]), groups)
+        work: Work = _unpacked(options[STATE])
+        done = work.go_on(call, [_unpacked(part) for part in options.get(_DONE, "").split()])
     else:
         done = procedure.run(call)
-    if isinstance(done, Compaction):
+    if isinstance(done, Work):
         return {"state": _packed(done)}
     names = procedure.result.names
     rows = [dict(zip(names, row, strict=True)) for row in done]
@@ -240,15 +163,15 @@ def _as_json(value: Any) -> str:
     raise TypeError(f"{value!r} in the rows of a procedure")
 
 
-class BinPartition(InputPartition):
-    """One bin of a compaction."""
+class WorkPartition(InputPartition):
+    """One task."""
 
-    def __init__(self, task: CompactionTask) -> None:
+    def __init__(self, task: CompactionTask | ZoneMapTask) -> None:
         self.task = task
 
 
 class LanceTaskReader(DataSourceReader):
-    """Runs the tasks of a procedure: rewrites bins, one in each task of Spark.
+    """Runs the tasks of a procedure, one in each task of Spark.
 
     Args:
         state: What ``run_procedure`` answered.
@@ -259,79 +182,21 @@ class LanceTaskReader(DataSourceReader):
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each bin."""
-        work: Compaction = _unpacked(self._state)
-        return [BinPartition(task) for task in work.plan.tasks]
+        """One for each task."""
+        work: Work = _unpacked(self._state)
+        return [WorkPartition(task) for task in work.tasks]
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rewrites a bin, and tells what became of it."""
-        if isinstance(partition, BinPartition):
-            done = pa.array([_packed(rewrite_bin(partition.task))])
+        """Does a task, and tells what became of it."""
+        if isinstance(partition, WorkPartition):
+            task = partition.task
+            result = rewrite_bin(task) if isinstance(task, CompactionTask) else build_zones(task)
+            done = pa.array([_packed(result)])
             yield pa.RecordBatch.from_arrays([done], names=BIN_RESULTS.names)
 
 
-# Compaction and cleanup ----------------------------------------------------------------------
-
-
-def _compact(call: Call) -> Rows | Compaction:
-    options = {
-        "target_rows_per_fragment": call.number("target_rows_per_fragment"),
-        "max_bytes_per_file": call.number("max_bytes_per_file"),
-        "materialize_deletions": _flag_or_none(call, "materialize_deletions"),
-        "materialize_deletions_threshold": call.real("materialize_deletions_threshold"),
-        "max_source_fragments": call.number("max_source_fragments"),
-        "max_source_rows": call.number("max_source_rows"),
-        "defer_index_remap": _flag_or_none(call, "defer_index_remap"),
-    }
-    if call.flag("dry_run"):
-        return _compacted(compact(call.table, options, call.settings, dry_run=True))
-    return _planned(call, options, CompactionResult(), "")
-
-
-def _flag_or_none(call: Call, name: str) -> bool | None:
-    return call.flag(name) if name in call.arguments else None
-
-
-def _planned(
-    call: Call, options: Mapping[str, Any], done: CompactionResult, retries: str
-) -> Rows | Compaction:
-    plan = plan_compaction(call.table, options, call.settings)
-    if plan.change.is_done or not plan.tasks:
-        return _compacted(replace(done, lost_bins=0))
-    return Compaction(plan, options, done, retries)
-
-
-def _commit(call: Call, work: Compaction, groups: list[RewriteGroup]) -> Rows | Compaction:
-    """Commits rewritten bins; those that others changed meanwhile are planned again."""
-    settings = call.settings
-    retries = (
-        Retries.from_text(work.retries, settings.retries, settings.timeout_s)
-        if work.retries
-        else None
-    )
-    unit = UnitOfWork(call.table, settings, retries=retries)
-    conflict: RetryableCommitError | None = None
-    try:
-        landed = unit.once(partial(commit_bins, work.plan, groups))
-    except RetryableCommitError as error:
-        landed, conflict = CompactionResult(), error
-    if landed.lost_bins:
-        conflict = RetryableCommitError(f"others changed {landed.lost_bins} bins", call.table.uri)
-    done = together(work.done, landed)
-    if conflict is None:
-        return _compacted(done)
-    try:
-        unit.spend_attempt(conflict)
-    except RetryableCommitError:
-        if done.version is None:
-            raise
-        return _compacted(done)
-    return _planned(call, work.options, done, unit.retries.to_text())
-
-
-def _compacted(result: CompactionResult) -> Rows:
-    return [tuple(getattr(result, name) for name in _COMPACTED.names)]
+# Cleanup and verification ----------------------------------------------------------------------
 
 
 def _cleanup(call: Call) -> Rows:
@@ -411,6 +276,7 @@ def _snake_case(schema: StructType) -> StructType:
 
 _TABLE = StructField("table", _TEXT, nullable=False)
 _REQUIRED_NAME = StructField("name", _TEXT, nullable=False)
+_REQUIRED_COLUMNS = StructField("columns", _TEXT, nullable=False)
 _ALWAYS = columns(branch=_TEXT)
 _AT = columns(version=_LONG, tag=_TEXT, timestamp=_TEXT).fields
 _NOTE = StructField("user_metadata", _TEXT)
@@ -431,9 +297,20 @@ PROCEDURES: Mapping[str, Procedure] = {
             user_metadata=_TEXT,
             **dict.fromkeys(_WITHOUT_EFFECT, _LONG),
         ),
-        _COMPACTED,
-        _compact,
-        _commit,
+        COMPACTED,
+        start_compaction,
+    ),
+    "create_zonemap": Procedure(
+        "Makes a zone map of each of some columns, on the executors; commas are between names.",
+        StructType([_REQUIRED_COLUMNS, *columns(rows_per_zone=_LONG).fields, _NOTE]),
+        ZONE_MAPS,
+        start_zone_maps,
+    ),
+    "refresh_zonemaps": Procedure(
+        "Adds to all zone maps what was written since they were made.",
+        StructType([_NOTE]),
+        ZONE_MAPS,
+        start_zone_maps,
     ),
     "cleanup": Procedure(
         "Removes old versions, and the files that nothing but them refers to.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -9,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.spark.jobs.compact_job import rewrite_on_executors
+from pyspark_lance.spark.jobs.zone_map_job import build_on_executors
 from pyspark_lance.spark.options.write_settings import (
     change_settings,
     commit_settings,
@@ -36,6 +38,11 @@ from pyspark_lance.table.upkeep.stable_row_ids import (
     enable_stable_row_ids,
 )
 from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.upkeep.zone_maps import (
+    ZoneMapResult,
+    create_zone_maps,
+    refresh_zone_maps,
+)
 from pyspark_lance.table.version.table import Table
 
 
@@ -103,6 +110,62 @@ class TableUpkeep:
             change_settings(options_of_change(options, self._table, self._spark)),
             rewrite=partial(rewrite_on_executors, self._spark),
             dry_run=dryRun,
+        )
+
+    @typed_errors()
+    def createZonemap(  # noqa: N802
+        self,
+        columns: str | Sequence[str],
+        *,
+        rowsPerZone: int | None = None,  # noqa: N803
+        **options: str,
+    ) -> ZoneMapResult:
+        """Makes a zone map of each column, on the executors: least and greatest value of each zone.
+
+        Scans, deletes, updates and merges then read only the zones that can hold a row of their
+        condition, as long as rows lie in about the order of the column; so does Lance. A zone map
+        that a column has is replaced. Rows that are written later are read as before, until
+        ``refreshZonemaps``.
+
+        Args:
+            columns: A name, or several; a field of a struct is ``struct.field``.
+            rowsPerZone: Rows of a zone; 8192 unless given.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            InvalidInputError: No such column, or zones of no rows.
+            UnsupportedFeatureError: A column whose values have no order: lists, structs, JSON.
+            RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> result = table.createZonemap("id")
+            >>> result.columns, result.num_zones
+            (('id',), 1)
+        """
+        return create_zone_maps(
+            self._table,
+            [columns] if isinstance(columns, str) else list(columns),
+            rowsPerZone,
+            change_settings(options_of_change(options, self._table, self._spark)),
+            build=partial(build_on_executors, self._spark),
+        )
+
+    @typed_errors()
+    def refreshZonemaps(self, **options: str) -> ZoneMapResult:  # noqa: N802
+        """Adds to all zone maps what was written, compacted or changed since they were made.
+
+        Only fragments that a zone map does not cover are read. Without any there is no version.
+
+        Args:
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            RetryableCommitError: Other commits were in the way too often.
+        """
+        return refresh_zone_maps(
+            self._table,
+            change_settings(options_of_change(options, self._table, self._spark)),
+            build=partial(build_on_executors, self._spark),
         )
 
     def cleanupOldVersions(  # noqa: N802

@@ -8,23 +8,37 @@ Source: docs/format/table-format.md, section 10.8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.table_files import TableFiles
 
 ZONE_MAP_DETAILS: Final = "/lance.table.ZoneMapIndexDetails"
 ZONE_MAP_FILE: Final = "zonemap.lance"
 ZONE_MAP_VERSION: Final = 0
+Nulls: TypeAlias = dict[int, BitMap]
+"""Fragment -> offsets of the nulls of a column; fragments without any are left out."""
+_NULL_BITMAP: Final = "null_bitmap"
+_ROWS_PER_ZONE: Final = "rows_per_zone"
+# The oldest that every release can read that knows such indices, and that holds null structs.
+_FILE_VERSION: Final = "2.1"
+_U32: Final = struct.Struct("<I")
 _COUNTS: Final = {
     "null_count": pa.uint32(),
     "nan_count": pa.uint32(),
@@ -102,6 +116,20 @@ class ZoneMap:
             [self.minimum, self.maximum, *map(pa.array, numbers)], schema=schema
         )
 
+    @classmethod
+    def empty(cls, data_type: pa.DataType) -> ZoneMap:
+        """No zones of a column."""
+        none = pa.nulls(0, data_type)
+        numbers = (np.empty(0, kind.to_pandas_dtype()) for kind in _COUNTS.values())
+        return cls(none, none, *numbers)
+
+    @classmethod
+    def joined(cls, parts: Sequence[ZoneMap], data_type: pa.DataType) -> ZoneMap:
+        """The zones of all parts, which are of one type."""
+        batches = [part.to_batch() for part in (cls.empty(data_type), *parts)]
+        (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches() or batches[:1]
+        return cls.from_batch(batch)
+
     def of_fragments(self, fragment_ids: NDArray[np.uint64]) -> ZoneMap:
         """The zones of some fragments."""
         return self._where(np.isin(self.fragment_id, fragment_ids))
@@ -160,7 +188,87 @@ def read_zone_map(files: TableFiles, index: IndexMetadata) -> ZoneMap:
         CorruptFileError: The bytes contradict the format.
         UnsupportedFeatureError: The file has columns or encodings that are not known.
     """
+    return _zones_of(*_open(files, index))
+
+
+def read_zones_and_nulls(files: TableFiles, index: IndexMetadata) -> tuple[ZoneMap, Nulls | None]:
+    """The zones of one index entry, and where its nulls are; None if it does not know.
+
+    Raises:
+        FileNotFoundError: The file is gone.
+        CorruptFileError: The bytes contradict the format.
+        UnsupportedFeatureError: The file has columns or encodings that are not known.
+    """
+    reader, where = _open(files, index)
+    number = reader.schema.metadata.get(_NULL_BITMAP)
+    if number is None:
+        return _zones_of(reader, where), None
+    return _zones_of(reader, where), _parsed_nulls(bytes(reader.global_buffer(int(number))), where)
+
+
+def write_zone_map(
+    store: ObjectStore, path: str, zones: ZoneMap, rows_per_zone: int, nulls: Nulls | None
+) -> int:
+    """Writes the file of an index.
+
+    Args:
+        store: Where to.
+        path: Of the file.
+        zones: What it holds.
+        rows_per_zone: Live rows of a zone, but of the last of each fragment.
+        nulls: Where all nulls are; None if that is not known.
+
+    Returns:
+        The length of the file in bytes.
+    """
+    batch = zones.to_batch()
+    metadata = {_ROWS_PER_ZONE: str(rows_per_zone).encode()}
+    if nulls is not None:
+        metadata[_NULL_BITMAP] = b"1"
+    schema = replace(LanceSchema.from_arrow(batch.schema), metadata=metadata)
+    writer = DataFileWriter(store, path, schema, version=_FILE_VERSION)
+    try:
+        if nulls is not None:
+            writer.write_global_buffer(_packed_nulls(nulls))
+        writer.write(batch)
+        return writer.finish().size_bytes
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _open(files: TableFiles, index: IndexMetadata) -> tuple[DataFileReader, str]:
     store, path = files.locate_index(index.base_id, index_path(index.uuid, ZONE_MAP_FILE))
-    reader = DataFileReader.open(store, path)
+    return DataFileReader.open(store, path), f"{store.uri}/{path}"
+
+
+def _zones_of(reader: DataFileReader, where: str) -> ZoneMap:
     batch = reader.read(reader.schema.fields, reader.embedded_columns(), 0, reader.num_rows)
-    return ZoneMap.from_batch(batch, f"{store.uri}/{path}")
+    return ZoneMap.from_batch(batch, where)
+
+
+def _packed_nulls(nulls: Nulls) -> bytes:
+    """u32 fragments; for each u32 id, u32 length, a bitmap."""
+    parts = [_U32.pack(len(nulls))]
+    for fragment_id in sorted(nulls):
+        bitmap = nulls[fragment_id].serialize()
+        parts += [_U32.pack(fragment_id), _U32.pack(len(bitmap)), bitmap]
+    return b"".join(parts)
+
+
+def _parsed_nulls(data: bytes, where: str) -> Nulls | None:
+    nulls: Nulls = {}
+    try:
+        (count,) = _U32.unpack_from(data)
+        at = _U32.size
+        for _ in range(count):
+            (fragment_id,), (length,) = _U32.unpack_from(data, at), _U32.unpack_from(data, at + 4)
+            at += 2 * _U32.size
+            if not length:
+                return None  # All rows, however many these are.
+            vector = DeletionVector.from_bitmap_bytes(data[at : at + length])
+            nulls[fragment_id] = BitMap(vector.bitmap)
+            at += length
+    except struct.error as error:
+        raise CorruptFileError("the bitmap of nulls is cut short", where=where) from error
+    return nulls

@@ -22,8 +22,9 @@ from pyspark_lance.commit.version_put import CommitResult
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitError, StorageError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import Operation
+from pyspark_lance.format.operation import CreateIndex, Operation
 from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
 from pyspark_lance.table.version.table import Table
@@ -173,6 +174,10 @@ class UnitOfWork:
             raise
         self._in_doubt = False
         self._named |= files_of(result.manifest.fragments)
+        operation = proposal.transaction.operation
+        if isinstance(operation, CreateIndex):
+            folders = tuple(index_path(index.uuid, "") for index in operation.new_indices)
+            self._named |= {path for path in self._written if path.startswith(folders)}
         if result.already_committed:
             return None
         self._landed = result

@@ -1,0 +1,242 @@
+"""The long work of procedures: planned and committed on the driver, done by executors between.
+
+The state of such work goes from one call of Python to the next, by way of the companion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql.types import ArrayType, LongType, StringType
+
+from pyspark_lance.commit.retries import Retries
+from pyspark_lance.errors import InvalidInputError, RetryableCommitError
+from pyspark_lance.format.operation import RewriteGroup
+from pyspark_lance.spark.options.parse_options import parse_timestamp
+from pyspark_lance.spark.source.metadata_tables import Rows, columns
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.upkeep.compact import (
+    CompactionPlan,
+    CompactionResult,
+    commit_bins,
+    compact,
+    plan_compaction,
+    together,
+)
+from pyspark_lance.table.upkeep.compaction_task import CompactionTask
+from pyspark_lance.table.upkeep.zone_map_task import BuiltZones, ZoneMapTask
+from pyspark_lance.table.upkeep.zone_maps import (
+    ZoneMapPlan,
+    ZoneMapResult,
+    commit_zone_maps,
+    plan_refresh,
+    plan_zone_maps,
+)
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+_LONG: Final = LongType()
+COMPACTED = columns(
+    fragments_removed=_LONG,
+    fragments_added=_LONG,
+    files_removed=_LONG,
+    files_added=_LONG,
+    num_rows=_LONG,
+    lost_bins=_LONG,
+    version=_LONG,
+)
+ZONE_MAPS = columns(
+    columns=ArrayType(StringType()), num_fragments=_LONG, num_zones=_LONG, version=_LONG
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a procedure.
+
+    Attributes:
+        table: The table, or a branch of it.
+        arguments: What was given, by name.
+        settings: How to commit.
+    """
+
+    table: Table
+    arguments: Mapping[str, str]
+    settings: ChangeSettings
+
+    def text(self, name: str) -> str:
+        """An argument that must be there."""
+        return self.arguments[name]
+
+    def number(self, name: str) -> int | None:
+        """A whole number; None if it was not given."""
+        return int(self.arguments[name]) if name in self.arguments else None
+
+    def real(self, name: str) -> float | None:
+        """A number; None if it was not given."""
+        return float(self.arguments[name]) if name in self.arguments else None
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Yes or no."""
+        return self.arguments[name] == "true" if name in self.arguments else default
+
+    def at(self) -> VersionSpec:
+        """The version that ``version``, ``tag`` or ``timestamp`` asks for."""
+        text = self.arguments.get("timestamp")
+        try:
+            moment = None if text is None else parse_timestamp(text)
+        except ValueError as error:
+            raise InvalidInputError(f"{text!r} is not a time", hint=str(error)) from error
+        tag = self.arguments.get("tag")
+        return VersionSpec(version=self.number("version"), tag=tag, timestamp_ns=moment)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A compaction whose bins are rewritten; picklable.
+
+    Attributes:
+        plan: The bins.
+        options: What they were planned by.
+        done: What landed before.
+        retries: The attempts that were spent; empty for none.
+    """
+
+    plan: CompactionPlan
+    options: Mapping[str, Any]
+    done: CompactionResult = field(default_factory=CompactionResult)
+    retries: str = ""
+
+    @property
+    def tasks(self) -> Sequence[CompactionTask]:
+        """What the executors do."""
+        return self.plan.tasks
+
+    def go_on(self, call: Call, done: list[RewriteGroup]) -> Rows | Compaction:
+        """Commits rewritten bins; those that others changed meanwhile are planned again."""
+        return _commit(call, self, done)
+
+
+# Compaction ----------------------------------------------------------------------------------
+
+
+def start_compaction(call: Call) -> Rows | Compaction:
+    """Plans a compaction, or says what one would do."""
+    options = {
+        "target_rows_per_fragment": call.number("target_rows_per_fragment"),
+        "max_bytes_per_file": call.number("max_bytes_per_file"),
+        "materialize_deletions": _flag_or_none(call, "materialize_deletions"),
+        "materialize_deletions_threshold": call.real("materialize_deletions_threshold"),
+        "max_source_fragments": call.number("max_source_fragments"),
+        "max_source_rows": call.number("max_source_rows"),
+        "defer_index_remap": _flag_or_none(call, "defer_index_remap"),
+    }
+    if call.flag("dry_run"):
+        return _compacted(compact(call.table, options, call.settings, dry_run=True))
+    return _planned(call, options, CompactionResult(), "")
+
+
+def _flag_or_none(call: Call, name: str) -> bool | None:
+    return call.flag(name) if name in call.arguments else None
+
+
+def _planned(
+    call: Call, options: Mapping[str, Any], done: CompactionResult, retries: str
+) -> Rows | Compaction:
+    plan = plan_compaction(call.table, options, call.settings)
+    if plan.change.is_done or not plan.tasks:
+        return _compacted(replace(done, lost_bins=0))
+    return Compaction(plan, options, done, retries)
+
+
+def _commit(call: Call, work: Compaction, groups: list[RewriteGroup]) -> Rows | Compaction:
+    """Commits rewritten bins; those that others changed meanwhile are planned again."""
+    settings = call.settings
+    retries = (
+        Retries.from_text(work.retries, settings.retries, settings.timeout_s)
+        if work.retries
+        else None
+    )
+    unit = UnitOfWork(call.table, settings, retries=retries)
+    conflict: RetryableCommitError | None = None
+    try:
+        landed = unit.once(partial(commit_bins, work.plan, groups))
+    except RetryableCommitError as error:
+        landed, conflict = CompactionResult(), error
+    if landed.lost_bins:
+        conflict = RetryableCommitError(f"others changed {landed.lost_bins} bins", call.table.uri)
+    done = together(work.done, landed)
+    if conflict is None:
+        return _compacted(done)
+    try:
+        unit.spend_attempt(conflict)
+    except RetryableCommitError:
+        if done.version is None:
+            raise
+        return _compacted(done)
+    return _planned(call, work.options, done, unit.retries.to_text())
+
+
+def _compacted(result: CompactionResult) -> Rows:
+    return [tuple(getattr(result, name) for name in COMPACTED.names)]
+
+
+# Zone maps -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneMaps:
+    """Zone maps whose zones are made; picklable.
+
+    Attributes:
+        plan: What is made.
+        retries: The attempts that were spent; empty for none.
+    """
+
+    plan: ZoneMapPlan
+    retries: str = ""
+
+    @property
+    def tasks(self) -> Sequence[ZoneMapTask]:
+        """What the executors do."""
+        return self.plan.tasks
+
+    def go_on(self, call: Call, done: list[tuple[BuiltZones, ...]]) -> Rows | ZoneMaps:
+        """Commits; what others moved or changed meanwhile is looked at again."""
+        settings = call.settings
+        retries = (
+            Retries.from_text(self.retries, settings.retries, settings.timeout_s)
+            if self.retries
+            else None
+        )
+        unit = UnitOfWork(call.table, settings, retries=retries)
+        try:
+            result = unit.once(partial(commit_zone_maps, self.plan, done))
+        except RetryableCommitError as error:
+            unit.spend_attempt(error)
+            return ZoneMaps(_plan_zone_maps(call), unit.retries.to_text())
+        return _zoned(result)
+
+
+def start_zone_maps(call: Call) -> Rows | ZoneMaps:
+    """Makes zone maps of the columns that are given, or else refreshes those there are."""
+    plan = _plan_zone_maps(call)
+    return ZoneMaps(plan) if plan.wanted and not plan.change.is_done else _zoned(ZoneMapResult())
+
+
+def _plan_zone_maps(call: Call) -> ZoneMapPlan:
+    if "columns" not in call.arguments:
+        return plan_refresh(call.table, call.settings)
+    names = [name.strip() for name in call.text("columns").split(",")]
+    return plan_zone_maps(call.table, names, call.number("rows_per_zone"), call.settings)
+
+
+def _zoned(result: ZoneMapResult) -> Rows:
+    return [(list(result.columns), result.num_fragments, result.num_zones, result.version)]
+
+
+Work: TypeAlias = Compaction | ZoneMaps

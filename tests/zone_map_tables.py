@@ -1,0 +1,96 @@
+"""Tables with values of every type that zone maps know, and which of their rows a scan looks at."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from decimal import Decimal
+
+import lance
+import pyarrow as pa
+from lance.indices import IndexConfig
+from table_access import read_ours
+
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.scan.fragment_pruning import choose_slices
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+PLACE = ("_rowid", "_rowaddr")
+
+NAN = float("nan")
+# Values of each type, ascending, and how a condition spells them.
+DAYS = [dt.date(1969, 12, 30) + dt.timedelta(days) for days in range(12)]
+INSTANTS = [dt.datetime(1969, 12, 31, 23, 59, second) for second in range(50, 60)]
+COLUMNS = {
+    "i": (pa.int64(), list(range(-5, 20)), str),
+    "n": (pa.int32(), list(range(-5, 20)), str),
+    "f": (pa.float64(), [-1.5, -0.0, 0.0, 2.5, 3.5, float("inf"), NAN, -NAN],
+          lambda v: f"CAST('{v}' AS double)"),
+    "h": (pa.float32(), [-1.5, -0.0, 0.0, 2.5, NAN], lambda v: f"CAST('{v}' AS double)"),
+    "s": (pa.string(), ["", "a", "ab", "abc", "b", "b\U0001f600", "é", "zz"], lambda v: f"'{v}'"),
+    "y": (pa.binary(), [b"", b"\x00", b"a\xff", b"b"], lambda v: f"X'{v.hex()}'"),
+    "d": (pa.date32(), DAYS, lambda v: f"DATE'{v}'"),
+    "t": (pa.timestamp("us", "Europe/Paris"),
+          [v.replace(tzinfo=dt.UTC) for v in INSTANTS], lambda v: f"TIMESTAMP'{v}'"),
+    "m": (pa.timestamp("ns"), INSTANTS, lambda v: f"TIMESTAMP_NTZ'{v}'"),
+    "c": (pa.decimal128(10, 2), [Decimal(v) / 4 for v in range(-6, 9)], str),
+    "u": (pa.uint64(), [0, 1, 2, 2**63, 2**64 - 1], str),
+    "b": (pa.bool_(), [False, True], str),
+}  # fmt: skip
+STRUCT = "o"
+
+
+def some_rows(rng: random.Random, count: int) -> pa.Table:
+    """Rows about sorted, so that zones differ; with nulls in places."""
+    arrays = {}
+    for name, (data_type, values, _) in COLUMNS.items():
+        near = [min(len(values) - 1, max(0, int(at * len(values) / count) + rng.randint(-1, 1)))
+                for at in range(count)]  # fmt: skip
+        share = rng.choice([0.0, 0.1, 0.6])
+        empty = range(first := rng.randint(0, count), first + count // 3)
+        nulls = [rng.random() < (0.95 if at in empty else share) for at in range(count)]
+        arrays[name] = pa.array(
+            [None if null else values[at] for at, null in zip(near, nulls, strict=True)], data_type
+        )
+    mask = pa.array([rng.random() < 0.2 for _ in range(count)])
+    arrays[STRUCT] = pa.StructArray.from_arrays([arrays["i"]], names=["x"], mask=mask)
+    return pa.table(arrays)
+
+
+def parse(snapshot: Snapshot, condition: str) -> Predicate:
+    return parse_predicate(condition, predicate_schema(snapshot.schema))
+
+
+def kept_rows(path: str, condition: str) -> dict[int, list[int]]:
+    """Fragment -> offsets that a scan looks at."""
+    snapshot = Snapshot.open(Table(path))
+    return {
+        part.fragment.id: list(range(part.start, part.end))
+        if part.offsets is None
+        else part.offsets.to_array().tolist()
+        for part in choose_slices(snapshot, parse(snapshot, condition))
+    }
+
+
+def matching(path: str, condition: str, at: VersionSpec = LATEST) -> pa.Table:
+    snapshot = Snapshot.open(Table(path), at)
+    return read_ours(path, at, predicate=parse(snapshot, condition), system_columns=PLACE)
+
+
+def index_of(path: str, column: str, rows_per_zone: int) -> None:
+    lance.dataset(path).create_scalar_index(
+        column, IndexConfig("zonemap", {"rows_per_zone": rows_per_zone})
+    )
+
+
+def change_in_place(path: str, fragment_id: int) -> None:
+    """Other values of i where n is 1, 2 or 3, in a file beside those of the fragment."""
+    dataset = lance.dataset(path)
+    new = pa.table({"n": pa.array([1, 2, 3], pa.int32()), "i": pa.array([15, 3, -5])})
+    fragment, fields = dataset.get_fragment(fragment_id).update_columns(new, "n")
+    operation = lance.LanceOperation.Update(updated_fragments=[fragment], fields_modified=fields)
+    lance.LanceDataset.commit(path, operation, read_version=dataset.version)
