@@ -1,6 +1,7 @@
 """Storage options do not show in what Spark keeps, and writes work in threads.
 
-Each script has its own process: the event log is a setting of the JVM's start.
+Each script has its own process: the event log is a setting of the JVM's start. What needs no
+process of its own is part of one of them, since a start takes longer than all the rest.
 """
 
 from __future__ import annotations
@@ -16,13 +17,7 @@ from script_process import run_command
 from pyspark_lance.spark.companion import companion_jar
 
 _CONF = Path(__file__).resolve().parents[2] / "spark_conf"
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(
-        os.environ.get("PYSPARK_LANCE_TEST_COMPANION") == "true",
-        reason="its sessions are the same in the run without the companion",
-    ),
-]
+pytestmark = pytest.mark.spark
 
 _START = """
 import sys, threading
@@ -32,7 +27,7 @@ folder = sys.argv[1]
 builder = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     .config("spark.driver.host", "127.0.0.1").config("spark.eventLog.enabled", "true")
     .config("spark.eventLog.dir", "file:" + folder + "/log")
-    .config("spark.eventLog.compress", "false")
+    .config("spark.eventLog.compress", "false").config("spark.sql.shuffle.partitions", "2")
     .config("spark.sql.warehouse.dir", folder + "/warehouse")
     .config("spark.sql.redaction.string.regex", "users-own-[a-z]+"))
 spark = builder.getOrCreate()
@@ -41,6 +36,7 @@ path = folder + "/table"
 """
 _SECRETS = """
 from pyspark_lance.spark.companion import enable
+path = folder + "/secrets"
 enable(spark)
 enable(spark)
 assert spark.conf.get("spark.sql.redaction.string.regex").startswith("(?:users-own-[a-z]+)|")
@@ -125,7 +121,6 @@ with ThreadPoolExecutor(1) as pool:
     assert pool.submit(write).result() == 9
 with ThreadPoolExecutor(1) as pool:
     assert pool.submit(in_sql).result() == 6
-spark.stop()
 """
 
 
@@ -179,8 +174,9 @@ def event_log(folder):
     return log
 
 
-def test_no_storage_option_is_in_the_event_log_plans_or_output(folder):
-    shown = run(python(_START + _SECRETS), folder)
+def test_writes_work_in_threads_and_show_no_storage_option_in_the_event_log_or_plans(folder):
+    """Threads with the companion on in another thread, and without it."""
+    shown = run(python(_START + _THREADS + _SECRETS), folder)
     log = event_log(folder)
     assert "SaveIntoDataSourceCommand" in log
     assert "CreateTempViewUsing" in log
@@ -219,8 +215,3 @@ def test_no_storage_option_of_a_connect_session_is_in_the_event_log(folder):
     )
     shown = run(python(start + _CONNECT), folder)
     assert "MARKER" not in event_log(folder) + shown
-
-
-def test_lance_table_works_in_threads_and_writes_do_after_one_call(folder):
-    """With the companion on in another thread, and without it."""
-    run(python(_START + _THREADS), folder)
