@@ -14,6 +14,7 @@ DefaultChannelBuilder.default_port = staticmethod(lambda: free_port)
 spark = (
     SparkSession.builder.remote("local[2]")
     .config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "2")
     .config("spark.connect.grpc.binding.port", str(free_port))
     .getOrCreate()
 )

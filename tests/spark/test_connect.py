@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from connect_script import START_CONNECT
+from documents import ROOT
 from script_process import run_script
 
 pytestmark = pytest.mark.spark
@@ -13,6 +14,7 @@ SCRIPT = (
     + """
 import sys
 path = sys.argv[1]
+sys.path.insert(0, sys.argv[2])
 spark.range(10).write.format("lance").mode("append").save(path)
 spark.range(10, 15).write.format("lance").mode("append").save(path)
 read = spark.read.format("lance").option("metadataColumns", "all")
@@ -36,6 +38,16 @@ done = (
 )
 print("merge", done.num_updated_rows, done.num_inserted_rows, done.num_deleted_rows)
 print("left", sorted(row[0] for row in table.toDF().collect()))
+ops = table.changes(2, layout="debezium").groupBy("op").count().collect()
+print("envelopes", sorted(map(tuple, ops)))
+copy = LanceTable.create(spark, path + "-copy", "id bigint, source_id bigint")
+copy.applyChanges(table.changes(1), rowIdColumn="source_id")
+print("copied", copy.appliedVersion(), sorted(row.id for row in copy.toDF().collect()))
+from follow_a_table import add_to_history
+columns = "id bigint, row_id bigint, valid_from bigint, valid_to bigint"
+history = LanceTable.create(spark, path + "-history", columns)
+add_to_history(history, table.changes(1), 0)
+print("states", history.toDF().count(), history.toDF().where("valid_to IS NULL").count())
 made = LanceTable.create(spark, path + "-made", "id bigint not null, name string")
 spark.createDataFrame([(1, "a")], made.toDF().schema).write.format("lance").mode("append").save(
     path + "-made"
@@ -62,8 +74,8 @@ spark.stop()
 )
 
 
-def test_read_write_and_time_travel_work_in_spark_connect(tmp_path):
-    printed = run_script(SCRIPT, tmp_path / "t")
+def test_tables_are_read_changed_and_followed_in_spark_connect(tmp_path):
+    printed = run_script(SCRIPT, tmp_path / "t", ROOT / "examples")
     assert printed.splitlines() == [
         "rows 15",
         "old 10",
@@ -74,6 +86,9 @@ def test_read_write_and_time_travel_work_in_spark_connect(tmp_path):
         "update 1",
         "merge 1 1 8",
         "left [10, 11, 12, 20, 50, 100]",
+        "envelopes [('c', 6), ('d', 10), ('u', 2)]",
+        "copied 5 [10, 11, 12, 20, 50, 100]",
+        "states 18 6",
         "made a",
         "by True by hand",
         "about True",
