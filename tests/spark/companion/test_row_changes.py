@@ -37,6 +37,19 @@ def test_an_update_keeps_row_ids_and_writes_only_what_changed(companion, path, n
     assert lance.dataset(path).version == 2
 
 
+def test_an_update_reads_only_the_columns_that_it_names(companion, path, name):
+    statement = f"UPDATE {name} SET m = -id WHERE s LIKE '%7%' AND st.a > 20"
+    plan = companion.sql(f"EXPLAIN {statement}").first()[0]
+    assert "reads: struct<id:bigint,_row" in plan
+    plan = companion.sql(f"EXPLAIN UPDATE {name} SET s = upper(s), id = id").first()[0]
+    assert "reads: struct<s:string,_row" in plan
+    companion.sql(statement)
+    rows = sql(companion, f"SELECT id, m, s, st.a, st.b, _rowid FROM {name}")
+    changed = {i for i in range(21, 100) if "7" in str(i)}
+    expected = [(i, -i if i in changed else i % 7, str(i), i, "x", i) for i in range(100)]
+    assert rows == sorted(expected, key=repr)
+
+
 def test_any_condition_can_delete(companion, path, name):
     companion.sql(f"DELETE FROM {name} WHERE id * 2 > 180")
     companion.sql(f"DELETE FROM {name} WHERE id IN (SELECT id + 1 FROM range(5))")

@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.connector.write.*;
+import org.apache.spark.sql.types.DataType;
 
 /**
  * Spark hands changes over one by one, and its Python writer wants an iterator; a thread between
@@ -24,12 +25,17 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
   private final BlockingQueue<InternalRow> queue = new ArrayBlockingQueue<>(WAITING_ROWS);
   private final DataWriter<InternalRow> python;
   private final InternalRow noValues;
+  private final DataType[] types;
+  private final int[] places;
   private final FutureTask<Void> writing;
   private final Thread thread;
 
-  ChangeWriter(DataWriter<InternalRow> python, int width) {
+  /** Writes the values at some places of the rows that come, which have the given types. */
+  ChangeWriter(DataWriter<InternalRow> python, DataType[] types, int[] places) {
     this.python = python;
-    this.noValues = new GenericInternalRow(width);
+    this.types = types;
+    this.places = places;
+    this.noValues = new GenericInternalRow(types.length);
     TaskContext context = TaskContext.get();
     writing = new FutureTask<>(() -> TaskContext.withTaskContext(context, this::writeAll));
     thread = new Thread(writing, "lance changes of task " + context.taskAttemptId());
@@ -61,11 +67,19 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
 
   @Override
   public void update(InternalRow metadata, InternalRow id, InternalRow row) throws IOException {
-    put(UPDATE, metadata.getLong(0), id.getLong(0), row.copy());
+    put(UPDATE, metadata.getLong(0), id.getLong(0), values(row));
   }
 
   @Override public void insert(InternalRow row) throws IOException {
-    put(INSERT, null, null, row.copy());
+    put(INSERT, null, null, values(row));
+  }
+
+  private InternalRow values(InternalRow row) {
+    Object[] values = new Object[places.length];
+    for (int i = 0; i < values.length; i++) {
+      values[i] = InternalRow.copyValue(row.get(places[i], types[i]));
+    }
+    return new GenericInternalRow(values);
   }
 
   private void put(int action, Long rowId, Long address, InternalRow values) throws IOException {

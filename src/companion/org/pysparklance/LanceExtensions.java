@@ -16,6 +16,7 @@ public final class LanceExtensions implements SparkSessionExtensionsProvider {
     settings.setIfMissing("spark.sql.catalog.lance", LanceCatalog.class.getName());
     settings.setIfMissing("spark.sql.catalog.spark_catalog", LanceSessionCatalog.class.getName());
     extensions.injectPostHocResolutionRule(session -> new HiddenInCondition());
+    extensions.injectPostHocResolutionRule(session -> new UnsetColumns());
     return BoxedUnit.UNIT;
   }
 }

@@ -3,6 +3,7 @@ package org.pysparklance;
 import java.util.*;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.connector.distributions.Distribution;
 import org.apache.spark.sql.connector.distributions.Distributions;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
@@ -20,7 +21,9 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
@@ -41,6 +44,7 @@ final class RowChange implements SupportsDelta {
   private Description version;
   private QueryExecution running;
   private String retries;
+  private int[] set;
 
   RowChange(LanceTable table, Description version, Command command) {
     this.table = table;
@@ -72,12 +76,24 @@ final class RowChange implements SupportsDelta {
     return new Planned(info);
   }
 
+  boolean isNarrowed() { return set != null; }
+
+  /** Says which columns get values, by their places; without it, all. */
+  void narrow(List<Integer> places) {
+    set = places.stream().mapToInt(Integer::intValue).toArray();
+  }
+
+  private int[] set(StructType columns) {
+    return set != null ? set : IntStream.range(0, columns.size()).toArray();
+  }
+
   private BatchWrite python(LogicalWriteInfo info) {
     StructType rows = new StructType()
         .add("__lance_clause", DataTypes.IntegerType, false)
         .add("__lance_rowid", DataTypes.LongType, true)
         .add("__lance_rowaddr", DataTypes.LongType, true);
-    for (var column : info.schema().fields()) {
+    for (int place : set(info.schema())) {
+      StructField column = info.schema().apply(place);
       rows = rows.add(column.name(), column.dataType(), true);
     }
     CaseInsensitiveStringMap all = Options.with(Options.merge(table.options, info.options()),
@@ -166,7 +182,7 @@ final class RowChange implements SupportsDelta {
 
     /** Called when the command runs, so the scans are decided. */
     @Override public DeltaBatchWrite toBatch() {
-      return new Changes(python(info), info.schema().size());
+      return new Changes(python(info), info.schema(), set(info.schema()));
     }
 
     @Override public Distribution requiredDistribution() { return Distributions.unspecified(); }
@@ -178,17 +194,21 @@ final class RowChange implements SupportsDelta {
   }
 
   private final class Changes extends LanceWrite.Batch implements DeltaBatchWrite {
-    private final int width;
+    private final DataType[] types;
+    private final int[] places;
 
-    Changes(BatchWrite python, int width) {
+    Changes(BatchWrite python, StructType columns, int[] places) {
       super(python, table);
-      this.width = width;
+      this.types = Arrays.stream(places).mapToObj(i -> columns.apply(i).dataType())
+          .toArray(DataType[]::new);
+      this.places = places;
     }
 
     @Override public DeltaWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
       DataWriterFactory writers = python.createBatchWriterFactory(info);
-      int columns = width;
-      return (part, task) -> new ChangeWriter(writers.createWriter(part, task), columns);
+      DataType[] kinds = types;
+      int[] from = places;
+      return (part, task) -> new ChangeWriter(writers.createWriter(part, task), kinds, from);
     }
 
     @Override public void commit(WriterCommitMessage[] messages) {
