@@ -105,3 +105,34 @@ def test_an_error_of_the_user_stays_what_spark_makes_of_it(spark, path):
         LanceTable.forPath(spark, path).update(
             set={"id": sf.udf(lambda value: value // 0, "long")("id")}
         )
+
+
+@pytest.mark.spark
+def test_a_column_of_another_dataframe_is_named_as_the_mistake(spark, path):
+    table = LanceTable.forPath(spark, path)
+    other = spark.range(3)
+    for change in (
+        lambda: table.delete(other["id"] == 1),
+        lambda: table.update(other["id"] == 1, {"id": "5"}),
+        lambda: table.update("id = 1", {"id": other["id"] + 1}),
+    ):
+        with pytest.raises(InvalidInputError, match="takes a column from another DataFrame"):
+            change()
+
+
+@pytest.mark.spark
+def test_a_subquery_that_fails_is_told_in_a_few_lines(spark, path):
+    append(path + "-2", 0, rows=50)
+    damage(path + "-2")
+    spark.sql(f"CREATE TEMPORARY VIEW damaged USING lance OPTIONS (path '{path}-2')")
+    table = LanceTable.forPath(spark, path)
+    for subquery, kind, told in (
+        ("SELECT id FROM range(2)", InvalidInputError, r"\[SCALAR_SUBQUERY_TOO_MANY_ROWS\]"),
+        ("SELECT max(id) FROM damaged", CorruptFileError, "hint: restore the file"),
+    ):
+        with pytest.raises(kind, match=told) as caught:
+            table.update(f"id = ({subquery})", {"id": "5"})
+        message = str(caught.value)
+        assert len(message.splitlines()) < 5
+        assert "hint: " in message
+    spark.catalog.dropTempView("damaged")

@@ -6,11 +6,18 @@ Only text comes back from a Spark job; it holds the code, and with it the class.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from pyspark_lance.errors import InvalidInputError, error_in
+
+# In the words of a classic session, and in those of a Connect server.
+_OF_ANOTHER_PLAN = ("MISSING_ATTRIBUTES", "CANNOT_RESOLVE_DATAFRAME_COLUMN")
+# The first line of an exception in a trace of Java's, if it has a code of Spark's.
+_CODED = re.compile(r"^(?:Caused by)?: [\w.$]+: (\[[A-Z_0-9.]+\] .*)$", re.MULTILINE)
 
 
 @contextlib.contextmanager
@@ -26,11 +33,27 @@ def typed_errors() -> Iterator[None]:
         if lance_error is None:
             raise
         raise lance_error from None
+    except Py4JJavaError as error:  # of a subquery, Spark shows but pages of Java
+        lance_error = error_in(str(error)) or _error_of_subquery(str(error))
+        if lance_error is None:
+            raise
+        raise lance_error from None
+
+
+def _error_of_subquery(trace: str) -> InvalidInputError | None:
+    """The innermost of the exceptions in a trace, if it has a code."""
+    shown = _CODED.findall(trace)
+    if not shown:
+        return None
+    return InvalidInputError(
+        f"Spark could not evaluate a condition, a value or a subquery in it: {shown[-1]}",
+        hint="run it by itself, as a SELECT, to see which rows it fails for",
+    )
 
 
 def _error_of_user(error: PySparkException) -> InvalidInputError | None:
     """What Spark says in words of its plans."""
-    if not (error.getCondition() or "").startswith("MISSING_ATTRIBUTES"):
+    if not (error.getCondition() or "").startswith(_OF_ANOTHER_PLAN):
         return None
     return InvalidInputError(
         "a condition or value takes a column from another DataFrame, which is not part of it",
