@@ -66,6 +66,7 @@ from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.change.delete_where import delete_where
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import lineage_bounds, rows_left
+from pyspark_lance.table.scan.zone_pruning import zoned_columns
 from pyspark_lance.table.upkeep.metadata_commits import properties_of
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.time_travel import LATEST
@@ -150,6 +151,8 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "rows": -1 if rows is None or read.filter or read.of_streams else rows,
         "fragments": len(snapshot.manifest.fragments),
         "lineage": dict.fromkeys(lineage, True),
+        # Joins leave out what cannot have their keys.
+        "prunable": dict.fromkeys((ROW_ID, ROW_ADDRESS, *zoned_columns(snapshot)), True),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "types": {name: kind for name, kind in types.items() if kind is not None},
     }

@@ -197,3 +197,56 @@ def test_long_conditions_are_pushed_down(frame):
     query = frame.where(f"id IN ({ids})")
     assert "Filter " not in plan_of(query)
     assert query.count() == 50
+
+
+@pytest.fixture(scope="module")
+def zoned(companion, tmp_path_factory):
+    """5,000 rows in 5 fragments, with zones of 100 rows; x and the row ids ascend."""
+    path = str(tmp_path_factory.mktemp("zoned") / "table")
+    companion.range(0, 5000, 1, 1).selectExpr("id AS x", "id % 7 AS m").write.format(
+        "lance"
+    ).option("maxRowsPerFile", "1000").save(path)
+    companion.sql(f"CALL lance.system.create_zonemap('{path}', 'x', 100)")
+    return path
+
+
+def read_by(query):
+    """Partitions that the scan of the only Lance table of a query read, and rows it returned."""
+    scans = [query._jdf.queryExecution().executedPlan()]
+    found = []
+    while scans:
+        node = scans.pop()
+        if node.nodeName().startswith("AdaptiveSparkPlan"):
+            scans.append(node.executedPlan())
+        elif "QueryStage" in node.getClass().getSimpleName():
+            scans.append(node.plan())
+        elif node.getClass().getSimpleName() == "BatchScanExec":
+            if "lance" in node.scan().description():
+                found.append(node.metrics().apply("numOutputRows").value())
+        else:
+            scans += [node.children().apply(n) for n in range(node.children().length())]
+    (rows,) = found
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted", "rows"),
+    [("x", [77, 4321], 2), ("_rowid", [3, 4, 5], 3), ("m", [3], 5000), ("x", [9999], 0)],
+)
+def test_a_join_reads_what_can_have_its_keys(companion, zoned, key, wanted, rows):
+    """The keys are known when the table is read, not when the query is planned."""
+
+    def small(ids):
+        texts = ", ".join(f"'{number}'" for number in ids)
+        return F.broadcast(companion.range(10_000).where(f"CAST(id AS string) IN ({texts})"))
+
+    frame = companion.read.format("lance").load(zoned)
+    table = frame.select("x", "m", "_rowid") if key == "_rowid" else frame
+    query = table.join(small(wanted), F.col(key) == F.col("id"))
+    expected = [x for x in range(5000) if (x % 7 if key == "m" else x) in wanted]
+    assert sorted(row.x for row in query.collect()) == expected
+    assert read_by(query) == rows
+    # Neither the table alone nor a join with others reads by those keys.
+    assert table.count() == 5000
+    others = table.join(small([5, 6]), F.col(key) == F.col("id"))
+    assert others.count() == (1428 if key == "m" else 2)

@@ -6,10 +6,14 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** What Python reads for a scan; batches of equal scans are equal, so that Spark runs them once. */
-record LanceBatch(LanceScan scan) implements Batch {
+/**
+ * What Python reads for a scan; batches of equal scans are equal, so that Spark runs them once.
+ *
+ * @param keys what else holds of the rows that a join needs, as Python reads it; null for all rows
+ */
+record LanceBatch(LanceScan scan, String keys) implements Batch {
   @Override public InputPartition[] planInputPartitions() {
-    return scan.python().toBatch().planInputPartitions();
+    return scan.python(keys).toBatch().planInputPartitions();
   }
 
   @Override public PartitionReaderFactory createReaderFactory() {

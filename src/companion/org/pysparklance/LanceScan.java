@@ -3,8 +3,10 @@ package org.pysparklance;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.connector.expressions.FieldReference;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.aggregate.*;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -21,8 +23,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * Spark pushes down until it is built, and does not change from then on.
  */
 final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDownV2Filters,
-    SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownAggregates {
+    SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownAggregates,
+    SupportsRuntimeV2Filtering {
   private static final String COLUMNAR = "spark.sql.lance.columnar";
+  private static final int MOST_KEYS = 50_000;
 
   private final Description table;
   private final CaseInsensitiveStringMap options;
@@ -36,6 +40,8 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   private JsonNode plan;
   private boolean isStream;
   private Boolean readsBatches;
+  private boolean ofRowChange;
+  private String joined;
 
   LanceScan(Description table, StructType columns, CaseInsensitiveStringMap options) {
     this.table = table;
@@ -125,13 +131,53 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
 
   synchronized Scan python() {
     if (python == null) {
-      python = readsBatches()
-          ? Python.batches(pinned(), columns, columnar()) : Python.scan(pinned(), columns);
+      python = read(pinned());
     }
     return python;
   }
 
-  @Override public Batch toBatch() { return new LanceBatch(this); }
+  private Scan read(CaseInsensitiveStringMap how) {
+    return readsBatches()
+        ? Python.batches(how, columns, columnar()) : Python.scan(how, columns);
+  }
+
+  /**
+   * The columns by whose values a join can leave out fragments and zones. A command that changes
+   * rows has to know all that it read, whatever a join did with it.
+   */
+  @Override public NamedReference[] filterAttributes() {
+    return ofRowChange ? new NamedReference[0] : Arrays.stream(columns.fieldNames())
+        .filter(one -> table.facts().path("prunable").has(one))
+        .map(FieldReference::column).toArray(NamedReference[]::new);
+  }
+
+  /** Keys that the other side of a join has: for the batch that is asked for next, no other. */
+  @Override public synchronized void filter(Predicate[] keys) {
+    Predicate[] few = Arrays.stream(keys)
+        .filter(one -> one.children().length <= MOST_KEYS && translator.all(one) != null)
+        .toArray(Predicate[]::new);
+    joined = few.length == 0 ? null
+        : translator.all(Stream.of(pushed, few).flatMap(Arrays::stream).toArray(Predicate[]::new));
+  }
+
+  /** Both ways to filter have this, in newer releases of Spark. */
+  public boolean supportsIterativePushdown() { return false; }
+
+  LanceScan ofRowChange() {
+    ofRowChange = true;
+    return this;
+  }
+
+  @Override public synchronized Batch toBatch() {
+    String keys = joined;
+    joined = null;
+    return new LanceBatch(this, keys);
+  }
+
+  /** The rows whose keys the other side of a join has. */
+  Scan python(String keys) {
+    return keys == null ? python() : read(Options.with(pinned(), "_lance.filter", keys));
+  }
 
   /** A stream goes on with every new version, so nothing is pinned. */
   @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {

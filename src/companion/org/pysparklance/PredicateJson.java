@@ -48,6 +48,9 @@ record PredicateJson(Description table) {
       throw Untranslatable.HERE;
     }
     List<Expression> children = Arrays.asList(predicate.children());
+    if (predicate.name().equals("IN") && children.size() == 1) {
+      return operation("ALWAYS_FALSE", JSON.arrayNode());  // a join with nothing
+    }
     ArrayNode arguments = switch (predicate.name()) {
       case "ALWAYS_TRUE", "ALWAYS_FALSE", "NOT", "BOOLEAN_EXPRESSION" ->
           each(children, child -> condition(child, depth + 1));

@@ -67,7 +67,8 @@ final class RowChange implements SupportsDelta {
   }
 
   @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
-    LanceScan scan = new LanceScan(version, table.read(version), Options.merge(table.options, more));
+    LanceScan scan =
+        new LanceScan(version, table.read(version), Options.merge(table.options, more)).ofRowChange();
     scans.add(scan);
     return scan;
   }

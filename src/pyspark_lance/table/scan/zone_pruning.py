@@ -69,6 +69,12 @@ def zone_slices(
     return _slices(rows, starts, place, keep)
 
 
+def zoned_columns(snapshot: Snapshot) -> tuple[str, ...]:
+    """The top-level columns that have a zone map."""
+    indexed = {index.fields[0] for index in snapshot.indices if is_zone_map(index)}
+    return tuple(field.name for field in snapshot.schema.fields if field.id in indexed)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """The rows of fragments, one behind another.
