@@ -130,6 +130,19 @@ def test_every_type_gives_the_same_rows(frame, way):
     assert given["copied"] == given["off"]
 
 
+def test_structs_come_whole_in_every_batch(companion, path, way):
+    """Spark closes the columns of each batch before it asks for the next one."""
+    companion.range(0, 60_000, 1, 1).selectExpr(
+        "id", "named_struct('a', id, 'l', array(id), 's', named_struct('b', id)) AS st"
+    ).write.format("lance").save(path)
+    batches = companion.read.format("lance").option("batchSize", "8192").load(path)
+    sums = batches.selectExpr("sum(st.a)", "sum(st.l[0])", "sum(st.s.b)", "count(st)")
+    given = in_each_way(way, sums.collect, ("shared", "copied", "off"))
+    assert [tuple(row) for row in given["off"]] == [(1_799_970_000,) * 3 + (60_000,)]
+    assert given["shared"] == given["copied"] == given["off"]
+    assert len(batches.select("st").toPandas()) == 60_000
+
+
 def test_the_plan_has_columns_or_rows(frame, way):
     plans = in_each_way(way, lambda: plan_of(frame.where("length(s) > 2")))
     assert "ColumnarToRow" in plans["shared"]

@@ -13,6 +13,7 @@ import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.ForeignAllocation;
 import org.apache.arrow.memory.util.MemoryUtil;
+import org.apache.arrow.vector.ValueVector;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
@@ -158,10 +159,16 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
       }
       if (root == null) {
         root = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(message), allocator);
-        columns = root.getFieldVectors().stream().map(ArrowColumnVector::new)
-            .toArray(ColumnVector[]::new);
+        columns = root.getFieldVectors().stream().map(Kept::new).toArray(ColumnVector[]::new);
       }
     }
+  }
+
+  /** Spark closes the columns of a batch that it is done with; these show the next one, too. */
+  private static final class Kept extends ArrowColumnVector {
+    Kept(ValueVector vector) { super(vector); }
+
+    @Override public void close() {}
   }
 
   private void giveBack() {
