@@ -96,6 +96,24 @@ def test_update_with_expressions_functions_and_members_of_structs(spark, path):
         table.update("id = 1", {"p.z": "1"})
 
 
+@pytest.mark.parametrize("name", ["e`f", "*", "a b"])
+def test_columns_with_any_name_are_updated_and_merged(spark, path, name):
+    make(path, 3)
+    table = LanceTable.forPath(spark, path)
+    column = "`" + name.replace("`", "``") + "`"
+    table.renameColumn("v", name)
+    table.update("id = 1", {column: "7"}, rewrite="rows")
+    table.update("id = 2", {column: "8"}, rewrite="columns")
+    source = spark.sql(f"SELECT 2L AS id, 9 AS {column}, 'x' AS s UNION ALL SELECT 5L, 6, 'y'")
+    merge = table.merge(source, "target.id = source.id")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    table.delete(f"{column} = 0")
+    # pylance cannot ask for all columns of a table with such names.
+    ours = read_ours(path, system_columns=()).to_pylist()
+    rows = sorted(tuple(row.values()) for row in ours)
+    assert rows == [(1, 7, "b"), (2, 9, "x"), (5, 6, "y")]
+
+
 def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(spark, path):
     make(path)
     table = LanceTable.forPath(spark, path)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.spark.expressions import quoted
-from pyspark_lance.spark.jobs.stages import numbered_stage, stage
+from pyspark_lance.spark.jobs.stages import map_rows, numbered_stage, stage
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.table.change.change_stages import (
     FRAGMENT,
@@ -76,7 +76,8 @@ def run_change_job(
         one_match_each: Report target rows that have more than one row here.
     """
     if not writes_rows(clauses):
-        noted = changes.mapInArrow(stage(partial(note_stage, plan, tuple(clauses))), _MESSAGE_TYPE)
+        note = stage(partial(note_stage, plan, tuple(clauses)))
+        noted = map_rows(changes, note, _MESSAGE_TYPE)
         return _settled(plan, noted, one_match_each=one_match_each)
     pieces = packed_changes(plan, clauses, changes)
     return run_pieces(plan, clauses, pieces, one_match_each=one_match_each)
@@ -86,7 +87,7 @@ def packed_changes(plan: ChangePlan, clauses: Sequence[Clause], changes: DataFra
     """The changes packed, as ``PIECE_TYPE``; inserted rows are perhaps written already."""
     parts = Parts.of(plan.snapshot().manifest.fragments)
     sort = partial(sort_stage, plan, tuple(clauses), parts)
-    return changes.mapInArrow(numbered_stage(sort), PIECE_TYPE)
+    return map_rows(changes, numbered_stage(sort), PIECE_TYPE)
 
 
 def run_pieces(

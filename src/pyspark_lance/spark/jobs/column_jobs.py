@@ -23,6 +23,7 @@ from pyspark_lance.spark.expressions import (
     quoted,
     readable_columns,
 )
+from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.types.write_schema import stored_schema
@@ -189,7 +190,7 @@ def _only(request: ColumnFilesRequest) -> str | None:
 
 def _written(request: ColumnFilesRequest, rows: DataFrame) -> list[ColumnFile]:
     """Runs the job; what comes back is one description for each fragment."""
-    messages = rows.mapInArrow(partial(_write, request), _PAYLOAD).collect()
+    messages = map_rows(rows, partial(_write, request), _PAYLOAD).collect()
     return [column_file for message in messages for column_file in pickle.loads(message["payload"])]
 
 

@@ -25,6 +25,7 @@ from pyspark_lance.spark.expressions import (
     stored_values,
 )
 from pyspark_lance.spark.jobs.change_job import pinned_scan
+from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.jobs.update_job import assigned_columns, struct_columns, update_once
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.table.change.choose_rewrite import (
@@ -110,7 +111,7 @@ def run_rewrite_job(
     request = plan_rewrite(plan.snapshot(), names)
     together = changes.repartition(sf.shiftright(sf.col(ROW_ADDRESS), 32))
     ordered = together.sortWithinPartitions(ROW_ADDRESS)
-    messages = ordered.mapInArrow(partial(_write, request), _PAYLOAD).collect()
+    messages = map_rows(ordered, partial(_write, request), _PAYLOAD).collect()
     done = [result for message in messages for result in pickle.loads(message["payload"])]
     rewritten = [result for result in done if isinstance(result, RewrittenColumns)]
     if len(rewritten) < len(done):

@@ -37,6 +37,23 @@ def numbered_stage(work: NumberedStage) -> Stage:
     return partial(_run_numbered, work)
 
 
+def map_rows(rows: DataFrame, work: Stage, columns: str) -> DataFrame:
+    """``rows.mapInArrow(work, columns)`` whatever the columns of the rows are called.
+
+    Spark looks them up by their names as if these were expressions, and so finds none that has a
+    backtick in it, and all for one that is called ``*``.
+    """
+    names = rows.columns
+    if all(name.isidentifier() for name in names):
+        return rows.mapInArrow(work, columns)
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(names))))
+    return numbered.mapInArrow(partial(_with_names, names, work), columns)
+
+
+def _with_names(names: list[str], work: Stage, batches: Batches) -> Batches:
+    return work(batch.rename_columns(names) for batch in batches)
+
+
 def over_tasks(
     spark: SparkSession,
     tasks: Sequence[_T],
