@@ -143,6 +143,27 @@ def test_structs_come_whole_in_every_batch(companion, path, way):
     assert len(batches.select("st").toPandas()) == 60_000
 
 
+def test_python_functions_keep_no_batch(companion, path, way):
+    """Where the user lets them, since Spark 4.3, they get rows."""
+    companion.range(0, 60_000, 1, 1).selectExpr("id", "struct(id) AS st").write.format(
+        "lance"
+    ).save(path)
+    add = F.udf(lambda value, st: value + st.id, "bigint")
+    setting = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
+
+    def total():
+        batches = companion.read.format("lance").option("batchSize", "8192").load(path)
+        return batches.select(add("id", "st").alias("n")).selectExpr("sum(n)").collect()[0][0]
+
+    assert total() == 3_599_940_000
+    if companion.conf.isModifiable(setting):
+        companion.conf.set(setting, "true")
+        try:
+            assert total() == 3_599_940_000
+        finally:
+            companion.conf.set(setting, "false")
+
+
 def test_the_plan_has_columns_or_rows(frame, way):
     plans = in_each_way(way, lambda: plan_of(frame.where("length(s) > 2")))
     assert "ColumnarToRow" in plans["shared"]

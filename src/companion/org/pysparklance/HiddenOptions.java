@@ -42,6 +42,7 @@ final class HiddenOptions extends Rule<LogicalPlan> {
           rules.extraOptimizations_$eq(more);
         }
       }
+      LanceScan.keepBatchesFromPython(session.get().conf());
     }
   }
 

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import org.apache.spark.sql.RuntimeConfig;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.expressions.FieldReference;
@@ -26,6 +27,8 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
     SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownAggregates,
     SupportsRuntimeV2Filtering {
   private static final String COLUMNAR = "spark.sql.lance.columnar";
+  /** Since 4.3: Python functions take batches of a scan, and keep them while they ask for more. */
+  private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
   private static final int MOST_KEYS = 50_000;
 
   private final Description table;
@@ -196,9 +199,19 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   /** Whether Spark gets columns as Python reads them, or rows that Spark's own reader makes. */
   synchronized boolean readsBatches() {
     if (readsBatches == null) {
-      readsBatches = !isStream && ColumnTypes.areKnown(columns) && !columnar().equals("off");
+      SQLConf conf = SQLConf.get();
+      boolean isKept = conf.isModifiable(KEEPS) && !conf.getConfString(KEEPS, "true").equals("false");
+      readsBatches = !isStream && !isKept && ColumnTypes.areKnown(columns)
+          && !columnar().equals("off");
     }
     return readsBatches;
+  }
+
+  /** Batches are void when the next one comes. Where the user lets them be kept, rows are read. */
+  static void keepBatchesFromPython(RuntimeConfig conf) {
+    if (conf.isModifiable(KEEPS) && !conf.contains(KEEPS)) {
+      conf.set(KEEPS, "false");
+    }
   }
 
   private static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }
