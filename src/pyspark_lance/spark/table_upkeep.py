@@ -161,6 +161,11 @@ class TableUpkeep:
 
         Raises:
             RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> created = table.createZonemap("id")
+            >>> table.refreshZonemaps().columns
+            ()
         """
         return refresh_zone_maps(
             self._table,
