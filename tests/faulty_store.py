@@ -17,6 +17,7 @@ import contextlib
 import enum
 import threading
 from collections import defaultdict, deque
+from typing import ClassVar
 
 from pyspark_lance.errors import StorageError
 
@@ -148,6 +149,32 @@ class FaultyStore:
     def delete_many(self, paths):
         for path in paths:
             self.delete(path)
+
+
+class LateStore(FaultyStore):
+    """A store whose listings lag behind: they show what was there when they were held.
+
+    All else is up to date.  Stores of the same root lag together, whoever opened them.
+    """
+
+    _held: ClassVar[dict[str, list]] = {}
+
+    def hold_listings(self):
+        """From now on listings stay as they are."""
+        self._held[self.uri] = list(self.inner.list(""))
+
+    @classmethod
+    def release_listings(cls):
+        """Listings show what there is."""
+        cls._held.clear()
+
+    def list(self, prefix):
+        shown = self._held.get(self.uri)
+        if shown is None:
+            return super().list(prefix)
+        self.calls.append(("list", prefix))
+        folder = f"{prefix.rstrip('/')}/" if prefix else ""
+        return iter([info for info in shown if info.path.startswith(folder)])
 
 
 class _FaultyOutput:

@@ -11,6 +11,7 @@ told something; each is met before and after it.  Tables and rows come from the 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -33,7 +34,9 @@ from row_changes import insert, matched_update
 from table_access import append, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
+from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.metafile.paths import branch_path, tag_path
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.cleanup.removable_files import (
@@ -45,7 +48,7 @@ from pyspark_lance.table.columns.change_columns import add_columns, drop_columns
 from pyspark_lance.table.columns.local_columns import computed
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run as run_scan
-from pyspark_lance.table.upkeep.branches import branches_of, create_branch
+from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
 from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.upkeep.metadata_commits import restore, set_properties
 from pyspark_lance.table.upkeep.verify import verify
@@ -186,6 +189,16 @@ def branch(table: Table, row: int) -> None:
         create_branch(table, "b")
 
 
+def drop_branch(table: Table, row: int) -> None:
+    with contextlib.suppress(VersionNotFoundError):
+        remove_branch(table, "b")
+
+
+def with_a_branch(table: Table) -> None:
+    create_branch(table, "b")
+    set_properties(table.on_branch("b"), {"on": "b"})
+
+
 OPERATIONS: dict[str, Callable[[Table, int], object]] = {
     "append": lambda table, row: write(table, [NEW_ID, NEW_ID + 1]),
     "append of two files": lambda table, row: write(
@@ -206,8 +219,10 @@ OPERATIONS: dict[str, Callable[[Table, int], object]] = {
     "properties": lambda table, row: set_properties(table, {"k": "v"}, ONCE),
     "tag": tag,
     "branch": branch,
+    "drop branch": drop_branch,
     "cleanup": lambda table, row: clean(table, delete_unverified=False),
 }
+PREPARED: dict[str, Callable[[Table], object]] = {"drop branch": with_a_branch}
 
 
 # What must hold ----------------------------------------------------------------------------
@@ -230,15 +245,17 @@ def clean(table: Table, *, delete_unverified: bool = True) -> None:
     policy = CleanupPolicy(
         older_than_s=0, delete_unverified=delete_unverified, error_if_tagged=False
     )
-    cleanup_old_versions(table, policy)
+    for branch in (None, *(one.name for one in branches_of(table))):
+        cleanup_old_versions(table.on_branch(branch), policy)
 
 
 def left_over(table: Table) -> set[str]:
     """Files that are there and that nothing refers to, and the other way round."""
     root, store = Path(table.root), table.store()
     there = {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
-    there = {one for one in there if not one.startswith(("_refs/tags/", "_refs/branches/"))}
-    used = {"_versions/latest_version_hint.json"} & there
+    used = {one for one in there if one.endswith("_versions/latest_version_hint.json")}
+    used |= {tag_path(one.name) for one in tags_of(table)}
+    used |= {branch_path(one.name) for one in branches_of(table)}
     for folder in ("_versions", "tree"):
         for location in manifests_below(store, folder):
             used.add(location.path)
@@ -252,6 +269,14 @@ def left_over(table: Table) -> set[str]:
     return there ^ used
 
 
+def prepared(tables: Tables, name: str, shape: Shape) -> Table:
+    """A table for an operation."""
+    table = tables.new(shape)
+    if name in PREPARED:
+        PREPARED[name](table)
+    return table
+
+
 def run_once(tables: Tables, name: str, shape: Shape, point: tuple[int, str, str], after: tuple):
     """One kill and what follows.
 
@@ -261,7 +286,7 @@ def run_once(tables: Tables, name: str, shape: Shape, point: tuple[int, str, str
     Raises:
         AssertionError: It is neither, or something is left.
     """
-    work, table = OPERATIONS[name], tables.new(shape)
+    work, table = OPERATIONS[name], prepared(tables, name, shape)
     before = contents(table)
     number, moment, _ = point
     assert kill_at(lambda: work(table, shape.row), number, moment), "it was not killed"
@@ -297,7 +322,7 @@ class Plan:
 
 def planned(tables: Tables, name: str, shape: Shape) -> Plan:
     """The operation once without a kill."""
-    table = tables.new(shape)
+    table = prepared(tables, name, shape)
     calls = calls_of(lambda: OPERATIONS[name](table, shape.row), table.root)
     after = contents(table)
     tables.remove(table)

@@ -23,7 +23,7 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from pyspark_lance.metafile.cleanup_marks import mark_versions
+from pyspark_lance.metafile.cleanup_marks import CleanupMark
 from pyspark_lance.metafile.manifest_file import list_versions
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup import auto_cleanup
@@ -269,9 +269,9 @@ def test_a_version_that_is_restored_meanwhile_keeps_its_files(path, monkeypatch)
 
     real = cleanup.set_aside
 
-    def late(store, locations):
+    def late(store, locations, **settings):
         lance.dataset(path, version=1).restore()
-        real(store, locations)
+        real(store, locations, **settings)
 
     monkeypatch.setattr(cleanup, "set_aside", late)
     cleanup_old_versions(Table(path), ALL_OLD)
@@ -282,13 +282,13 @@ def test_a_version_that_is_restored_meanwhile_keeps_its_files(path, monkeypatch)
 def test_an_old_version_that_somebody_begins_to_need_is_spared(path, monkeypatch):
     from pyspark_lance.table.cleanup import cleanup
 
-    real = cleanup.mark_versions
+    real = cleanup.CleanupMark
 
     def tagged_before(store, numbers):
         lance.dataset(path).tags.create("late", 2)
         return real(store, numbers)
 
-    monkeypatch.setattr(cleanup, "mark_versions", tagged_before)
+    monkeypatch.setattr(cleanup, "CleanupMark", tagged_before)
     cleanup_old_versions(Table(path), ALL_OLD)
     assert versions(path)[0] == 2
     assert len(versions(path)) == 2
@@ -302,7 +302,7 @@ def test_nobody_begins_to_need_a_version_that_is_about_to_go(path, monkeypatch):
     real, told = cleanup.set_aside, []
     old = VersionSpec(version=2)
 
-    def too_late(store, locations):
+    def too_late(store, locations, **settings):
         for need in (
             lambda: set_tag(Table(path), "late", old),
             lambda: create_branch(Table(path), "late", old),
@@ -311,7 +311,7 @@ def test_nobody_begins_to_need_a_version_that_is_about_to_go(path, monkeypatch):
             with pytest.raises(VersionNotFoundError, match="version 2 is being removed") as error:
                 need()
             told.append(error)
-        real(store, locations)
+        real(store, locations, **settings)
 
     monkeypatch.setattr(cleanup, "set_aside", too_late)
     newest = versions(path)[-1]
@@ -324,18 +324,67 @@ def test_nobody_begins_to_need_a_version_that_is_about_to_go(path, monkeypatch):
     assert list(Path(path, "_refs/cleanups").iterdir()) == []
 
 
-def test_the_mark_of_a_cleanup_that_died_goes_with_its_versions_or_after_a_week(path):
-    store = Table(path).store()
-    stale = Path(path, mark_versions(store, [versions(path)[-1], 2]))
+def test_the_mark_of_a_cleanup_that_died_goes_with_its_versions_or_after_an_hour(path):
+    store, newest = Table(path).store(), versions(path)[-1]
+    stale = Path(path, CleanupMark(store, [newest, 2]).path)
     with pytest.raises(VersionNotFoundError, match="being removed"):
         set_tag(Table(path), "t", VersionSpec(version=2))
-    week_ago = time.time() - LONG_AGO
-    os.utime(stale, (week_ago, week_ago))
+    an_hour_ago = time.time() - 3601
+    os.utime(stale, (an_hour_ago, an_hour_ago))
     set_tag(Table(path), "t", VersionSpec(version=2))
-    mark_versions(store, [1])
+    CleanupMark(store, [1])
+    young = Path(path, CleanupMark(store, [1, newest]).path)
     cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0, error_if_tagged=False))
-    assert list(Path(path, "_refs/cleanups").iterdir()) == []
+    assert list(Path(path, "_refs/cleanups").iterdir()) == [young]
     assert versions(path)[0] == 2
+
+
+def test_marks_of_dead_cleanups_go_also_with_a_cleanup_that_has_nothing_to_do(path):
+    cleanup_old_versions(Table(path), ALL_OLD)
+    mark = Path(path, CleanupMark(Table(path).store(), [1]).path)
+    assert cleanup_old_versions(Table(path), ALL_OLD, dry_run=True).num_files == 0
+    assert mark.exists()
+    assert cleanup_old_versions(Table(path), ALL_OLD).num_files == 0
+    assert not mark.exists()
+
+
+def test_a_cleanup_that_was_held_up_for_long_gives_up(path):
+    now = 1e9
+    mark = CleanupMark(Table(path).store(), [1], clock=lambda: now)
+    for seconds in (1799, 1799):  # each renewal gives half an hour more
+        now += seconds
+        mark.renew()
+    now += 1801
+    with pytest.raises(StorageError, match="held up for 1801 s"):
+        mark.renew()
+    mark.remove()
+    assert list(Path(path, "_refs/cleanups").iterdir()) == []
+
+
+def test_a_cleanup_renews_its_mark_before_it_takes_versions_away(path, monkeypatch):
+    def held_up(self):
+        raise StorageError("held up")
+
+    before = versions(path)
+    monkeypatch.setattr(CleanupMark, "renew", held_up)
+    with pytest.raises(StorageError, match="held up"):
+        cleanup_old_versions(Table(path), ALL_OLD)
+    assert versions(path) == before
+    assert list(Path(path, "_refs/cleanups").iterdir()) == []
+
+
+def test_what_is_left_of_references_that_were_never_made_goes_too(path):
+    names = ("tags/.tmp_t.json_0.part", "branches/.tmp_b.json_0.part", "cleanups/.tmp_c_0.part")
+    set_tag(Table(path), "t")
+    for name in names:
+        Path(path, "_refs", name).parent.mkdir(exist_ok=True)
+        Path(path, "_refs", name).write_bytes(b"{")
+    assert cleanup_old_versions(Table(path), ALL_OLD).files.get("staging", 0) == 0
+    os.utime(Path(path, "_refs", names[0]), (time.time() - LONG_AGO,) * 2)
+    assert cleanup_old_versions(Table(path), ALL_OLD).files == {"staging": 1}
+    policy = CleanupPolicy(older_than_s=0, delete_unverified=True)
+    assert cleanup_old_versions(Table(path), policy).files == {"staging": 2}
+    assert every_file(f"{path}/_refs") == {"tags/t.json"}
 
 
 def test_progress_counts_to_the_end(path):

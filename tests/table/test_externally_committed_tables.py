@@ -24,7 +24,7 @@ from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.upkeep.branches import create_branch
+from pyspark_lance.table.upkeep.branches import create_branch, remove_branch
 from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
@@ -297,6 +297,16 @@ def test_all_operations_work_with_an_external_manifest_store(tmp_path):
     assert rows(table.on_branch("b")) == [0, 3, 4, 5, 7, 8, 20]
     assert [one.version for one in list_versions(table.store())] == list(range(1, 8))
     assert not verify(table).findings
+
+
+def test_the_name_of_a_removed_branch_is_free_again(tmp_path):
+    table = sqlite_table(tmp_path)
+    write(table, [1])
+    for number in (2, 3):
+        create_branch(table, "b")
+        write(table.on_branch("b"), [number])
+        assert rows(table.on_branch("b")) == [1, number]
+        remove_branch(table, "b")
 
 
 def test_a_table_that_was_made_without_the_store_goes_on_with_it(tmp_path):

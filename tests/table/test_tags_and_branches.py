@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from local_changes import delete_rows
 from table_access import append, assert_same_rows, read_ours, read_theirs
 
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table.upkeep import branches
 from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
 from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -185,6 +188,123 @@ def test_a_taken_name_is_an_error(path):
     with pytest.raises(InvalidInputError, match="already"):
         create_branch(Table(path), "a", VersionSpec(version=1))
     assert lance.dataset(branch_root(path, "a")).version == 3
+
+
+def files_below(path, branch):
+    return {one for one in Path(path, "tree", branch).rglob("*") if one.is_file()}
+
+
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+@contextlib.contextmanager
+def dying(monkeypatch, owner, name):
+    """Whoever calls the function of this name dies instead."""
+
+    def die(*arguments, **settings):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, die)
+        with pytest.raises(Killed):
+            yield
+
+
+@pytest.fixture(params=["ours", "theirs"])
+def begun(request, path, monkeypatch):
+    """A branch of version 2 that has its first version, but no description."""
+    if request.param == "theirs":
+        lance.dataset(path).create_branch("begun", 2)
+        Path(path, "_refs/branches/begun.json").unlink()
+    else:
+        with dying(monkeypatch, branches, "write_branch"):
+            create_branch(Table(path), "begun", VersionSpec(version=2))
+    assert branches_of(Table(path)) == []
+    return path
+
+
+def test_a_branch_that_was_begun_is_finished_by_the_same_fork(begun):
+    files = files_below(begun, "begun")
+    branch = create_branch(Table(begun), "begun", VersionSpec(version=2))
+    assert branches_of(Table(begun)) == [branch]
+    assert files_below(begun, "begun") == files  # nothing of it is made again
+    theirs = lance.dataset(begun).checkout_version(("begun", None))
+    assert (theirs.version, theirs.count_rows()) == (2, 10)
+    append(branch_root(begun, "begun"), 20)
+    assert read_ours(begun, branch="begun").num_rows == 13
+    with pytest.raises(InvalidInputError, match="already"):
+        create_branch(Table(begun), "begun", VersionSpec(version=2))
+
+
+@pytest.mark.parametrize("fork", ["another version", "another branch", "with a new version"])
+def test_a_branch_that_was_begun_elsewhere_is_in_the_way_until_it_is_removed(begun, fork):
+    table, at = Table(begun), VersionSpec(version=2)
+    if fork == "another version":
+        at = VersionSpec(version=1)
+    elif fork == "another branch":
+        create_branch(table, "other", at)
+        table = Table(begun, branch="other")
+    else:
+        append(branch_root(begun, "begun"), 20)
+    with pytest.raises(InvalidInputError, match="begun and never finished") as error:
+        create_branch(table, "begun", at)
+    assert "remove" in error.value.hint
+    remove_branch(table, "begun")
+    assert files_below(begun, "begun") == set()
+    assert create_branch(table, "begun", at).parent_version == at.version
+    assert read_ours(begun, branch="begun").num_rows == 10
+
+
+def test_a_branch_that_was_begun_is_removed_unless_something_stands_on_it(begun):
+    set_tag(Table(branch_root(begun, "begun")), "on-it")
+    with pytest.raises(InvalidInputError, match="tag 'on-it'"):
+        remove_branch(Table(begun), "begun")
+    remove_tag(Table(begun), "on-it")
+    create_branch(Table(begun), "begun/inner")
+    remove_branch(Table(begun), "begun")
+    assert read_ours(begun, branch="begun/inner").num_rows == 9
+    with pytest.raises(VersionNotFoundError, match="no branch 'begun'"):
+        remove_branch(Table(begun), "begun")
+
+
+def test_a_removal_that_broke_off_is_finished_by_the_next(path, monkeypatch):
+    create_branch(Table(path), "a")
+    append(branch_root(path, "a"), 20)
+    with dying(monkeypatch, LocalStore, "delete_many"):
+        remove_branch(Table(path), "a")
+    assert branches_of(Table(path)) == []
+    remove_branch(Table(path), "a")
+    assert files_below(path, "a") == set()
+    assert create_branch(Table(path), "a").parent_version == 3
+
+
+def test_a_branch_that_is_removed_while_it_is_made_is_an_error_for_its_maker(path, monkeypatch):
+    real = branches.write_branch
+
+    def late(*arguments, **settings):
+        remove_branch(Table(path), "a")
+        return real(*arguments, **settings)
+
+    monkeypatch.setattr(branches, "write_branch", late)
+    with pytest.raises(VersionNotFoundError, match="removed by somebody else"):
+        create_branch(Table(path), "a")
+    assert branches_of(Table(path)) == []
+    assert files_below(path, "a") == set()
+
+
+def test_a_branch_that_is_finished_while_it_is_removed_is_removed(begun, monkeypatch):
+    real = LocalStore.delete_many
+
+    def late(self, paths):
+        create_branch(Table(begun), "begun", VersionSpec(version=2))
+        real(self, paths)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "delete_many", late)
+        remove_branch(Table(begun), "begun")
+    assert branches_of(Table(begun)) == []
+    assert files_below(begun, "begun") == set()
 
 
 def test_a_relative_path_is_written_down_in_full(path):

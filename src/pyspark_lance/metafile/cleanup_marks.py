@@ -6,7 +6,9 @@ marks then.  A cleanup puts its mark first, and looks then who has said so.  Wha
 the steps, one of the two sees the other: either the first is told that the version goes, or the
 cleanup leaves it alone.
 
-The mark of a cleanup that died counts for a week, or until all of its versions are gone.
+A cleanup renews its mark while it sets manifests aside, and gives up if it could not for half an
+hour; so a mark that is older than an hour is that of a cleanup that died, and counts for nothing.
+The next cleanup removes it, and those whose versions are gone.  Clocks may differ by half an hour.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
-from pyspark_lance.errors import VersionNotFoundError
+from pyspark_lance.errors import StorageError, VersionNotFoundError
 from pyspark_lance.metafile.manifest_file import ManifestLocation
 from pyspark_lance.metafile.paths import CLEANUPS
 from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
@@ -26,24 +28,69 @@ SAFE_AGE_S: Final = 7 * 24 * 3600.0
 """Whoever has not finished after this time is taken for dead."""
 
 
-def mark_versions(store: ObjectStore, versions: Collection[int]) -> str:
-    """Says that versions are about to be removed; the path of the mark."""
-    path = f"{CLEANUPS}/{uuid.uuid4().hex}.json"
-    store.put(path, json.dumps({"versions": sorted(versions)}).encode())
-    return path
+_MARK_S: Final = 3600.0
+"""A cleanup that has not renewed its mark for this time is taken for dead."""
+
+_MAY_NOT_RENEW_S: Final = _MARK_S / 2
 
 
-def remove_marks(store: ObjectStore, own: str, there: Collection[int]) -> None:
-    """Removes a mark, and those of others that say nothing any more.
+class CleanupMark:
+    """Says that versions are about to be removed.
 
     Args:
         store: The store at the root of the table or branch.
-        own: Path of the mark.
-        there: All versions that are left.
+        versions: Their numbers.
+        clock: Seconds since 1970.
     """
-    store.delete(own)
-    for info in store.list(CLEANUPS):
-        if _is_stale(info) or not set(there) & set(_versions_in(store, info)):
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        versions: Collection[int],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = f"{CLEANUPS}/{uuid.uuid4().hex}.json"
+        self._store = store
+        self._content = json.dumps({"versions": sorted(versions)}).encode()
+        self._clock = clock
+        self._put()
+
+    def renew(self) -> None:
+        """Before each step that takes versions away.
+
+        Raises:
+            StorageError: Others may have taken this cleanup for dead by now.
+        """
+        asleep_s = self._clock() - self._renewed_at
+        if asleep_s > _MAY_NOT_RENEW_S:
+            raise StorageError(
+                f"the cleanup was held up for {asleep_s:.0f} s; versions that it was about to "
+                "remove may be needed by now",
+                self._store.uri,
+                hint="clean up once more",
+            )
+        self._put()
+
+    def remove(self) -> None:
+        """When it is done."""
+        self._store.delete(self.path)
+
+    def _put(self) -> None:
+        self._renewed_at = self._clock()
+        self._store.put(self.path, self._content)
+
+
+def remove_empty_marks(store: ObjectStore, there: Callable[[], Collection[int]]) -> None:
+    """Removes the marks of cleanups that died, and those that say nothing any more.
+
+    Args:
+        store: The store at the root of the table or branch.
+        there: Numbers of all versions that are left; asked for if there are marks.
+    """
+    marks = _marks(store)
+    left = set(there()) if marks else set()
+    for info in marks:
+        if _is_stale(info) or not left.intersection(_versions_in(store, info)):
             store.delete(info.path)
 
 
@@ -55,7 +102,7 @@ def check_kept(store: ObjectStore, location: ManifestLocation) -> None:
     """
     is_doomed = any(
         location.version in _versions_in(store, info)
-        for info in store.list(CLEANUPS)
+        for info in _marks(store)
         if not _is_stale(info)
     )
     if is_doomed or not store.exists(location.path):
@@ -66,8 +113,13 @@ def check_kept(store: ObjectStore, location: ManifestLocation) -> None:
         )
 
 
+def _marks(store: ObjectStore) -> list[ObjectInfo]:
+    """All marks, without those that are being written."""
+    return [info for info in store.list(CLEANUPS) if info.path.endswith(".json")]
+
+
 def _is_stale(info: ObjectInfo) -> bool:
-    return 0 < info.modified_ns < time.time_ns() - int(SAFE_AGE_S * 1e9)
+    return 0 < info.modified_ns < time.time_ns() - int(_MARK_S * 1e9)
 
 
 def _versions_in(store: ObjectStore, info: ObjectInfo) -> Iterator[int]:

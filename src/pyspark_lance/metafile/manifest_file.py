@@ -154,6 +154,17 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
     return manifests[:count]
 
 
+def versions_not_listed(store: ObjectStore, newest: ManifestLocation) -> list[ManifestLocation]:
+    """The versions right after the newest that a listing shows, on stores that list late.
+
+    One request more than there are such versions.
+    """
+    versions: list[ManifestLocation] = []
+    while location := _stat(store, newest.version + len(versions) + 1, newest.scheme):
+        versions.append(location)
+    return versions
+
+
 def find_version(store: ObjectStore, version: int) -> ManifestLocation:
     """The manifest of ``version``, which may be a detached one.
 
@@ -164,12 +175,8 @@ def find_version(store: ObjectStore, version: int) -> ManifestLocation:
     if 0 < version < 2**64:
         schemes = (NamingScheme.V2,) if version & DETACHED_BIT else tuple(NamingScheme)[::-1]
         for scheme in schemes:
-            path = manifest_path(version, scheme)
-            try:
-                info = store.stat(path)
-            except FileNotFoundError:
-                continue
-            return ManifestLocation(path, version, scheme, info.size, info.identity)
+            if location := _stat(store, version, scheme):
+                return location
     there = list_versions(store)
     if not there:
         raise TableNotFoundError(
@@ -180,6 +187,16 @@ def find_version(store: ObjectStore, version: int) -> ManifestLocation:
         where=store.uri,
         hint=f"{len(there)} versions between {there[0].version} and {there[-1].version} are left",
     )
+
+
+def _stat(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLocation | None:
+    """The manifest of a version by its name, without a listing."""
+    path = manifest_path(version, scheme)
+    try:
+        info = store.stat(path)
+    except FileNotFoundError:
+        return None
+    return ManifestLocation(path, version, scheme, info.size, info.identity, info.modified_ns)
 
 
 def read_manifest(

@@ -37,7 +37,7 @@ _SCHEMA = pa.schema(
         pa.field("base_objects", pa.list_(pa.field("object_id", pa.string()))),
     ]
 )
-NO_ROWS = _SCHEMA.empty_table()
+NO_ROWS = pa.Table.from_batches([], _SCHEMA)
 
 
 class ManifestTable:

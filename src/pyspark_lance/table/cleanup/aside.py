@@ -8,7 +8,7 @@ after the files, so that a cleanup that was interrupted can be run again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -29,7 +29,11 @@ _AT_ONCE = 16
 _BATCH = 1000
 
 
-def set_aside(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:
+def set_aside(
+    store: ObjectStore,
+    locations: Sequence[ManifestLocation],
+    before_each_batch: Callable[[], None],
+) -> None:
     """Takes manifests away from readers, the oldest first; those that are gone already are fine."""
     paths = [location.path for location in locations]
 
@@ -39,6 +43,7 @@ def set_aside(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for start in range(0, len(paths), _BATCH):
+            before_each_batch()
             some = paths[start : start + _BATCH]
             list(pool.map(copy, some))
             store.delete_many(some)

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from pyspark_lance.errors import InvalidInputError, LanceError, TableNotFoundError
 from pyspark_lance.format.manifest import DETACHED_BIT
-from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S, mark_versions, remove_marks
+from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S, CleanupMark, remove_empty_marks
 from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation
 from pyspark_lance.metafile.paths import TREE, VERSIONS, aside_manifest_path
 from pyspark_lance.metafile.refs_file import list_branches, list_tags
@@ -44,6 +44,7 @@ from pyspark_lance.table.cleanup.removable_files import (
     FileKind,
     RemovableFile,
     manifests_below,
+    manifests_of,
     paths_used_by,
     read_manifests,
     removable_files,
@@ -148,23 +149,40 @@ def cleanup_old_versions(
     files = list(removable_files(store))
     survey = _survey(store, table, policy, now_ns, newest)
     result = _result(survey, files, policy, now_ns)
-    if dry_run or not result.paths:
+    if dry_run:
         return result
-    mark = mark_versions(store, [one.version for one in survey.old])
+    if result.paths:
+        result = _removed(store, survey, files, policy, now_ns, progress)
+    with contextlib.suppress(LanceError, OSError):  # the next cleanup does it
+        remove_empty_marks(store, lambda: [one.version for one in manifests_below(store, VERSIONS)])
+    logger.info(
+        "removed %d versions and %d files of %s", len(result.versions), result.num_files, store.uri
+    )
+    return result
+
+
+def _removed(
+    store: ObjectStore,
+    survey: _Survey,
+    files: Sequence[RemovableFile],
+    policy: CleanupPolicy,
+    now_ns: int,
+    progress: Progress | None,
+) -> CleanupResult:
+    """Removes what nobody has begun to need since the survey."""
+    mark = CleanupMark(store, [one.version for one in survey.old])
     try:
         _spare_what_is_needed(store, survey, restores=not policy.delete_unverified)
-        set_aside(store, [one for one in survey.old if one.path not in survey.begun])
+        doomed = [one for one in survey.old if one.path not in survey.begun]
+        set_aside(store, doomed, before_each_batch=mark.renew)
         # New versions, too, may need files of old ones: a restored one, made by another client.
-        survey.add_references(store, manifests_below(store, VERSIONS))
+        survey.add_references(store, manifests_of(store))
         _add_other_branches(survey)
         result = _result(survey, files, policy, now_ns)
         _remove(store, result, progress)
     finally:
-        with contextlib.suppress(LanceError, OSError):  # the next cleanup does it
-            remove_marks(store, mark, {one.version for one in manifests_below(store, VERSIONS)})
-    logger.info(
-        "removed %d versions and %d files of %s", len(result.versions), result.num_files, store.uri
-    )
+        with contextlib.suppress(LanceError, OSError):  # it is taken for dead after an hour
+            mark.remove()
     return result
 
 
@@ -210,7 +228,7 @@ def _survey(
     Raises:
         InvalidInputError: Tags or consumers need old versions, and the policy does not allow it.
     """
-    locations = manifests_below(store, VERSIONS)
+    locations = manifests_of(store)
     numbers = sorted(
         location.version for location in locations if not location.version & DETACHED_BIT
     )

@@ -13,11 +13,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
+from pyspark_lance.format.manifest import DETACHED_BIT
+from pyspark_lance.metafile.manifest_file import (
+    ManifestFile,
+    ManifestLocation,
+    read_manifest,
+    versions_not_listed,
+)
 from pyspark_lance.metafile.paths import (
     DATA,
     DELETIONS,
     INDICES,
+    REFERENCES,
     TRANSACTIONS,
     TREE,
     VERSIONS,
@@ -71,7 +78,7 @@ class RemovableFile:
 
 def removable_files(store: ObjectStore) -> Iterator[RemovableFile]:
     """Those of one table or branch, without its own branches; manifests are not among them."""
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, REFERENCES):
         for info in store.list(folder):
             yield from _as_removable(info, "")
 
@@ -102,6 +109,15 @@ def manifests_below(store: ObjectStore, folder: str) -> list[ManifestLocation]:
                 )
             )
     return locations
+
+
+def manifests_of(store: ObjectStore) -> list[ManifestLocation]:
+    """All manifests of a table or branch, also those that a listing does not show yet."""
+    listed = manifests_below(store, VERSIONS)
+    numbered = [one for one in listed if not one.version & DETACHED_BIT]
+    if not numbered:
+        return listed
+    return listed + versions_not_listed(store, max(numbered, key=lambda one: one.version))
 
 
 def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Iterator[ManifestFile]:

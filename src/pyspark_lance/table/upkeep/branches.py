@@ -8,6 +8,7 @@ Source: docs/format/table-format.md, sections 12.2, 12.5.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -23,8 +24,13 @@ from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.operation import Clone
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.cleanup_marks import check_kept
-from pyspark_lance.metafile.manifest_file import encode_manifest, latest_version
-from pyspark_lance.metafile.paths import TREE, manifest_path
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    encode_manifest,
+    latest_version,
+    read_manifest,
+)
+from pyspark_lance.metafile.paths import is_branch_name, manifest_path
 from pyspark_lance.metafile.refs_file import (
     Branch,
     check_branch_name,
@@ -34,9 +40,14 @@ from pyspark_lance.metafile.refs_file import (
     read_branch,
     write_branch,
 )
-from pyspark_lance.metafile.transaction_file import transaction_name, write_transaction
+from pyspark_lance.metafile.transaction_file import (
+    transaction_name,
+    transaction_of,
+    write_transaction,
+)
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.store.open_store import split_uri
+from pyspark_lance.table.cleanup.removable_files import FOLDERS
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -45,6 +56,8 @@ from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
     """Forks a branch off a version.
 
+    What a process that died has begun is finished, if it was the same fork.
+
     Args:
         table: The table or branch.
         name: Parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``.
@@ -52,7 +65,7 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
 
     Raises:
         InvalidInputError: The name is taken, or cannot be one.
-        VersionNotFoundError: There is no such version.
+        VersionNotFoundError: There is no such version, or it, or the branch, is removed meanwhile.
         UnsupportedFeatureError: The version has a part that would be lost.
     """
     check_branch_name(name)
@@ -61,26 +74,35 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
     parent = snapshot.manifest.branch
     root = main_line(snapshot.table, parent)
     main, store = root.store(), root.on_branch(name).store()
-    if latest_version(store) is not None or any(
-        other.name == name for other in list_branches(main)
-    ):
-        raise InvalidInputError(f"there is a branch {name!r} already", where=main.uri)
+    if any(other.name == name for other in list_branches(main)):
+        raise _taken(main, name)
     fork = (snapshot.version, uuid.uuid4().hex)
     before = read_branch(main, parent).version_mapping if parent else ()
     branch = Branch(name, parent, snapshot.version, int(time.time()), (*before, fork))
-    size = _put_first_version(store, snapshot, name)
-    if not write_branch(main, branch, manifest_size=size):
-        raise InvalidInputError(f"there is a branch {name!r} already", where=main.uri)
+    clone = Clone(
+        is_shallow=True,
+        ref_version=snapshot.version,
+        ref_path=_absolute(snapshot.uri),
+        ref_name=parent,
+        branch_name=name,
+    )
+    first = _first_version_begun(store, clone) or _put_first_version(store, snapshot, clone)
+    if not write_branch(main, branch, manifest_size=first.size or 0):
+        raise _taken(main, name)
     try:
         check_kept(snapshot.store, snapshot.file.location)
+        if not store.exists(first.path):  # found without a description, and taken for a leftover
+            raise VersionNotFoundError(
+                f"the branch {name!r} was removed by somebody else while it was made", main.uri
+            )
     except VersionNotFoundError:
-        _remove_branch(main, name)
+        _remove_branch(root, name)
         raise
     return branch
 
 
 def remove_branch(table: Table, name: str) -> None:
-    """Removes a branch with all that was written on it.
+    """Removes a branch with all that was written on it, also one that is half made or half gone.
 
     Args:
         table: The table or one of its branches.
@@ -91,10 +113,12 @@ def remove_branch(table: Table, name: str) -> None:
         InvalidInputError: Tags or other branches stand on it.
     """
     snapshot = Snapshot.open(table)
-    main = main_line(snapshot.table, snapshot.manifest.branch).store()
-    read_branch(main, name)
-    standing = [f"tag {tag.name!r}" for tag in list_tags(main) if tag.branch == name]
+    root = main_line(snapshot.table, snapshot.manifest.branch)
+    main = root.store()
     branches = list_branches(main)
+    if not any(branch.name == name for branch in branches) and not _has_files(root, name):
+        read_branch(main, name)  # the error, or somebody has made it by now
+    standing = [f"tag {tag.name!r}" for tag in list_tags(main) if tag.branch == name]
     standing += [f"branch {branch.name!r}" for branch in branches if branch.parent_branch == name]
     if standing:
         raise InvalidInputError(
@@ -102,19 +126,35 @@ def remove_branch(table: Table, name: str) -> None:
             where=main.uri,
             hint="remove them first",
         )
-    _remove_branch(main, name)
+    _remove_branch(root, name)
 
 
-def _remove_branch(main: ObjectStore, name: str) -> None:
+def _remove_branch(root: Table, name: str) -> None:
+    main, store = root.store(), root.on_branch(name).store()
     # What is left of an interrupted removal is no branch.
-    delete_branch(main, name)
-    prefix = f"{TREE}/{name}"
-    others = tuple(
-        f"{TREE}/{branch.name}/"
+    with contextlib.suppress(VersionNotFoundError):
+        delete_branch(main, name)
+    inner = tuple(
+        f"{branch.name.removeprefix(f'{name}/')}/"
         for branch in list_branches(main)
         if branch.name.startswith(f"{name}/")
     )
-    main.delete_many([info.path for info in main.list(prefix) if not info.path.startswith(others)])
+    store.delete_many([info.path for info in store.list("") if not info.path.startswith(inner)])
+    # Whoever has finished a half-made one meanwhile has made what is removed here.
+    with contextlib.suppress(VersionNotFoundError):
+        delete_branch(main, name)
+
+
+def _has_files(root: Table, name: str) -> bool:
+    """Whether there is something of a branch, be it without a description."""
+    if not is_branch_name(name):
+        return False
+    store = root.on_branch(name).store()
+    return any(True for folder in FOLDERS for _ in store.list(folder))
+
+
+def _taken(main: ObjectStore, name: str) -> InvalidInputError:
+    return InvalidInputError(f"there is a branch {name!r} already", where=main.uri)
 
 
 def branches_of(table: Table) -> list[Branch]:
@@ -123,25 +163,39 @@ def branches_of(table: Table) -> list[Branch]:
     return list_branches(main_line(snapshot.table, snapshot.manifest.branch).store())
 
 
-def _put_first_version(store: ObjectStore, snapshot: Snapshot, name: str) -> int:
-    """Writes the manifest of a branch; returns its size in bytes."""
-    origin = _absolute(snapshot.uri)
-    state = _as_clone(TableState(snapshot.manifest, snapshot.indices), origin, name)
-    clone = Clone(
-        is_shallow=True,
-        ref_version=snapshot.version,
-        ref_path=origin,
-        ref_name=snapshot.manifest.branch,
-        branch_name=name,
-    )
+def _first_version_begun(store: ObjectStore, clone: Clone) -> ManifestLocation | None:
+    """The first version of the branch, if somebody has made it and no more; None without any.
+
+    Raises:
+        InvalidInputError: It is that of another fork, or not the first.
+    """
+    location = latest_version(store)
+    if location is None:
+        return None
+    transaction = transaction_of(store, read_manifest(store, location))
+    if transaction is None or transaction.operation != clone:
+        raise InvalidInputError(
+            f"the branch {clone.branch_name!r} was begun and never finished, from another version",
+            where=store.uri,
+            hint="remove it first, as a branch is removed",
+        )
+    write_transaction(store, transaction)  # it may be gone already if the branch was half removed
+    return location
+
+
+def _put_first_version(store: ObjectStore, snapshot: Snapshot, clone: Clone) -> ManifestLocation:
+    """Writes the manifest of a branch."""
+    before = TableState(snapshot.manifest, snapshot.indices)
+    state = _as_clone(before, clone.ref_path, clone.branch_name)
     transaction = Transaction(snapshot.version, str(uuid.uuid4()), clone)
     write_transaction(store, transaction)
     manifest = replace(state.manifest, transaction_file=transaction_name(transaction))
     data = encode_manifest(manifest, state.indices, transaction)
-    path = manifest_path(snapshot.version, snapshot.file.location.scheme)
+    scheme = snapshot.file.location.scheme
+    path = manifest_path(snapshot.version, scheme)
     if not store.put_if_absent(path, data):
         raise StorageError("another branch of this name appeared", f"{store.uri}/{path}")
-    return len(data)
+    return ManifestLocation(path, snapshot.version, scheme, len(data))
 
 
 def _absolute(uri: str) -> str:
@@ -150,7 +204,7 @@ def _absolute(uri: str) -> str:
     return os.path.abspath(folder) if scheme == "file" else uri.rstrip("/")
 
 
-def _as_clone(state: TableState, origin: str, name: str) -> TableState:
+def _as_clone(state: TableState, origin: str, name: str | None) -> TableState:
     """The same version, all of whose files lie below ``origin``."""
     manifest = state.manifest
     known = [base.id for base in manifest.base_paths]
