@@ -25,12 +25,14 @@ class S3Server:
     Attributes:
         endpoint: ``http://127.0.0.1:port``.
         requests: Method and path of every request, in order; clear it to count.
+        access_keys: With which key each request was signed, in order.
         ignores_conditions: Whether a put replaces what it was told only to create.
         lose_answers: Methods whose next request is carried out but answered with an error 500.
     """
 
     endpoint: str
     requests: list = field(default_factory=list)
+    access_keys: list = field(default_factory=list)
     ignores_conditions: bool = False
     lose_answers: list = field(default_factory=list)
     access_key: str = "test-access-key-id"
@@ -82,6 +84,8 @@ def running_server():
         if found.ignores_conditions:
             environ.pop("HTTP_IF_NONE_MATCH", None)
         found.requests.append((method, environ["PATH_INFO"], environ.get("HTTP_RANGE", "")))
+        signed = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2]
+        found.access_keys.append(signed.partition("/")[0])
         if method in found.lose_answers:
             found.lose_answers.remove(method)
             list(dispatch(self, environ, lambda *answer: None))

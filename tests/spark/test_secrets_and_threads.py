@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from connect_script import START_CONNECT
+from connect_script import start_connect
 from script_process import run_command
 
 from pyspark_lance.spark.companion import companion_jar
@@ -206,12 +206,13 @@ def test_a_submitted_script_with_the_recommended_settings_shows_no_storage_optio
 
 
 def test_no_storage_option_of_a_connect_session_is_in_the_event_log(folder):
-    start = START_CONNECT.replace(
-        '.config("spark.ui.enabled", "false")',
-        '.config("spark.ui.enabled", "false").config("spark.eventLog.enabled", "true")'
-        f'.config("spark.eventLog.dir", "file:{folder}/log")'
-        '.config("spark.eventLog.compress", "false")'
-        f'.config("spark.sql.warehouse.dir", "{folder}/warehouse")',
+    start = start_connect(
+        {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file:{folder}/log",
+            "spark.eventLog.compress": "false",
+            "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        }
     )
     shown = run(python(start + _CONNECT), folder)
     assert "MARKER" not in event_log(folder) + shown

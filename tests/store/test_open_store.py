@@ -60,9 +60,27 @@ def test_dynamodb_and_unknown_schemes_are_refused_by_name():
         open_store("carrierpigeon://coop/table")
 
 
-def test_a_missing_package_is_named():
-    with pytest.raises(UnsupportedFeatureError, match="gcsfs"):
-        open_store("gs://bucket/table")
+@pytest.mark.parametrize(
+    ("uri", "package"),
+    [
+        ("gs://bucket/table", "gcsfs"),
+        ("az://container/table", "adlfs"),
+        ("abfss://container@account.dfs.core.windows.net/table", "adlfs"),
+    ],
+)
+def test_a_missing_package_is_named(uri, package):
+    program = (
+        "import sys\n"
+        f"sys.modules[{package!r}] = None  # as if it were not installed\n"
+        "from pyspark_lance.store.open_store import open_store\n"
+        f"try: open_store({uri!r})\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.startswith("UnsupportedFeatureError")
+    assert package in shown
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])

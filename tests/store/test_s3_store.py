@@ -1,6 +1,8 @@
 import contextlib
+import json
 import multiprocessing
 import os
+import sys
 import traceback
 
 import pytest
@@ -225,6 +227,50 @@ def test_missing_credentials_come_with_a_hint(s3_server, monkeypatch, tmp_path):
     store = open_store("s3://bucket/t", {"endpoint": s3_server.endpoint, "region": "us-east-1"})
     with pytest.raises(StorageError, match="skip_signature"):
         store.get("x")
+
+
+CREDENTIALS = """
+import datetime, json, pathlib, sys
+calls = pathlib.Path(sys.argv[1])
+calls.write_text(calls.read_text() + "x")
+end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=30)
+key = f"KEY{len(calls.read_text())}"
+print(json.dumps({"Version": 1, "AccessKeyId": key, "SecretAccessKey": "s", "SessionToken": "t",
+                  "Expiration": end.isoformat()}))
+"""
+
+
+@pytest.mark.parametrize("said_by", ["option", "environment"])
+def test_credentials_that_end_are_renewed_by_the_chain_that_gave_them(
+    s3_server,  # noqa: F811
+    s3_table_root,  # noqa: F811
+    monkeypatch,
+    tmp_path,
+    said_by,
+):
+    program, calls, config = (tmp_path / name for name in ("program.py", "calls", "config"))
+    program.write_text(CREDENTIALS)
+    calls.write_text("")
+    config.write_text(f"[profile job]\ncredential_process = {sys.executable} {program} {calls}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    options = {"endpoint_url": s3_server.endpoint, "region": "us-east-1", "allow_http": "true"}
+    if said_by == "option":
+        options["profile"] = "job"
+    else:
+        monkeypatch.setenv("AWS_PROFILE", "job")
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+        # s3fs keeps file systems by their arguments.
+        options["client_kwargs"] = json.dumps({"use_ssl": False})
+    store = open_store(s3_table_root, options)
+    s3_server.access_keys.clear()
+    store.put("x", b"1")
+    assert bytes(store.get("x")) == b"1"
+    first, second = s3_server.access_keys
+    assert first.startswith("KEY")
+    # They end within less time than a client trusts them.
+    assert int(second.removeprefix("KEY")) > int(first.removeprefix("KEY"))
 
 
 def test_two_stores_with_the_same_options_share_their_connections(

@@ -39,14 +39,18 @@ from pyspark_lance.store.storage_options import StorageOptions, parse_storage_op
 
 # Transferring this much takes about as long as the round trip of another request.
 MERGE_GAP_BYTES = 256 << 10
-MERGE_MAX_BYTES = 8 << 20
+MERGE_MAX_BYTES = 4 << 20
 # S3 allows 10,000 parts, so this is enough for objects of 160 GB.
 UPLOAD_PART_BYTES = 16 << 20
-CONNECTIONS = 32
+CONNECTIONS = 64
 CONFLICT_ATTEMPTS = 5
 
 _SAME_PROTOCOL = {"s3a": "s3", "s3n": "s3", "gs": "gcs", "abfss": "abfs", "az": "abfs"}
 _OBJECT_STORES = ("s3", "gcs", "abfs")
+_ENDPOINT_VARIABLES = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "gcs": ("STORAGE_EMULATOR_HOST",),
+}
 # The first botocore that knows If-None-Match; older ones drop it without a word.
 _BOTOCORE_WITH_CREATE = (1, 35, 20)
 
@@ -225,6 +229,8 @@ class FsspecStore:
             )
         except FileNotFoundError:
             return
+        if not isinstance(infos, Mapping):  # adlfs gives a list where there is a file of this name
+            return
         for full, info in sorted(infos.items()):
             if info["type"] == "file" and full.startswith(base + folder):
                 name, size = full.removeprefix(base), int(info["size"])
@@ -274,7 +280,7 @@ class FsspecStore:
 
         def connect() -> tuple[Any, str]:
             try:
-                fs, root = fsspec.core.url_to_fs(self._url, **arguments)
+                fs, root = _file_system(self._protocol, self._url, arguments)
             except ImportError as error:
                 scheme = self._url.partition(":")[0]
                 raise UnsupportedFeatureError(
@@ -470,8 +476,21 @@ def _endpoint(protocol: str, arguments: Mapping[str, Any]) -> str:
         return ""
     client = arguments.get("client_kwargs", {})
     given = arguments.get("endpoint_url") or client.get("endpoint_url")
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if protocol == "s3" else ()
+    names = _ENDPOINT_VARIABLES.get(protocol, ())
     return str(given or next(filter(None, map(os.environ.get, names)), ""))
+
+
+def _file_system(protocol: str, url: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
+    if protocol == "gcs" and _endpoint(protocol, arguments):
+        # gcsfs' newer kind asks by gRPC which kind of bucket it is, and waits a minute for each
+        # answer; only Google itself gives one.
+        from gcsfs.core import GCSFileSystem  # noqa: PLC0415
+
+        fs = GCSFileSystem(**arguments)
+        return fs, fs._strip_protocol(url)
+    found: tuple[Any, str] = fsspec.core.url_to_fs(url, **arguments)
+    return found
 
 
 def _no_hadoop_client(scheme: str) -> UnsupportedFeatureError:

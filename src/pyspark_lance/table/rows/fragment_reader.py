@@ -36,7 +36,7 @@ from pyspark_lance.table.version.table_files import TableFiles
 # Rows may be larger than an average tells; this much more is tolerated.
 _MOST_BATCHES: Final = 2
 # Requests for the ends of files that are under way at a time.
-_MOST_OPENS: Final = 16
+_MOST_OPENS: Final = 64
 
 
 class UnlikeFilesError(Exception):

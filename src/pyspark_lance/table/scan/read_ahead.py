@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 _MOST_SOURCES: Final = 16
-_MOST_BYTES: Final = 64 << 20
+_MOST_BYTES: Final = 128 << 20
 
 _B = TypeVar("_B")
 
