@@ -75,6 +75,21 @@ def test_a_tree_is_the_same_condition_as_its_text(tree, text):
     assert predicate_from_json(json.dumps(tree), SCHEMA) == parse_predicate(text, SCHEMA)
 
 
+def test_of_columns_that_differ_by_case_only_the_one_spelled_so_is_meant():
+    members = pa.struct({"b": pa.int32(), "B": pa.string()})
+    schema = pa.schema({"a": pa.int32(), "A": pa.string(), "bB": pa.int32(), "st": members})
+    meant = {
+        ("a",): ("a",),
+        ("bb",): ("bB",),
+        ("A",): ("A",),
+        ("ST", "b"): ("st", "b"),
+        ("st", "B"): ("st", "B"),
+    }
+    for path, found in meant.items():
+        tree = json.dumps(op("IS_NULL", column(*path)))
+        assert predicate_from_json(tree, schema).value.path == found
+
+
 @pytest.mark.parametrize(
     "tree",
     [

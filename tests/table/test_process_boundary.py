@@ -25,6 +25,7 @@ from pyspark_lance.format.encoded_u64_array import EncodedU64Array
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment
 from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.predicate.tree import Literal
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask, run
@@ -88,8 +89,22 @@ TASKS = st.builds(
 OFFSETS = st.sampled_from(["<u2", "<u4"]).flatmap(
     lambda width: st.lists(st.integers(0, 2**16 - 1)).map(lambda one: np.array(one, width))
 )
+CONSTANTS = st.one_of(
+    st.builds(pa.scalar, st.none() | st.booleans(), st.just(pa.bool_())),
+    st.builds(pa.scalar, st.none() | st.integers(-(2**31), 2**31 - 1), st.just(pa.int32())),
+    st.builds(pa.scalar, st.floats(allow_nan=False), st.just(pa.float64())),
+    st.builds(pa.scalar, st.text(), st.just(pa.string())),
+    st.builds(pa.scalar, st.binary(), st.just(pa.binary())),
+    st.builds(pa.scalar, st.dates(), st.just(pa.date32())),
+    st.builds(pa.scalar, st.datetimes(), st.just(pa.timestamp("us", "UTC"))),
+    st.builds(pa.scalar, st.decimals(-999, 999, places=2), st.just(pa.decimal128(5, 2))),
+)
 # What decides itself how it is pickled.
-PACKED = {ScanTask: TASKS, EncodedU64Array: st.builds(EncodedU64Array, NUMBERS, OFFSETS)}
+PACKED = {
+    ScanTask: TASKS,
+    EncodedU64Array: st.builds(EncodedU64Array, NUMBERS, OFFSETS),
+    Literal: st.builds(Literal, CONSTANTS),
+}
 
 
 def classes_of_the_package():

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.memory import allocate
+from pyspark_lance.plain_values import plain_array
 
 _MAX_INT32 = 2**31 - 1
 # Joining so few in Python takes less time than calling Arrow.
@@ -81,7 +82,7 @@ def _gather_ragged(
     pieces = pa.Array.from_buffers(
         data_type, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-    kept = pc.take(pieces, pa.array(np.arange(0, 2 * count, 2)), boundscheck=False)
+    kept = pc.take(pieces, plain_array(np.arange(0, 2 * count, 2)), boundscheck=False)
     total = int(sizes.sum())
     content = kept.buffers()[2]
     return np.frombuffer(content, np.uint8, total) if total else data[:0]

@@ -12,15 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.plain_values import plain_array
+
 
 def filter_rows(batch: pa.RecordBatch, mask: NDArray[np.bool_]) -> pa.RecordBatch:
     """The rows of ``batch`` where ``mask``, shape (num_rows,)."""
-    return _safe(batch).filter(pa.array(mask))
+    # Not by pa.array, which makes Arrow import pandas.
+    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
+    kept = pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
+    return _safe(batch).filter(kept)
 
 
 def take_rows(batch: pa.RecordBatch, indices: NDArray[np.integer]) -> pa.RecordBatch:
     """The rows of ``batch`` at ``indices``, in that order."""
-    return _safe(batch).take(pa.array(indices))
+    return _safe(batch).take(plain_array(indices))
 
 
 def take_values(array: pa.Array, indices: pa.Array) -> pa.Array:

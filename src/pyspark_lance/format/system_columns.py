@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.plain_values import plain_array
 
 ROW_ID: Final = "_rowid"
 ROW_ADDRESS: Final = "_rowaddr"
@@ -72,9 +73,9 @@ def check_version_columns(names: tuple[str, ...], *, stable_row_ids: bool, uri: 
 
 def constant_column(value: int, length: int) -> pa.Array:
     """``length`` times the uint64 ``value``."""
-    return pa.array(np.full(length, value, dtype=np.uint64))
+    return plain_array(np.full(length, value, dtype=np.uint64))
 
 
 def system_array(values: NDArray[np.uint64]) -> pa.Array:
     """Zero-copy uint64 Arrow array over ``values``."""
-    return pa.array(values, type=pa.uint64())
+    return plain_array(np.asarray(values, np.uint64))

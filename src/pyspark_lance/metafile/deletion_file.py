@@ -15,6 +15,7 @@ from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType, DeletionVector
 from pyspark_lance.metafile.arrow_column_file import read_uint32_column
 from pyspark_lance.metafile.paths import deletion_path
+from pyspark_lance.plain_values import plain_array
 from pyspark_lance.store.object_store import ObjectStore
 
 BITMAP_THRESHOLD: Final = 5000
@@ -133,5 +134,7 @@ def _to_arrow(offsets: NDArray[np.uint32]) -> bytes:
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(sink, schema, options=options) as writer:
-        writer.write_batch(pa.record_batch([pa.array(offsets, pa.uint32())], schema=schema))
+        writer.write_batch(
+            pa.record_batch([plain_array(np.asarray(offsets, np.uint32))], schema=schema)
+        )
     return bytes(sink.getvalue())

@@ -12,15 +12,23 @@ from pyspark_lance.predicate.tree import Column
 from pyspark_lance.predicate.types import spark_type_of
 
 
-def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
+def resolve_column(
+    path: tuple[str, ...], schema: pa.Schema, *, prefers_exact: bool = False
+) -> Column:
     """The column or struct field that ``path`` names, whatever its case.
+
+    Args:
+        path: The name of the column, and of its fields.
+        schema: The table's columns.
+        prefers_exact: Of several that differ by case only, the one spelled so is meant.  Spark has
+            resolved such a name already, by ``spark.sql.caseSensitive``.
 
     Raises:
         InvalidInputError: There is none, or more than one.
     """
     lineage = [name for name in SYSTEM_COLUMNS if name not in schema.names]
     fields = [*schema, *(pa.field(name, pa.uint64()) for name in lineage)]
-    field = _find_field(path[0], fields, "column")
+    field = _find_field(path[0], fields, "column", prefers_exact)
     if field.name in SYSTEM_COLUMNS and pa.types.is_uint64(field.type):
         data_type = pa.int64()
     else:
@@ -32,20 +40,25 @@ def resolve_column(path: tuple[str, ...], schema: pa.Schema) -> Column:
                 f"{'.'.join(names)!r} is not a struct, so it has no field {name!r}",
                 hint="put a column name that has a dot in it into `backquotes`",
             )
-        field = _find_field(name, list(data_type), f"field of {'.'.join(names)}")
+        field = _find_field(name, list(data_type), f"field of {'.'.join(names)}", prefers_exact)
         data_type = field.type
         names.append(field.name)
     return Column(tuple(names), spark_type_of(data_type))
 
 
-def _find_field(name: str, fields: list[pa.Field], what: str) -> pa.Field:
+def _find_field(name: str, fields: list[pa.Field], what: str, prefers_exact: bool) -> pa.Field:
     wanted = name.lower()
     matches = [field for field in fields if field.name.lower() == wanted]
+    if prefers_exact:
+        matches = [field for field in matches if field.name == name] or matches
     if len(matches) == 1:
         return matches[0]
     if matches:
         spelled = ", ".join(field.name for field in matches)
-        raise InvalidInputError(f"{name!r} is ambiguous, it could be {spelled}")
+        raise InvalidInputError(
+            f"{name!r} is ambiguous, it could be {spelled}",
+            hint="set spark.sql.caseSensitive to true and use where(…) on the DataFrame",
+        )
     names = [field.name for field in fields]
     spelled_as = {field_name.lower(): field_name for field_name in names}
     near = difflib.get_close_matches(wanted, spelled_as, n=1, cutoff=0.6)

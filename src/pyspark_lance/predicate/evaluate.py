@@ -17,9 +17,12 @@ import pyarrow.compute as pc
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.plain_types import to_plain
+from pyspark_lance.plain_values import plain_scalar
 from pyspark_lance.predicate.casts import cast_array
 from pyspark_lance.predicate.functions import FUNCTIONS
 from pyspark_lance.predicate.tree import (
+    FALSE,
+    TRUE,
     And,
     Arithmetic,
     Call,
@@ -124,7 +127,7 @@ def _evaluate_where(expression: Expression, rows: _Rows, mask: pa.Array) -> _Val
     if pc.all(mask).as_py():
         return _evaluate(expression, rows)
     if not pc.any(mask).as_py():
-        return pa.scalar(None, expression.type)
+        return plain_scalar(None, expression.type)
     kept = rows.where(mask, columns_of(expression))
     some = _as_array(_evaluate(expression, kept), len(kept))
     chosen = np.asarray(mask)
@@ -180,7 +183,7 @@ def compare(operator: str, left: _Values, right: _Values) -> _Values:
     if operator == "=":
         extra = _both(left_nan, right_nan)
     elif operator == "<":
-        extra = _both(pc.invert(left_nan) if left_nan is not None else pa.scalar(True), right_nan)
+        extra = _both(pc.invert(left_nan) if left_nan is not None else TRUE.scalar, right_nan)
     else:
         extra = right_nan
     return result if extra is None else pc.or_(result, extra)
@@ -206,7 +209,7 @@ def _both(left: _Values | None, right: _Values | None) -> _Values | None:
 
 
 def _null_safe_equal(left: _Values, right: _Values) -> _Values:
-    equal = pc.coalesce(compare("=", left, right), pa.scalar(False))
+    equal = pc.coalesce(compare("=", left, right), FALSE.scalar)
     return pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
 
 
@@ -224,7 +227,7 @@ def _in(node: In, rows: _Rows) -> _Values:
     known = pc.is_valid(_on_arrays(values))
     if node.has_null:
         known = pc.and_(known, is_in)
-    return _like(pc.if_else(known, is_in, pa.scalar(None, pa.bool_())), values)
+    return _like(pc.if_else(known, is_in, plain_scalar(None, pa.bool_())), values)
 
 
 def _is_null(node: IsNull, rows: _Rows) -> _Values:
@@ -232,7 +235,7 @@ def _is_null(node: IsNull, rows: _Rows) -> _Values:
 
 
 def _is_nan(node: IsNaN, rows: _Rows) -> _Values:
-    return pc.coalesce(pc.is_nan(_evaluate(node.value, rows)), pa.scalar(False))
+    return pc.coalesce(pc.is_nan(_evaluate(node.value, rows)), FALSE.scalar)
 
 
 _MATCHES: dict[str, Callable[..., _Values]] = {
@@ -270,7 +273,8 @@ def _connect(
     result = _evaluate(terms[0], rows)
     for term in terms[1:]:
         if can_raise(term):
-            undecided = pc.not_equal(_as_array(result, len(rows)), pa.scalar(decided))
+            deciding = (TRUE if decided else FALSE).scalar
+            undecided = pc.not_equal(_as_array(result, len(rows)), deciding)
             other = _evaluate_where(term, rows, undecided.fill_null(True))
         elif _all_are(result, decided):
             return result
@@ -315,7 +319,7 @@ def _arithmetic(node: Arithmetic, rows: _Rows) -> _Values:
             f"division by zero in {node.operator!r}",
             hint="exclude zero first, as in: x <> 0 AND y / x > 1",
         )
-    return _divide(node, dividend, pc.if_else(both, divisor, pa.scalar(None, divisor.type)))
+    return _divide(node, dividend, pc.if_else(both, divisor, plain_scalar(None, divisor.type)))
 
 
 def _divide(node: Arithmetic, dividend: pa.Array, divisor: pa.Array) -> pa.Array:

@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
+from pyspark_lance.plain_values import plain_scalar
 from pyspark_lance.predicate import builder as build
 from pyspark_lance.predicate import values
 from pyspark_lance.predicate.columns import resolve_column
@@ -67,7 +68,8 @@ class _Reader:
         try:
             match node:
                 case {"column": [*path]} if path:
-                    return resolve_column(tuple(str(name) for name in path), self._schema)
+                    names = tuple(str(name) for name in path)
+                    return resolve_column(names, self._schema, prefers_exact=True)
                 case {"literal": value, "type": str(kind)}:
                     return _literal(value, parse_type(kind))
                 case {"cast": inner, "type": str(kind)}:
@@ -137,7 +139,7 @@ def _literal(value: Any, data_type: pa.DataType) -> Literal:
     if pa.types.is_boolean(data_type) or pa.types.is_string(data_type):
         return values.literal(value, data_type)
     if pa.types.is_floating(data_type):
-        return Literal(pa.scalar(float(value), data_type))
+        return Literal(plain_scalar(float(value), data_type))
     if pa.types.is_decimal(data_type):
         try:
             return values.literal(decimal.Decimal(str(value)), data_type)
@@ -154,5 +156,5 @@ def _literal(value: Any, data_type: pa.DataType) -> Literal:
     if pa.types.is_integer(data_type):
         return values.literal(number, data_type)
     if pa.types.is_date32(data_type):
-        return Literal(pa.scalar(number, pa.int32()).cast(data_type))
-    return Literal(pa.scalar(number, pa.int64()).cast(data_type))
+        return Literal(plain_scalar(number, pa.int32()).cast(data_type))
+    return Literal(plain_scalar(number, pa.int64()).cast(data_type))

@@ -82,6 +82,32 @@ def reference(text: str) -> NameParts | None:
     return _reference(tokens[:-1])
 
 
+def name_parts(text: str) -> NameParts:
+    """The parts of a name with dots; in backquotes dots are dots, and two backquotes are one."""
+    parts, current, is_quoted = [], "", False
+    place = 0
+    while place < len(text):
+        char = text[place]
+        if is_quoted and text[place : place + 2] == "``":
+            current += char
+            place += 1
+        elif char == "`":
+            is_quoted = not is_quoted
+        elif char == "." and not is_quoted:
+            parts.append(current)
+            current = ""
+        else:
+            current += char
+        place += 1
+    return (*parts, current)
+
+
+def unquoted(name: str) -> str:
+    """The name that is written in backquotes; any other as it is."""
+    is_quoted = len(name) > 2 and name[0] == name[-1] == "`"
+    return name_parts(name)[0] if is_quoted and len(name_parts(name)) == 1 else name
+
+
 def equation(text: str) -> tuple[NameParts, NameParts] | None:
     """The two names of which ``text`` demands that they be equal; None if it is something else."""
     tokens = tokenize_all(text)[:-1]

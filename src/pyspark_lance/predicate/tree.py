@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from pyspark_lance.plain_values import plain_scalar
+
 BOOLEAN = pa.bool_()
 
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
@@ -40,6 +42,10 @@ class Literal:
     """
 
     scalar: pa.Scalar
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A scalar's own way back is pa.scalar, with the same arguments.
+        return _literal, (self.scalar.as_py(), self.scalar.type)
 
     @property
     def type(self) -> pa.DataType:
@@ -215,9 +221,14 @@ Expression = (
 # A predicate is an expression of type boolean; parse_predicate returns no other.
 Predicate = Expression
 
-TRUE = Literal(pa.scalar(True, BOOLEAN))
-FALSE = Literal(pa.scalar(False, BOOLEAN))
-UNKNOWN = Literal(pa.scalar(None, BOOLEAN))
+
+def _literal(value: Any, data_type: pa.DataType) -> Literal:
+    return Literal(plain_scalar(value, data_type))
+
+
+TRUE = Literal(plain_scalar(True, BOOLEAN))
+FALSE = Literal(plain_scalar(False, BOOLEAN))
+UNKNOWN = Literal(plain_scalar(None, BOOLEAN))
 
 
 def children_of(expression: Expression) -> tuple[Expression, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.plain_values import plain_scalar
 from pyspark_lance.predicate.casts import can_cast, cast_array
 from pyspark_lance.predicate.evaluate import evaluate_expression
 from pyspark_lance.predicate.tree import (
@@ -44,7 +45,7 @@ _NO_ROWS_NEEDED = pa.record_batch([pa.nulls(1)], ["row"])
 def literal(value: object, data_type: pa.DataType) -> Literal:
     """The constant ``value`` of the Spark type ``data_type``."""
     try:
-        return Literal(pa.scalar(value, data_type))
+        return Literal(plain_scalar(value, data_type))
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"the text {value!r} is not valid Unicode") from error
 

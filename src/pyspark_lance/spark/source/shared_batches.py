@@ -17,11 +17,13 @@ import os
 import select
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.plain_values import plain_array, single_value
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 
 _COLUMNS, _WAY = f"{INTERNAL_PREFIX}batches_of", f"{INTERNAL_PREFIX}way"
@@ -116,8 +118,12 @@ def _message(
     length: int = 0,
     content: bytes | pa.Buffer = b"",
 ) -> pa.RecordBatch:
-    row = [[acknowledge], [memory], [length], [content]]
-    arrays = [pa.array(value, field.type) for value, field in zip(row, _MESSAGES, strict=True)]
+    texts = [None if text is None else text.encode() for text in (acknowledge, memory)]
+    arrays = [
+        *(single_value(text, pa.string()) for text in texts),
+        plain_array(np.array([length])),
+        single_value(content, pa.binary()),
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGES)
 
 
@@ -126,7 +132,7 @@ def _inline(batch: pa.RecordBatch) -> pa.RecordBatch:
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
     content = sink.getvalue()
-    return _message(length=content.size, content=content.to_pybytes())
+    return _message(length=content.size, content=content)
 
 
 class _MemoryFile:

@@ -27,6 +27,7 @@ from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import CREATED_AT, ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.plain_values import plain_array
 from pyspark_lance.table.change.deletions import TouchedRows, add_touched, touched_rows
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 from pyspark_lance.table.rows.conform import conform_batch
@@ -71,7 +72,7 @@ def as_changes(
 ) -> pa.RecordBatch:
     """Rows of a scan with row ids and addresses as changes of one clause."""
     columns = {
-        CLAUSE: pa.array(np.full(batch.num_rows, clause, dtype=np.int32)),
+        CLAUSE: plain_array(np.full(batch.num_rows, clause, dtype=np.int32)),
         CHANGED_ROW_ID: batch.column(ROW_ID),
         CHANGED_ADDRESS: batch.column(ROW_ADDRESS),
         **(values or {}),

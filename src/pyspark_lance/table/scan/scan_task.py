@@ -26,7 +26,7 @@ from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
 from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
-from pyspark_lance.predicate.tree import all_of, can_raise, conjuncts
+from pyspark_lance.predicate.tree import FALSE, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
 from pyspark_lance.table.scan.alike_runs import SMALL, Smallness, alike_runs
@@ -421,8 +421,9 @@ def _split(predicate: Predicate | None) -> tuple[Predicate | None, Predicate | N
 def as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
     """NULL means no match."""
     if matches.null_count:
-        matches = pc.fill_null(matches, False)
-    return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=np.bool_)
+        matches = pc.fill_null(matches, FALSE.scalar)
+    # Not by to_numpy, which makes Arrow import pandas.
+    return np.array(np.from_dlpack(matches.cast(pa.uint8()))).view(np.bool_)
 
 
 def _pack_slice(scan_slice: ScanSlice) -> tuple[Any, ...]:
