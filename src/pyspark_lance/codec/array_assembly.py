@@ -16,6 +16,7 @@ from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.levels import Unraveler
 from pyspark_lance.codec.room import BatchTooLargeError, require_room, require_room_for_items
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, Selection
+from pyspark_lance.codec.take_items import take_items
 from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
 from pyspark_lance.codec.values import (
     ArrowBuffersValue,
@@ -29,6 +30,7 @@ from pyspark_lance.codec.values import (
     Values,
     VariableWidthValues,
 )
+from pyspark_lance.plain_values import plain_array
 
 _MAX_INT32 = 2**31 - 1
 
@@ -67,7 +69,7 @@ def assemble_rows(decoded: DecodedRows, data_type: pa.DataType) -> tuple[pa.Arra
 
 def _select(array: pa.Array, slots: Selection) -> pa.Array:
     if not isinstance(slots, slice):
-        return pc.take(array, pa.array(slots), boundscheck=False)
+        return pc.take(array, plain_array(slots), boundscheck=False)
     if slots.start == 0 and slots.stop == len(array):
         return array
     return array.slice(slots.start, slots.stop - slots.start)
@@ -81,7 +83,7 @@ def _chosen_values(values: Values, slots: Selection) -> Values | None:
         stored = values.stored
         data_type = pa.large_binary() if stored.offsets.dtype == np.int64 else pa.binary()
         array = pc.take(
-            _assemble_plain(stored, data_type, None), pa.array(slots), boundscheck=False
+            _assemble_plain(stored, data_type, None), plain_array(slots), boundscheck=False
         )
         _, ends, content = array.buffers()
         offsets = np.frombuffer(ends, stored.offsets.dtype)[: len(slots) + 1]
@@ -243,7 +245,7 @@ def _assemble_dictionary(
     indices = _index_array(values, unsigned if too_many else signed, valid)
     require_room_for_items(items, _index_words(values.indices))
     try:
-        return pc.take(items, indices, boundscheck=False)
+        return take_items(items, indices)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         raise BatchTooLargeError from error
 

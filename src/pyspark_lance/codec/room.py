@@ -56,7 +56,9 @@ def require_room_for_items(items: pa.Array, indices: NDArray[np.integer]) -> Non
     room = _room.get()
     if room is None or not is_variable_width(items.type) or not len(items):
         return
-    sizes = pc.fill_null(pc.binary_length(items), 0).to_numpy(zero_copy_only=False)
+    lengths = pc.binary_length(items)
+    # Not by to_numpy, which makes Arrow import pandas.
+    sizes = np.from_dlpack(pc.fill_null(lengths, 0) if lengths.null_count else lengths)
     if int(sizes.max()) * len(indices) > room:
         require_room(int(np.bincount(indices, minlength=len(sizes)).dot(sizes.astype(np.int64))))
 

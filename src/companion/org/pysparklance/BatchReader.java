@@ -13,7 +13,6 @@ import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.ForeignAllocation;
 import org.apache.arrow.memory.util.MemoryUtil;
-import org.apache.arrow.vector.ValueVector;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
@@ -22,8 +21,6 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.util.ArrowUtils;
-import org.apache.spark.sql.vectorized.ArrowColumnVector;
-import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.storage.StorageUtils;
 
@@ -44,7 +41,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   private final Map<String, ByteBuffer> maps = new HashMap<>();
   private FileOutputStream answers;
   private VectorSchemaRoot root;
-  private ColumnVector[] columns;
+  private BatchColumn[] columns;
   private ColumnarBatch batch;
   private int lent = SEEN;
   private long rows;
@@ -154,21 +151,15 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         try (ArrowRecordBatch loaded = MessageSerializer.deserializeRecordBatch(message, body)) {
           new VectorLoader(root).load(loaded);
         }
+        Arrays.stream(columns).forEach(BatchColumn::show);
         batch = new ColumnarBatch(columns, root.getRowCount());
         return;
       }
       if (root == null) {
         root = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(message), allocator);
-        columns = root.getFieldVectors().stream().map(Kept::new).toArray(ColumnVector[]::new);
+        columns = root.getFieldVectors().stream().map(BatchColumn::new).toArray(BatchColumn[]::new);
       }
     }
-  }
-
-  /** Spark closes the columns of a batch that it is done with; these show the next one, too. */
-  private static final class Kept extends ArrowColumnVector {
-    Kept(ValueVector vector) { super(vector); }
-
-    @Override public void close() {}
   }
 
   private void giveBack() {

@@ -38,8 +38,8 @@ final class Python {
   /** Asks something: options go in, and an object comes back in the metadata of a column. */
   static JsonNode call(String question, CaseInsensitiveStringMap options, String... pairs) {
     CaseInsensitiveStringMap all = Options.with(options, pairs);
-    StructType reply = source().inferSchema(Options.with(all, "_lance.call", question,
-        "_lance.time_zone", SQLConf.get().sessionLocalTimeZone(), APPLICATION, application()));
+    StructType reply = source().inferSchema(Options.with(inSession(all), "_lance.call", question,
+        APPLICATION, application()));
     try {
       return JSON.readTree(reply.fields()[0].metadata().getString("_lance"));
     } catch (JsonProcessingException error) {
@@ -58,9 +58,15 @@ final class Python {
     return facts.has("missing") ? null : Description.of(facts);
   }
 
+  /** With the zone in which times are that say none. */
+  private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
+    return Options.with(options, "_lance.time_zone", SQLConf.get().sessionLocalTimeZone());
+  }
+
   static Scan scan(CaseInsensitiveStringMap options, StructType columns) {
-    Table table = source().getTable(columns, new Transform[0], options.asCaseSensitiveMap());
-    return ((SupportsRead) table).newScanBuilder(options).build();
+    CaseInsensitiveStringMap all = inSession(options);
+    Table table = source().getTable(columns, new Transform[0], all.asCaseSensitiveMap());
+    return ((SupportsRead) table).newScanBuilder(all).build();
   }
 
   /** A scan whose rows tell of batches with these columns; for a {@code BatchReader}. */

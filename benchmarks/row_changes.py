@@ -1,0 +1,268 @@
+"""UPDATE, DELETE and MERGE of 1 % of a table and their feed, next to Delta and Iceberg.
+
+python benchmarks/row_changes.py [--rows 3000000] [--repeats 5] [--formats lance,delta,iceberg]
+
+Each format has a session of its own; they take turns, statement by statement, and in the end all
+tables must hold the same rows. Delta and Iceberg come from Maven Central, for the release of Spark
+that is installed; the rows that are changed lie scattered over all files. All three mark rows as
+deleted instead of writing files anew (deletion vectors, merge on read). The tables have the
+medians of the seconds by the clock and of those of the processor, of the JVM and all that it
+started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyspark
+from columnar import processor_seconds
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from timing import print_table
+
+import pyspark_lance
+
+FILES = 8
+STATEMENTS = ("UPDATE", "DELETE", "MERGE", "feed")
+# By the release of Spark.
+DELTA = {
+    "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
+    "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+}
+ICEBERG = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"}
+
+
+@dataclass(frozen=True)
+class Format:
+    """What differs between the formats.
+
+    Attributes:
+        settings: Of the session; ``{folder}`` is where tables are.
+        table: The name of the table in SQL.
+        create: What comes before ``AS SELECT`` in the statement that makes it.
+        packages: The coordinates by the release of Spark; None where there is nothing to get.
+    """
+
+    settings: dict[str, str]
+    table: str
+    create: str
+    packages: dict[str, str] | None = None
+
+
+FORMATS = {
+    "lance": Format(
+        {
+            "spark.jars": pyspark_lance.companion_jar(),
+            "spark.sql.catalog.lance": "org.pysparklance.LanceCatalog",
+        },
+        "lance.`{folder}/lance`",
+        "CREATE TABLE {table}",
+    ),
+    "delta": Format(
+        {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # It is made for clusters; two cores have no use for 50 tasks that read a log.
+            "spark.databricks.delta.snapshotPartitions": "2",
+        },
+        "delta.`{folder}/delta`",
+        "CREATE TABLE {table} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true, "
+        "delta.enableDeletionVectors = true)",
+        DELTA,
+    ),
+    "iceberg": Format(
+        {
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions."
+            "IcebergSparkSessionExtensions",
+            "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.ice.type": "hadoop",
+            "spark.sql.catalog.ice.warehouse": "{folder}/iceberg",
+        },
+        "ice.db.t",
+        "CREATE TABLE {table} USING iceberg TBLPROPERTIES ('format-version' = '2', "
+        "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read', "
+        "'write.merge.mode' = 'merge-on-read')",
+        ICEBERG,
+    ),
+}
+
+
+class Session:
+    """One format's Spark session with its table."""
+
+    def __init__(self, name: str, folder: str, rows: int) -> None:
+        self._name, self._folder, self._rows = name, folder, rows
+        self._format = FORMATS[name]
+        self._table = self._format.table.format(folder=folder)
+        builder = SparkSession.builder.master("local[2]")
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "4g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.python.unix.domain.socket.enabled": "true",
+            **self._format.settings,
+        }
+        if self._format.packages is not None:
+            release = ".".join(pyspark.__version__.split(".")[:2])
+            if release not in self._format.packages:
+                known = ", ".join(self._format.packages)
+                sys.exit(f"there is no {name} for Spark {release}; install pyspark {known}")
+            settings["spark.jars.packages"] = self._format.packages[release]
+        for key, value in settings.items():
+            builder = builder.config(key, value.format(folder=folder))
+        self.spark = builder.getOrCreate()
+        self.spark.sparkContext.setLogLevel("OFF")
+        self._jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
+        self._of(self.spark.range(0, rows, 1, FILES), 0).createOrReplaceTempView("first")
+        create = self._format.create.format(table=self._table)
+        self.spark.sql(f"{create} AS SELECT * FROM first")
+
+    @staticmethod
+    def _of(ids: DataFrame, turn: int) -> DataFrame:
+        numbers = [
+            (sf.xxhash64("id", sf.lit(i + turn)) % 1000 / 7).alias(f"f{i}") for i in range(5)
+        ]
+        name = sf.concat(sf.lit("customer "), sf.col("id") * 7919 % 100_003)
+        return ids.select("id", *numbers, name.alias("name"), (sf.col("id") % 5).alias("kind"))
+
+    def turn(self, number: int, statement: str) -> tuple[float, float] | None:
+        """Seconds by the clock and of the processor; None where the format cannot do it."""
+        at = 10 * number
+        ids = self.spark.range(0, self._rows * 11 // 10, 1, FILES).filter(f"id % 100 = {at + 2}")
+        self._of(ids, number).createOrReplaceTempView("source")
+        run: dict[str, Callable[[], object]] = {
+            "UPDATE": lambda: self.spark.sql(
+                f"UPDATE {self._table} SET f0 = -1.5, name = 'changed' WHERE id % 100 = {at}"
+            ),
+            "DELETE": lambda: self.spark.sql(
+                f"DELETE FROM {self._table} WHERE id % 100 = {at + 1}"
+            ),
+            "MERGE": lambda: self.spark.sql(
+                f"MERGE INTO {self._table} t USING source s ON t.id = s.id "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            ),
+            "feed": lambda: self._feed(number).write.format("noop").mode("overwrite").save(),
+        }
+        used, start = processor_seconds(self._jvm), time.perf_counter()
+        try:
+            run[statement]()
+        except NotImplementedError:
+            return None
+        return time.perf_counter() - start, processor_seconds(self._jvm) - used
+
+    def _feed(self, number: int) -> DataFrame:
+        """The changes of this turn's three statements."""
+        if self._name == "iceberg":
+            # Its changelog does not read tables whose deletes are merged on read.
+            raise NotImplementedError
+        before = 3 * number + (1 if self._name == "lance" else 0)
+        reader = self.spark.read.format(self._name).option("readChangeFeed", "true")
+        return reader.option("startingVersion", str(before + 1)).load(
+            f"{self._folder}/{self._name}"
+        )
+
+    def checksum(self) -> list[int]:
+        """The number of rows and a sum over all values."""
+        rows = self.spark.table(self._table)
+        values = sf.sum(sf.xxhash64(*sorted(rows.columns)).cast("decimal(38,0)"))
+        return [int(value) for value in rows.agg(sf.count("*"), values).collect()[0]]
+
+
+def serve(name: str, folder: str, rows: int) -> None:
+    """Runs what comes in, a JSON list a line, and answers in kind."""
+    session = Session(name, folder, rows)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answer = session.turn(*asked) if asked else session.checksum()
+        print(json.dumps(answer), flush=True)
+    session.spark.stop()
+
+
+class Served:
+    """A session in a process of its own."""
+
+    def __init__(self, name: str, folder: str, rows: int) -> None:
+        command = [sys.executable, __file__, "--serve", name, "--folder", folder]
+        self._process = subprocess.Popen(
+            [*command, "--rows", str(rows)], text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._answer("ready")
+
+    def ask(self, *what: object) -> list[float] | None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._answer())
+
+    def _answer(self, expected: str = "") -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            # Spark prints what it downloads.
+            if line.strip() == expected or (not expected and line[:1] in "[n"):
+                return line
+        sys.exit(f"a session ended: {self._process.args}")
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=3_000_000)
+    parser.add_argument("--repeats", type=int, default=5, choices=range(1, 9))
+    parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument("--folder")
+    parser.add_argument("--serve", choices=FORMATS)
+    given = parser.parse_args()
+    if given.serve:
+        serve(given.serve, given.folder, given.rows)
+        return
+    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
+    try:
+        names = given.formats.split(",")
+        sessions = {name: Served(name, folder, given.rows) for name in names}
+        times: dict[tuple[str, str], list[list[float]]] = {}
+        for turn in range(given.repeats + 1):
+            for statement in STATEMENTS:
+                for name, session in sessions.items():
+                    taken = session.ask(turn, statement)
+                    if turn and taken:  # the first turn compiles
+                        times.setdefault((name, statement), []).append(taken)
+        sums = {name: session.ask() for name, session in sessions.items()}
+        for session in sessions.values():
+            session.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if len({json.dumps(value) for value in sums.values()}) != 1:
+        sys.exit(f"the tables differ: {sums}")
+    rows = []
+    for statement in STATEMENTS:
+        row = [statement]
+        for column in (0, 1):
+            for name in names:
+                found = [taken[column] for taken in times.get((name, statement), [])]
+                row.append(f"{statistics.median(found):.2f}" if found else "–")
+        rows.append(tuple(row))
+    print_table(
+        f"1 % of {given.rows:,} rows, Spark {pyspark.__version__}, local[2] "
+        "(python benchmarks/row_changes.py)",
+        ("what", *(f"{name} s" for name in names), *(f"{name} processor s" for name in names)),
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    main()
