@@ -19,3 +19,9 @@ spark = (
     .getOrCreate()
 )
 """
+
+
+def start_connect(settings: dict[str, str]) -> str:
+    """START_CONNECT, with settings of the server."""
+    more = "".join(f".config({name!r}, {value!r})\n    " for name, value in settings.items())
+    return START_CONNECT.replace(".getOrCreate()", more + ".getOrCreate()")

@@ -8,6 +8,10 @@ Spark driver, follows that table with two queries: one merges net changes into a
 ``foreachBatch`` with ``txnAppId`` and ``txnVersion``, the other appends all changes to a table by
 ``writeStream``.  The driver is killed by SIGKILL: at any time, or at the moment when a batch
 begins, when a target has a new version that Spark's checkpoint does not know of, or when it knows.
+A kill counts where the driver had made something since its start and had more to do; others are
+printed beside it, and so is every driver that ended by itself, which is wrong but where Spark gave
+up waiting for a Python process on a machine with too much other work.
+
 In the end the replica must be the source, by value and by row id, and the appended changes must be
 those of the commits.
 """
@@ -36,6 +40,7 @@ if __name__ == "__main__":
 import lance
 import pyarrow as pa
 from local_changes import delete_rows
+from proofs.proof_report import commit
 from row_changes import add_to, upsert
 from script_process import environment
 from table_access import read_changes, read_ours, write_table
@@ -49,6 +54,11 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 QUERIES = ("replica", "changes")
+
+# Drivers that end by themselves before a run is given up; seconds without anything new.
+_PATIENCE, _HANGS = 3, 600
+# Spark gives a Python process ten seconds to start, and ends the query after them.
+_OVERLOAD = "Python worker failed to connect back"
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("text", pa.string())])
 CHANGES = "_change_type", "source_id", "_commit_version", "id", "n", "text"
 
@@ -67,6 +77,8 @@ def follow(folder: str, *, to_the_end: bool) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
+        # It lives for seconds: what the optimizing compiler does never pays.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
@@ -97,10 +109,10 @@ def follow(folder: str, *, to_the_end: bool) -> None:
 
     net = read(deduplicationMode="netChanges", maxVersionsPerTrigger=4, maxRowsPerTrigger=700)
     every = read(maxRowsPerTrigger=300)
-    queries = [
-        started(net.writeStream.foreachBatch(apply), "replica"),
-        started(every.writeStream.format("lance"), "changes", f"{folder}/changes"),
-    ]
+    queries = [started(net.writeStream.foreachBatch(apply), "replica")]
+    while queries[0].isActive and queries[0].status["message"].startswith("Initializing"):
+        time.sleep(0.1)  # one after the other, since the processor may have other work
+    queries += [started(every.writeStream.format("lance"), "changes", f"{folder}/changes")]
     print("started", flush=True)
     for query in queries:
         query.awaitTermination()
@@ -112,7 +124,7 @@ class Driver:
     def __init__(self, folder: str, *, to_the_end: bool = False) -> None:
         self._log = Path(folder, "driver.log")
         command = [sys.executable, __file__, "--follow", folder]
-        with self._log.open("a") as log:
+        with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [*command, "--to-the-end"] if to_the_end else command,
                 env=environment(), stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
@@ -120,35 +132,38 @@ class Driver:
             )  # fmt: skip
 
     def wait_until_started(self) -> None:
-        """Until both queries run."""
+        """Until both queries run, or it has ended."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("started"):
                 return
-        raise AssertionError(self._story())
 
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def kill(self, *, with_workers: bool) -> None:
-        """Without the Python workers, which Spark puts in a group of their own, they go later."""
-        if not self.is_running():
-            raise AssertionError(self._story())
-        if with_workers:
+    def kill(self, *, with_workers: bool) -> str | None:
+        """Without the Python workers, which Spark puts in a group of their own, they go later.
+
+        Returns:
+            None; what it wrote, where it had ended by itself.
+        """
+        ended = not self.is_running()
+        if with_workers or ended:
             for process in _processes_of_session(self._process.pid):
                 _kill(process)
         else:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
+        return self._story() if ended else None
 
-    def wait(self) -> None:
-        """Until it is done."""
+    def wait(self) -> str | None:
+        """Until it is done; what it wrote, where it failed."""
         self._process.communicate()
-        if self._process.returncode:
-            raise AssertionError(self._story())
+        return self._story() if self._process.returncode else None
 
     def _story(self) -> str:
-        return "the driver ended by itself:\n" + self._log.read_text()[-8000:]
+        ended = f"a driver ended by itself with {self._process.returncode}:\n"
+        return ended + self._log.read_text()[-4000:]
 
 
 def _processes_of_session(session: int) -> Iterator[int]:
@@ -289,6 +304,9 @@ class Outcome:
     seed: int
     commits: int = 0
     kills: Counter[str] = field(default_factory=Counter)
+    idle_kills: int = 0
+    gave_up: int = 0
+    overloaded: int = 0
     run_again: Counter[str] = field(default_factory=Counter)
     recognised: Counter[str] = field(default_factory=Counter)
     versions_removed: int = 0
@@ -299,13 +317,27 @@ class Outcome:
         """A table."""
         lines = ["| what | count |", "|---|---|", f"| seed | {self.seed} |"]
         lines += [f"| commits to the source | {self.commits} |"]
-        lines += [f"| kills: {kind} | {count} |" for kind, count in sorted(self.kills.items())]
+        lines += [f"| kills of a driver at work | {self.kills.total()} |"]
+        lines += [f"| of these: {kind} | {count} |" for kind, count in sorted(self.kills.items())]
+        lines += [f"| kills before any work or after all of it, beside these | {self.idle_kills} |"]
+        lines += [f"| drivers that ended by themselves | {self.gave_up} |"]
+        lines += [f"| drivers that Spark ended for want of processor | {self.overloaded} |"]
         for name in QUERIES:
             lines.append(f"| {name}: batches run again | {self.run_again[name]} |")
             lines.append(f"| {name}: which were committed before | {self.recognised[name]} |")
         lines.append(f"| versions of the source that were cleaned up | {self.versions_removed} |")
         lines += [f"| {what} | {count} |" for what, count in self.facts.items()]
+        lines += [f"| commit | {commit()} |"]
         return "\n".join([*lines, *(f"WRONG: {one}" for one in self.wrong)])
+
+    def note_end(self, story: str | None) -> None:
+        """Of a driver that was not killed."""
+        if story is not None and _OVERLOAD in story:
+            self.overloaded += 1
+        elif story is not None:
+            self.gave_up += 1
+            self.wrong.append(story)
+            print(story, flush=True)
 
 
 def run(folder: str, seed: int, commits: int, kinds: list[str]) -> Outcome:
@@ -314,61 +346,111 @@ def run(folder: str, seed: int, commits: int, kinds: list[str]) -> Outcome:
     Args:
         folder: For tables and checkpoints.
         seed: Of all that is random, but for the speed of the machine.
-        commits: To the source, besides its first.
+        commits: To the source, besides its first, at least.
         kinds: Of each kill: ``starting``, ``any time``, or a log that just got a new file:
             ``offsets`` (a batch begins), ``versions`` (of the target) or ``commits`` (it is done).
     """
     chance = random.Random(seed)
     started = time.monotonic()
-    outcome = Outcome(seed, commits)
+    outcome = Outcome(seed)
     source = Source(f"{folder}/source", random.Random(seed + 1))
     source.create()
     columns = pa.schema([*SCHEMA, pa.field("source_id", pa.int64())])
     write_table(f"{folder}/replica", columns.empty_table())
+    killing = _Killing(folder, source, outcome, chance)
     for number, kind in enumerate(kinds):
-        driver = Driver(folder)
         share = commits * (number + 1) // len(kinds) - commits * number // len(kinds)
-        writer = threading.Thread(target=_commit_slowly, args=(source, share, driver))
-        writer.start()
-        try:
-            _wait_for(kind, folder, driver, chance)
-        finally:
-            driver.kill(with_workers=chance.random() < 0.5)
-            writer.join()
-        outcome.kills[kind] += 1
-        _note_unfinished(folder, outcome)
+        if outcome.gave_up >= _PATIENCE:
+            break
+        while not killing.kill_once(kind, share) and outcome.gave_up < _PATIENCE:
+            # Nothing is at work before a start is over; and there has to be something to do.
+            kind, share = "any time" if kind == "starting" else kind, 2
         if number % 3 == 2:
             outcome.versions_removed += source.clean_up(_version_that_all_did(folder))
         done = ", ".join(f"{name} {len(_checkpoint(folder, name, 'commits'))}" for name in QUERIES)
         seconds = time.monotonic() - started
         print(f"{number + 1} kills, batches of {done}, {seconds:.0f} s", flush=True)
-    Driver(folder, to_the_end=True).wait()
+    for _ in range(_PATIENCE):
+        story = Driver(folder, to_the_end=True).wait()
+        outcome.note_end(story)
+        if story is None:
+            break
     _compare(folder, source, outcome)
     outcome.facts["seconds"] = round(time.monotonic() - started)
     return outcome
 
 
-def _commit_slowly(source: Source, commits: int, driver: Driver) -> None:
-    for _ in range(commits):
-        source.commit()
-        if driver.is_running():
-            time.sleep(source.chance.uniform(0, 1))
+@dataclass(frozen=True)
+class _Killing:
+    folder: str
+    source: Source
+    outcome: Outcome
+    chance: random.Random
 
+    def kill_once(self, kind: str, commits: int) -> bool:
+        """Starts a driver, and kills it while this process commits; whether that counts."""
+        before, driver = self._made(), Driver(self.folder)
+        self.outcome.commits += commits
+        writer = threading.Thread(target=self._commit_slowly, args=(commits, driver))
+        writer.start()
+        try:
+            self._wait_for(kind, driver, writer)
+        finally:
+            counts = bool(self._made() - before) and not self._is_all_done(writer)
+            story = driver.kill(with_workers=self.chance.random() < 0.5)
+            writer.join()
+        self.outcome.note_end(story)
+        if story is None:
+            _note_unfinished(self.folder, self.outcome)
+            self.outcome.kills[kind] += counts
+            self.outcome.idle_kills += not counts
+        return counts and story is None
 
-def _wait_for(kind: str, folder: str, driver: Driver, chance: random.Random) -> None:
-    """Until it is time to kill; by what the queries have done, since machines differ in speed."""
-    if kind == "starting":
-        time.sleep(chance.uniform(0, 8))
-        return
-    driver.wait_until_started()
-    for _ in range(chance.choice([0, 1, 2, 4])):
-        _wait_for_new_file([_place(folder, name, "commits") for name in QUERIES], driver)
-    if kind == "any time":
-        time.sleep(chance.uniform(0, 4))
-        return
-    name = chance.choice(QUERIES)
-    _wait_for_new_file([_place(folder, name, kind)], driver)
-    time.sleep(chance.choice([0, 0, chance.uniform(0, 0.5)]))
+    def _commit_slowly(self, commits: int, driver: Driver) -> None:
+        for _ in range(commits):
+            self.source.commit()
+            if driver.is_running():
+                time.sleep(self.source.chance.uniform(0, 1))
+
+    def _made(self) -> set[Path]:
+        """Files that show what the queries have done."""
+        logs = [(name, log) for name in QUERIES for log in ("offsets", "versions", "commits")]
+        return _files([_place(self.folder, name, log) for name, log in logs])
+
+    def _is_all_done(self, writer: threading.Thread) -> bool:
+        done = _version_that_all_did(self.folder)
+        return not writer.is_alive() and done == max(self.source.changes)
+
+    def _wait_for(self, kind: str, driver: Driver, writer: threading.Thread) -> None:
+        """Until it is time to kill; by what the queries have done, since machines differ."""
+        if kind == "starting":
+            time.sleep(self.chance.uniform(0, 8))
+            return
+        driver.wait_until_started()
+        for _ in range(self.chance.choice([0, 1, 2, 4])):
+            commits = [_place(self.folder, name, "commits") for name in QUERIES]
+            self._wait_for_new_file(commits, driver, writer)
+        if kind == "any time":
+            time.sleep(self.chance.uniform(0, 4))
+            return
+        name = self.chance.choice(QUERIES)
+        self._wait_for_new_file([_place(self.folder, name, kind)], driver, writer)
+        time.sleep(self.chance.choice([0, 0, self.chance.uniform(0, 0.5)]))
+
+    def _wait_for_new_file(
+        self, places: list[Path], driver: Driver, writer: threading.Thread
+    ) -> None:
+        before, started = _files(places), time.monotonic()
+        look_up = started
+        while _files(places) <= before and driver.is_running():
+            time.sleep(0.001)
+            if time.monotonic() > look_up:
+                look_up = time.monotonic() + 1
+                if self._is_all_done(writer):
+                    return
+            if time.monotonic() > started + _HANGS:
+                self.outcome.wrong.append(f"a driver did nothing for {_HANGS} s")
+                return
 
 
 def _place(folder: str, name: str, log: str) -> Path:
@@ -378,13 +460,8 @@ def _place(folder: str, name: str, log: str) -> Path:
     return Path(folder, "checkpoints", name, log)
 
 
-def _wait_for_new_file(places: list[Path], driver: Driver) -> None:
-    def found() -> set[Path]:
-        return {one for place in places for one in place.glob("[0-9]*")}
-
-    before, patience = found(), time.monotonic() + 90
-    while found() <= before and time.monotonic() < patience and driver.is_running():
-        time.sleep(0.001)
+def _files(places: list[Path]) -> set[Path]:
+    return {file for place in places for file in place.glob("[0-9]*")}
 
 
 def _checkpoint(folder: str, name: str, log: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 import time
@@ -45,6 +46,7 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 ALL = StreamLimits()
+GONE = "delete", "update_preimage"
 
 
 def view(snapshot):
@@ -87,6 +89,30 @@ def feed(path, first, mode="dropCarryovers"):
     return read_changes(path, first, newest, mode).to_pylist()
 
 
+def applied(batches):
+    """What a table comes to that begins empty and follows: rows by row id."""
+    replica = {}
+    for _, _, found in batches:
+        found.sort(key=lambda row: row["_commit_version"])
+        for _, rows in itertools.groupby(found, key=lambda row: row["_commit_version"]):
+            rows = list(rows)
+            gone = {row["_rowid"] for row in rows if row["_change_type"] in GONE}
+            replica = {row_id: row for row_id, row in replica.items() if row_id not in gone}
+            come = {row["_rowid"]: row for row in rows if row["_change_type"] not in GONE}
+            assert not replica.keys() & come.keys()
+            replica |= come
+    return {row_id: values_of(row) for row_id, row in replica.items()}
+
+
+def rows_by_id(path):
+    rows = read_ours(path, system_columns=("_rowid",)).to_pylist()
+    return {row["_rowid"]: values_of(row) for row in rows}
+
+
+def values_of(row):
+    return repr({name: row[name] for name in sorted(row) if not name.startswith("_")})
+
+
 def numbered(first, last, **more):
     ids = pa.array(range(first, last), pa.int64())
     return pa.table({"id": ids, "n": pa.array([0] * len(ids), pa.int64()), **more})
@@ -121,6 +147,7 @@ def test_the_batches_of_a_random_history_are_its_feed(tmp_path, seed):
 
         batches = batches_of(stream, limits=limits)
         assert together(batches) == shown(feed(path, 0, mode))
+        assert applied(batches) == rows_by_id(path)
         chance.shuffle(batches)
         for start, end, rows in batches[:10]:  # a replay
             assert shown(rows_of(stream, start, end)) == shown(rows)
