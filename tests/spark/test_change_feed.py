@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from pyspark_lance import LanceTable
-from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.table.feed.change_feed import ChangeCounts
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -168,6 +168,18 @@ def test_lance_table_tells_changes_by_time_and_of_a_branch(spark, path, tmp_path
     assert table.changes(startingTimestamp=times[2], endingTimestamp=times[2]).count() == 2
     counts = table.changeCounts(startingTimestamp=times[2], endingTimestamp=times[3])
     assert [count.version for count in counts] == [2, 3]
+    kept = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        moment = lance.dataset(path).versions()[1]["timestamp"].astimezone(UTC)
+        text = (moment + timedelta(hours=9)).strftime("%Y-%m-%d %H:%M:%S.%f")
+        assert table.changes(startingTimestamp=text, endingTimestamp=text).count() == 2
+        assert [count.version for count in table.changeCounts(startingTimestamp=text)] == [2, 3, 4]
+        assert [count.version for count in table.changeCounts(1, endingTimestamp=text)] == [1, 2]
+        with pytest.raises(VersionNotFoundError):
+            table.restore(timestamp=moment.strftime("%Y-%m-%d %H:%M:%S"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", kept)
     other = str(tmp_path / "other")
     spark.range(2).write.format("lance").mode("append").save(other)
     lance.dataset(other).create_branch("side")

@@ -8,6 +8,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError
 
 pytestmark = pytest.mark.spark
 
@@ -121,6 +122,28 @@ def test_dropping_renaming_and_changing(spark, table):
         table.changeColumn("key", "int")
     with pytest.raises(Exception, match="one of dataType"):
         table.changeColumn("key", "int", nullable=True)
+
+
+def test_names_may_be_in_backquotes(spark, table):
+    table.renameColumn("k", "`n m`")
+    assert table.toDF().columns == ["id", "n m", "s"]
+    table.renameColumn("`n m`", "c`d")
+    table.renameColumn("`c``d`", "```e```")
+    table.addColumns({"`x y`": "id * 2", "sum": "id"})
+    table.renameColumn("s.`a`", "in ner")
+    table.changeColumn("s.`in ner`", comment="inner")
+    assert table.toDF().columns == ["id", "`e`", "s", "x y", "sum"]
+    found = rows(spark, path_of(table), columns="`x y`,id")
+    assert found == [(2 * i, i) for i in range(9) if i != 4]
+    table.dropColumns("`e`", "`sum`")
+    assert table.toDF().columns == ["id", "s", "x y"]
+    for name in ("`id", "s.", "s.`in ner", ""):
+        with pytest.raises(InvalidInputError, match="is no column name"):
+            table.dropColumns(name)
+    with pytest.raises(InvalidInputError, match="one by one"):
+        table.dropColumns(["id", "s"])
+    table.dropColumns("x y")
+    assert table.toDF().columns == ["id", "s"]
 
 
 def test_updates_rewrite_rows_or_columns_as_asked(spark, table):

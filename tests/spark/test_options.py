@@ -194,8 +194,17 @@ def test_times_are_in_the_zone_of_the_session_where_the_companion_says_it(zone, 
     given = {"path": "p", "timestampAsOf": "2026-07-01 12:00:00"}
     if zone is not None:
         given["_lance.time_zone"] = zone
-    expected = ReadOptions.parse({"path": "p", "timestampAsOf": f"2026-07-01T{12 - hours}:00:00Z"})
+    instant = f"2026-07-01T{12 - hours:02}:00:00Z"
+    expected = ReadOptions.parse({"path": "p", "timestampAsOf": instant})
     assert ReadOptions.parse(given).at == expected.at
+    feed, asked = {"path": "p", "readChangeFeed": "true"}, dict(given)
+    text = asked.pop("timestampAsOf")
+    for name in ("startingTimestamp", "endingTimestamp"):
+        expected = ReadOptions.parse({**feed, name: instant})
+        assert ReadOptions.parse({**asked, **feed, name: text}).changes == expected.changes
+    read = ReadOptions.parse({"path": "p"})
+    stream = StreamOptions.parse({"path": "p", "startingTimestamp": instant}, read)
+    assert StreamOptions.parse({**asked, "startingTimestamp": text}, read) == stream
 
 
 def test_lists_of_columns_take_any_name():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import WITH_COMPANION
-from support_matrix import differences, documented, every_cell, heading, matrix, one_cell_each
+from support_matrix import differences, documented, every_cell, matrix, one_cell_each
 
 pytestmark = pytest.mark.spark
 
@@ -17,14 +17,21 @@ KIND = "companion" if os.environ.get(WITH_COMPANION) == "true" else "plain"
 COMMAND = Path(__file__).parents[1] / "support_matrix.py"
 
 
-@pytest.mark.skipif(KIND == "plain", reason="the document is about sessions with the companion")
 def test_every_statement_does_on_some_table_what_the_document_says(spark):
     assert differences(matrix(spark, one_cell_each(KIND)), KIND) == []
 
 
-def test_the_document_has_every_cell_and_no_others():
-    cells = {(one.label, heading(place, "companion")) for one, place in every_cell("companion")}
-    assert documented().keys() == cells
+@pytest.mark.parametrize("kind", ["companion", "plain"])
+def test_every_statement_does_in_connect_what_the_document_says(kind):
+    asked = [sys.executable, COMMAND, kind, "connect", "--some"]
+    done = subprocess.run(asked, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_the_document_has_no_other_statements_or_tables():
+    for kind in ("companion", "plain"):
+        cells = {(one.label, place) for one, place in every_cell(kind)}
+        assert documented(kind).keys() == cells
 
 
 @pytest.mark.slow

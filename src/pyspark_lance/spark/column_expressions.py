@@ -18,7 +18,7 @@ from pyspark.sql import Column
 
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conjunct_texts import split_conjuncts
-from pyspark_lance.predicate.text_names import Mentioned, NameParts, mentioned
+from pyspark_lance.predicate.text_names import Mentioned, NameParts, mentioned, name_parts
 from pyspark_lance.predicate.text_names import equation as equation_of_text
 from pyspark_lance.predicate.text_names import reference as reference_of_text
 
@@ -228,23 +228,3 @@ def _messages_in(message: Any) -> Iterator[Any]:
                 yield part
             else:
                 yield from _messages_in(part)
-
-
-def name_parts(text: str) -> NameParts:
-    """The parts of what ``sf.col`` was given: dots part it, but not in backquotes."""
-    parts, current, is_quoted = [], "", False
-    place = 0
-    while place < len(text):
-        char = text[place]
-        if is_quoted and text[place : place + 2] == "``":
-            current += char
-            place += 1
-        elif char == "`":
-            is_quoted = not is_quoted
-        elif char == "." and not is_quoted:
-            parts.append(current)
-            current = ""
-        else:
-            current += char
-        place += 1
-    return (*parts, current)

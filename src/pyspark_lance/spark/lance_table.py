@@ -23,8 +23,13 @@ from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, storage_options_of
+from pyspark_lance.spark.options.parse_options import (
+    ReadOptions,
+    WriteOptions,
+    storage_options_of,
+)
 from pyspark_lance.spark.options.spellings import also_spelled
+from pyspark_lance.spark.options.times import session_zone, with_zone
 from pyspark_lance.spark.options.write_settings import (
     application_option,
     change_settings,
@@ -245,8 +250,8 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
         Args:
             startingVersion: First version; 0 is the beginning.
             endingVersion: Last version; None for the newest.
-            startingTimestamp: Instead: the versions committed from this time on, a text in UTC
-                unless it says, or a datetime in local time unless it says.
+            startingTimestamp: Instead: the versions committed from this time on, a text in the
+                session's time zone unless it says, or a datetime in local time unless it says.
             endingTimestamp: Instead: up to this time.
             branch: Name of the branch; None for main.
             deduplicationMode: ``dropCarryovers`` leaves out rows that were written anew without
@@ -313,6 +318,8 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
         for name, value in given.items():
             if isinstance(value, datetime):
                 value = value.astimezone().isoformat()
+            elif isinstance(value, str) and name.endswith("Timestamp"):
+                value = with_zone(value, session_zone(self._spark))
             if value is not None:
                 options[name] = str(value)
         return options

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +16,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType
 from pyspark_lance.commit.retries import Retries
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError
 from pyspark_lance.format.operation import RewriteGroup
-from pyspark_lance.spark.options.parse_options import parse_timestamp
+from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.spark.source.metadata_tables import Rows, columns
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.upkeep.compact import (
@@ -62,11 +63,13 @@ class Call:
         table: The table, or a branch of it.
         arguments: What was given, by name.
         settings: How to commit.
+        zone: Of times that say none.
     """
 
     table: Table
     arguments: Mapping[str, str]
     settings: ChangeSettings
+    zone: tzinfo
 
     def text(self, name: str) -> str:
         """An argument that must be there."""
@@ -88,7 +91,7 @@ class Call:
         """The version that ``version``, ``tag`` or ``timestamp`` asks for."""
         text = self.arguments.get("timestamp")
         try:
-            moment = None if text is None else parse_timestamp(text)
+            moment = None if text is None else parse_timestamp(text, zone=self.zone)
         except ValueError as error:
             raise InvalidInputError(f"{text!r} is not a time", hint=str(error)) from error
         tag = self.arguments.get("tag")

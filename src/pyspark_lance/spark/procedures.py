@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.times import told_zone
 from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.procedure_work import (
     COMPACTED,
@@ -136,7 +137,8 @@ def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
     write = WriteOptions.parse({**options, **({"userMetadata": note} if note else {})})
     table = ReadOptions.parse(options).table
     branch = arguments.get("branch")
-    call = Call(table.on_branch(branch) if branch else table, arguments, change_settings(write))
+    line = table.on_branch(branch) if branch else table
+    call = Call(line, arguments, change_settings(write), told_zone(options))
     if STATE in options:
         work: Work = _unpacked(options[STATE])
         done = work.go_on(call, [_unpacked(part) for part in options.get(_DONE, "").split()])

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.text_names import unquoted
 from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.jobs.column_jobs import (
     converted_column,
@@ -76,13 +77,18 @@ class TableColumns:
             return add_null_columns(self._table, schema, settings)
         snapshot = self._latest()
         if isinstance(columns, Mapping):
-            schema, run = expression_columns(self._spark, snapshot, columns)
+            values = {unquoted(name): value for name, value in columns.items()}
+            schema, run = expression_columns(self._spark, snapshot, values)
         else:
             schema, run = joined_columns(self._spark, snapshot, columns)
         return add_columns(self._table, schema, run, settings)
 
     def dropColumns(self, *columns: str, **options: str) -> ColumnResult:  # noqa: N802
         """Drops columns, or fields of structs (``a.b``); no data are written.
+
+        Args:
+            columns: Names; those with other signs may be in backquotes.
+            options: See the class.
 
         Raises:
             InvalidInputError: There is no such column, or none would be left.
@@ -94,13 +100,20 @@ class TableColumns:
             ['id', 'kind']
         """
         settings = commit_settings(options_of_change(options, self._table, self._spark))
+        for column in columns:
+            if not isinstance(column, str):
+                raise InvalidInputError(
+                    f"{column!r} is no column name",
+                    hint="name them one by one: dropColumns('a', 'b')",
+                )
         return drop_columns(self._table, columns, settings)
 
     def renameColumn(self, existing: str, new: str, **options: str) -> ColumnResult:  # noqa: N802
         """Renames a column, or a field of a struct; no data are written, indices stay.
 
         Args:
-            existing: ``a``, or ``a.b`` for a field of a struct.
+            existing: ``a``, or ``a.b`` for a field of a struct; names with other signs may be in
+                backquotes.
             new: The new name, without the path.
             options: See the class.
 
@@ -113,7 +126,7 @@ class TableColumns:
             ['id', 'kind', 'amount']
         """
         settings = commit_settings(options_of_change(options, self._table, self._spark))
-        return rename_column(self._table, existing, new, settings)
+        return rename_column(self._table, existing, unquoted(new), settings)
 
     @typed_errors()
     def changeColumn(  # noqa: N802

@@ -13,7 +13,10 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.spark.expressions import quoted
-from pyspark_lance.spark.options.parse_options import parse_timestamp, storage_options_of
+from pyspark_lance.spark.options.parse_options import (
+    storage_options_of,
+)
+from pyspark_lance.spark.options.times import parse_timestamp, session_zone
 from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
 from pyspark_lance.spark.source.metadata_tables import (
     BRANCHES,
@@ -197,8 +200,8 @@ class TableVersions:
         Args:
             version: Number of the version.
             tag: Or its tag.
-            timestamp: Or a time: the newest version committed at or before it; a text in UTC
-                unless it says, or a datetime in local time unless it says.
+            timestamp: Or a time: the newest version committed at or before it; a text in
+                the session's time zone unless it says, or a datetime in local time unless it says.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
@@ -211,7 +214,7 @@ class TableVersions:
             >>> table.toDF().count()
             3
         """
-        at = VersionSpec(version=version, tag=tag, timestamp_ns=_nanoseconds(timestamp))
+        at = VersionSpec(version=version, tag=tag, timestamp_ns=self._nanoseconds(timestamp))
         return restore(self._table, at, self._settings(options))
 
     # Tags ------------------------------------------------------------------------------------
@@ -377,13 +380,12 @@ class TableVersions:
     def _frame(self, rows: Rows, schema: StructType) -> DataFrame:
         return self._spark.createDataFrame(rows, schema)
 
-
-def _nanoseconds(timestamp: str | datetime | None) -> int | None:
-    if timestamp is None:
-        return None
-    if isinstance(timestamp, datetime):
-        timestamp = timestamp.astimezone().isoformat()
-    try:
-        return parse_timestamp(timestamp)
-    except ValueError as error:
-        raise InvalidInputError(f"{timestamp!r} is not a time", hint=str(error)) from error
+    def _nanoseconds(self, timestamp: str | datetime | None) -> int | None:
+        if timestamp is None:
+            return None
+        if isinstance(timestamp, datetime):
+            timestamp = timestamp.astimezone().isoformat()
+        try:
+            return parse_timestamp(timestamp, zone=session_zone(self._spark))
+        except ValueError as error:
+            raise InvalidInputError(f"{timestamp!r} is not a time", hint=str(error)) from error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, timedelta
+
 import lance
+import pyarrow as pa
 import pytest
 
 from .conftest import sql
@@ -213,6 +216,47 @@ def test_any_path_is_a_table_and_has_its_past(companion, path):
         f"WHERE _rowid NOT IN (SELECT _rowid FROM {name} VERSION AS OF 3)"
     )
     assert sql(companion, gone) == [(1, 1), (1, 4)]
+
+
+def test_times_without_a_zone_are_in_that_of_the_session(companion, path):
+    for _ in range(3):
+        companion.range(1).coalesce(1).write.format("lance").mode("append").save(path)
+    moment = lance.dataset(path).versions()[1]["timestamp"].astimezone(UTC)
+    text = (moment + timedelta(hours=5.5)).strftime("%Y-%m-%d %H:%M:%S.%f")
+    options = {"path": path, "readChangeFeed": "true"}
+    kept = companion.conf.get("spark.sql.session.timeZone")
+    try:
+        companion.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+        read = companion.read.format("lance").option("timestampAsOf", text)
+        assert read.load(path).count() == 2
+        for clause in (f"'{text}'", f"TIMESTAMP '{text}'"):
+            counted = f"SELECT count(*) FROM lance.`{path}` TIMESTAMP AS OF {clause}"
+            assert sql(companion, counted) == [(2,)]
+        for bounds, versions in (
+            ({"startingTimestamp": text}, {2, 3}),
+            ({"startingVersion": 1, "endingTimestamp": text}, {1, 2}),
+        ):
+            feed = companion.read.format("lance").options(**options, **bounds).load()
+            assert {row._commit_version for row in feed.collect()} == versions
+        call = f"CALL lance.system.restore('{path}', timestamp => '{text}')"
+        assert sql(companion, call) == [(4,)]
+        assert lance.dataset(path).count_rows() == 2
+    finally:
+        companion.conf.set("spark.sql.session.timeZone", kept)
+
+
+def test_columns_that_differ_by_case_only_are_told_apart_where_spark_does(companion, path):
+    table = pa.table({"id": [1, 2], "A": [3, 4], "a": [5, 6]})
+    lance.write_dataset(table, path, enable_stable_row_ids=True)
+    try:
+        companion.conf.set("spark.sql.caseSensitive", "true")
+        assert sql(companion, f"SELECT id FROM lance.`{path}` WHERE a = 5") == [(1,)]
+        assert sql(companion, f"SELECT a FROM lance.`{path}` WHERE A = 4") == [(6,)]
+        companion.sql(f"UPDATE lance.`{path}` SET a = 8 WHERE A = 4")
+        companion.sql(f"DELETE FROM lance.`{path}` WHERE a = 5")
+        assert sql(companion, f"SELECT * FROM lance.`{path}`") == [(2, 4, 8)]
+    finally:
+        companion.conf.unset("spark.sql.caseSensitive")
 
 
 def test_alter_table_changes_columns_one_version_each(companion, path):

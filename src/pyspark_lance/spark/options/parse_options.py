@@ -6,10 +6,8 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import partial
 from typing import TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from pyspark_lance.errors import InvalidInputError
@@ -20,6 +18,11 @@ from pyspark_lance.spark.options.option_table import (
     STORAGE_PREFIX,
     canonical_options,
     split_table_properties,
+)
+from pyspark_lance.spark.options.times import (
+    parse_starting_timestamp,
+    parse_timestamp,
+    told_zone,
 )
 from pyspark_lance.table.feed.change_mode import Deduplication, Layout
 from pyspark_lance.table.feed.change_window import Bound
@@ -33,8 +36,6 @@ CREATE = f"{INTERNAL_PREFIX}create"
 REPLACE = f"{INTERNAL_PREFIX}replace"
 # Set by it: a condition, the properties of a new table, and which versions are read.
 _REPLACE_WHERE = f"{INTERNAL_PREFIX}replace_where"
-# Set by it: the time zone of the session, in which times without one are.
-_TIME_ZONE = f"{INTERNAL_PREFIX}time_zone"
 _PROPERTIES, _SOURCES = f"{INTERNAL_PREFIX}properties", f"{INTERNAL_PREFIX}sources"
 APPLICATION = f"{INTERNAL_PREFIX}application"
 """The id of the Spark application; set by the JVM companion and by ``LanceTable``."""
@@ -103,7 +104,7 @@ class ReadOptions:
                 timestamp_ns=parsed(
                     canonical,
                     "timestampAsOf",
-                    partial(parse_timestamp, zone=_zone_of(options.get(_TIME_ZONE))),
+                    partial(parse_timestamp, zone=told_zone(options)),
                 ),
                 tag=canonical.get("tag"),
             ),
@@ -212,6 +213,7 @@ def _changes(options: Mapping[str, str], given: Mapping[str, str]) -> ChangeOpti
                     f"the option {name} is for change feeds", hint="add readChangeFeed = true"
                 )
         return None
+    zone = told_zone(given)
     for name in _NOT_OF_CHANGES:
         if options.get(name, "none") != "none":
             raise InvalidInputError(
@@ -220,12 +222,12 @@ def _changes(options: Mapping[str, str], given: Mapping[str, str]) -> ChangeOpti
     return ChangeOptions(
         starting=Bound(
             None if _is_latest(options) else parsed(options, "startingVersion", parse_whole),
-            parsed(options, "startingTimestamp", parse_starting_timestamp),
+            parsed(options, "startingTimestamp", partial(parse_starting_timestamp, zone=zone)),
             is_exclusive=_AFTER in given,
         ),
         ending=Bound(
             parsed(options, "endingVersion", parse_whole),
-            parsed(options, "endingTimestamp", parse_timestamp),
+            parsed(options, "endingTimestamp", partial(parse_timestamp, zone=zone)),
             is_exclusive=_UNTIL in given,
         ),
         mode=parsed(options, "deduplicationMode", parse_deduplication)
@@ -394,56 +396,3 @@ def parse_flag(text: str) -> bool:
     if word not in ("true", "false"):
         raise ValueError("use true or false")
     return word == "true"
-
-
-# Half the distance of neighbouring doubles among the nanoseconds since 1970.
-_DOUBLE_ERROR_NS = 128
-
-
-def _zone_of(name: str | None) -> tzinfo:
-    """A time zone of Spark's, ``Europe/Berlin`` or ``+02:00``; UTC if there is none."""
-    if name is None:
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
-        match = re.fullmatch(r"(?:GMT|UTC|UT)?([+-])(\d\d?):?(\d\d)?", name)
-        if match is None:
-            return UTC
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
-        return timezone(-offset if match[1] == "-" else offset)
-
-
-def parse_timestamp(text: str, *, zone: tzinfo = UTC) -> int:
-    """UTC nanoseconds since 1970 of an ISO time, as an end; without a zone it is in ``zone``.
-
-    A time given to the second or microsecond means its end: commits happen at nanoseconds, and
-    who asks for the time that a listing shows means that very version. Listings that keep times
-    in doubles show them a little early.
-    """
-    instant, unit = _instant(text, zone)
-    return instant + unit
-
-
-def parse_starting_timestamp(text: str) -> int:
-    """As ``parse_timestamp``, as a start: listings that keep times in doubles round up, too."""
-    instant, unit = _instant(text)
-    return instant - (_DOUBLE_ERROR_NS if unit else 0)
-
-
-def _instant(text: str, zone: tzinfo = UTC) -> tuple[int, int]:
-    """UTC nanoseconds since 1970, and how many later ones are meant as well."""
-    word = text.strip().replace("Z", "+00:00")
-    try:
-        moment = datetime.fromisoformat(word)
-    except ValueError:
-        try:
-            return int(float(word) * 1e9), 0
-        except ValueError:
-            raise ValueError(
-                "use a time such as 2026-11-20 08:00:00 (UTC unless it says)"
-            ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=zone)
-    seconds = int(moment.replace(microsecond=0).timestamp())
-    return seconds * 10**9 + moment.microsecond * 1000, 999 + _DOUBLE_ERROR_NS

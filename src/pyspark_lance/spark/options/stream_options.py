@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options.option_table import canonical_options
@@ -12,10 +13,10 @@ from pyspark_lance.spark.options.parse_options import (
     ReadOptions,
     parse_count,
     parse_flag,
-    parse_starting_timestamp,
     parse_whole,
     parsed,
 )
+from pyspark_lance.spark.options.times import parse_starting_timestamp, told_zone
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, Updates
@@ -58,7 +59,11 @@ class StreamOptions:
         is_latest = canonical.get("startingVersion", "").strip().lower() == LATEST_VERSION
         starting = Bound(
             None if is_latest else parsed(canonical, "startingVersion", parse_whole),
-            parsed(canonical, "startingTimestamp", parse_starting_timestamp),
+            parsed(
+                canonical,
+                "startingTimestamp",
+                partial(parse_starting_timestamp, zone=told_zone(options)),
+            ),
         )
         if is_latest and not starting.is_open:
             raise InvalidInputError("startingVersion and startingTimestamp contradict each other")

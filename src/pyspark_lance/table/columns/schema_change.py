@@ -23,6 +23,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name, named
+from pyspark_lance.predicate.text_names import name_parts
 from pyspark_lance.table.rows.blob_columns import table_schema
 from pyspark_lance.table.rows.conform import fits
 
@@ -39,31 +40,28 @@ def next_field_id(manifest: Manifest) -> int:
 
 
 def split_path(text: str) -> tuple[str, ...]:
-    """The names of ``a.b``; a name in backquotes may hold dots."""
-    names, current, quoted = [], "", False
-    for char in text:
-        if char == "`":
-            quoted = not quoted
-        elif char == "." and not quoted:
-            names.append(current)
-            current = ""
-        else:
-            current += char
-    names.append(current)
-    if quoted or not all(names):
-        raise InvalidInputError(f"{text!r} is no column name")
-    return tuple(names)
+    """The names of ``a.b``; a name in backquotes may hold dots, and backquotes twice."""
+    names = name_parts(text)
+    if text.count("`") % 2 or not all(names):
+        raise InvalidInputError(
+            f"{text!r} is no column name", hint="put a name with other signs into `backquotes`"
+        )
+    return names
 
 
 def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
     """The fields from the top-level column down to the one that ``path`` names.
 
-    Upper and lower case are the same, unless both exist.  The items of a list are called
-    ``element`` (or by the name they have), those of a map ``key`` and ``value``.
+    Upper and lower case are the same, unless both exist.  A column that is called as the whole
+    ``path`` is meant first.  The items of a list are called ``element`` (or by the name they
+    have), those of a map ``key`` and ``value``.
 
     Raises:
         InvalidInputError: There is no such field.
     """
+    whole = named(schema.fields, path)
+    if whole is not None:
+        return (whole,)
     fields: list[Field] = []
     candidates = schema.fields
     for name in split_path(path):
