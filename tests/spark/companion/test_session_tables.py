@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lance
+import pyspark
 import pytest
 from pyspark.sql import functions as F
 
@@ -236,6 +237,23 @@ def test_schemas_evolve_where_a_statement_says_so(companion, name):
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
     assert sql(companion, f"SELECT id, s, more FROM {name}") == [(1, "b", 5), (2, "c", 6)]
+
+
+@pytest.mark.parametrize("place", ["session", "folder"])
+def test_writes_that_merge_schemas_bring_columns(companion, name, place):
+    if pyspark.__version__ < "4.2":
+        pytest.skip("Spark 4.1 knows schema evolution of MERGE only")
+    table = name if place == "session" else f"folder.{name}"
+    companion.sql(f"CREATE TABLE {table} USING lance AS SELECT 1 AS id, 'a' AS s")
+    more = companion.sql("SELECT 'b' AS s, 5 AS more, 2 AS id")
+    with pytest.raises(Exception, match="TOO_MANY_DATA_COLUMNS"):
+        more.writeTo(table).append()
+    more.writeTo(table).option("mergeSchema", "true").append()
+    assert sql(companion, f"SELECT id, s, more FROM {table}") == [(1, "a", None), (2, "b", 5)]
+    wider = companion.sql("SELECT 3 AS id, 'c' AS s, 6 AS more, 1.5D AS x")
+    wider.write.format("lance").mode("append").option("merge_schema", True).saveAsTable(table)
+    assert sql(companion, f"SELECT id, x FROM {table}") == [(1, None), (2, None), (3, 1.5)]
+    companion.sql(f"DROP TABLE {table}")
 
 
 @pytest.mark.parametrize("place", ["session", "path"])

@@ -15,6 +15,8 @@ public final class LanceExtensions implements SparkSessionExtensionsProvider {
     SparkConf settings = SparkContext.getOrCreate().conf();
     settings.setIfMissing("spark.sql.catalog.lance", LanceCatalog.class.getName());
     settings.setIfMissing("spark.sql.catalog.spark_catalog", LanceSessionCatalog.class.getName());
+    extensions.injectHintResolutionRule(
+        session -> new EvolvingWrites((org.apache.spark.sql.classic.SparkSession) session));
     extensions.injectPostHocResolutionRule(session -> new HiddenInCondition());
     extensions.injectPostHocResolutionRule(session -> new UnsetColumns());
     return BoxedUnit.UNIT;
