@@ -3,7 +3,8 @@
 An S3 server (moto) on loopback behind a proxy that holds every request for 50 ms; both readers go
 through it one after the other.  *Requests* are what the proxy saw; *rounds* how many of these were
 made one after another, which is what a distant store charges.  Tables are written before, without
-delay; nothing is kept from the reads before, except connections.
+delay; nothing is kept from the reads before, except connections.  Our tasks run in two processes at
+a time, as Spark runs them on two cores; pylance reads with as many threads as it likes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
-from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
@@ -44,6 +45,7 @@ from store_proxy import running_proxy
 DELAY_S = 0.05
 BUCKET = "distant"
 MB = 1 << 20
+CORES = 2
 KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "aws_region": "us-east-1"}
 
 
@@ -75,11 +77,12 @@ def relay(connection: multiprocessing.connection.Connection, upstream: str) -> N
 
 @dataclass
 class Distance:
-    """The way to the store."""
+    """The way to the store, and the processes that run tasks."""
 
     options: dict[str, str]
     client: object
     _proxy: multiprocessing.connection.Connection
+    workers: Executor
 
     def observed(self, delay_s: float, action: Callable[[], object]) -> Observation:
         """Runs the action with this delay of each request."""
@@ -131,13 +134,19 @@ def distance() -> Iterator[Distance]:
             region_name="us-east-1",
         )
         client.create_bucket(Bucket=BUCKET)
-        yield Distance(options, client, pipes[1])
+        with ProcessPoolExecutor(CORES, mp_context=context) as workers:
+            yield Distance(options, client, pipes[1], workers)
     finally:
         for child in children:
             child.terminate()
 
 
 # ---- what is measured
+
+
+def rows_of(task: ScanTask) -> int:
+    """How many rows a task yields."""
+    return sum(batch.num_rows for batch in run(task))
 
 
 class Case:
@@ -178,13 +187,13 @@ class Case:
         )
 
     def scan(self, condition: str | None = None) -> int:
-        """Rows of a scan by this package, one task after another."""
+        """Rows of a scan by this package."""
         snapshot = Snapshot.open(Table(self.uri, self.place.options))
         predicate = (
             parse_predicate(condition, predicate_schema(snapshot.schema)) if condition else None
         )
-        tasks = plan_scan(snapshot, ScanRequest(predicate=predicate, parallelism=2))
-        return sum(batch.num_rows for task in tasks for batch in run(task))
+        tasks = plan_scan(snapshot, ScanRequest(predicate=predicate, parallelism=CORES))
+        return sum(self.place.workers.map(rows_of, tasks))
 
     def scan_by_pylance(self, condition: str | None = None) -> int:
         """Rows of a scan by pylance."""

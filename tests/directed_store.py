@@ -69,12 +69,12 @@ class DirectedStore(FaultyStore):
             return run(call, path, action)
         return director.around(call, path, lambda: run(call, path, action))
 
-    def list(self, prefix):
+    def list(self, prefix, *, first=None):
         director = _directors[-1] if _directors else None
         run = super().list
         if director is None:
-            return run(prefix)
-        return iter(director.around("list", prefix, lambda: list(run(prefix))))
+            return run(prefix, first=first)
+        return iter(director.around("list", prefix, lambda: list(run(prefix, first=first))))
 
 
 @contextlib.contextmanager

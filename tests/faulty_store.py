@@ -135,13 +135,13 @@ class FaultyStore:
         output = self._run("open_output", path, lambda: self.inner.open_output(path))
         return _FaultyOutput(self, path, output)
 
-    def list(self, prefix):
+    def list(self, prefix, *, first=None):
         fault = self._next_fault("list", prefix)
         if fault is Fault.FAIL:
             raise StorageError("list was made to fail", where=f"{self.uri}/{prefix}")
         if fault is Fault.MISSING:
             return iter(())
-        return self.inner.list(prefix)
+        return self.inner.list(prefix, first=first)
 
     def delete(self, path):
         return self._run("delete", path, lambda: self.inner.delete(path))
@@ -168,10 +168,10 @@ class LateStore(FaultyStore):
         """Listings show what there is."""
         cls._held.clear()
 
-    def list(self, prefix):
+    def list(self, prefix, *, first=None):
         shown = self._held.get(self.uri)
         if shown is None:
-            return super().list(prefix)
+            return super().list(prefix, first=first)
         self.calls.append(("list", prefix))
         folder = f"{prefix.rstrip('/')}/" if prefix else ""
         return iter([info for info in shown if info.path.startswith(folder)])

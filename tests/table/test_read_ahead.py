@@ -29,7 +29,9 @@ def test_small_sources_begin_together():
     assert sum(read_ahead([Source(1, batches)] * module._MOST_SOURCES)) == module._MOST_SOURCES
 
 
-@pytest.mark.parametrize(("num_bytes", "most"), [(128 << 20, 2), (40 << 20, 3), (0, 16)])
+@pytest.mark.parametrize(
+    ("num_bytes", "most"), [(128 << 20, 2), (40 << 20, 3), (17 << 20, 8), (0, 16)]
+)
 def test_no_more_begin_than_are_few_or_small(num_bytes, most):
     begun, done = [], []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -167,6 +168,26 @@ def test_a_commit_of_what_was_planned_takes_four_requests(counted):
     counts: dict[str, int] = {}
     counted(prepared)
     assert counts == {"LIST": 2, "PUT": 1, "PUT manifest": 1}
+
+
+def test_the_newest_of_many_versions_takes_one_small_page_and_one_read(
+    s3_table_root,  # noqa: F811
+    s3_server,  # noqa: F811
+):
+    uri, options = f"{s3_table_root}/t", s3_server.options
+    append(uri, options, 0)
+    store = open_store(uri, options)
+    file = Snapshot.open(Table(uri, options)).file
+    for version in range(2, 41):
+        manifest = replace(file.manifest, version=version)
+        store.put(manifest_path(version, NamingScheme.V2), encode_manifest(manifest, (), None))
+    del s3_server.requests[:]
+    assert Snapshot.open(Table(uri, options)).version == 40
+    assert [method for method, *_ in s3_server.requests] == ["GET", "GET"]
+    assert len(list_versions(store)) == 40
+    del s3_server.requests[:]
+    assert len(list(store.list("_versions", first=10))) == 40  # ten, and then the others
+    assert [method for method, *_ in s3_server.requests] == ["GET", "GET"]
 
 
 def test_a_table_made_anew_within_the_same_second_is_not_taken_for_the_old_one(

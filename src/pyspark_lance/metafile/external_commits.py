@@ -182,13 +182,13 @@ class ExternallyCommittedStore:
         """The bytes of each range."""
         return self._read(path, lambda: self._inner.get_ranges(path, ranges))
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All objects in the folder and below, the newest version's manifest among them."""
         if _FOLDER.startswith(prefix.rstrip("/") + "/") or not prefix:
             latest = self._versions.latest()
             if latest is not None:
                 self._finish(latest)
-        return self._inner.list(prefix)
+        return self._inner.list(prefix, first=first)
 
     def stat(self, path: str) -> ObjectInfo:
         """Size and time of change."""

@@ -47,6 +47,8 @@ _WHOLE_BYTES: Final = 4 << 20
 # Of manifests that are read one after the other, so many are fetched ahead, and so many bytes.
 _MOST_FETCHES: Final = 16
 _MOST_FETCHED_BYTES: Final = 8 << 20
+# So many other objects may be listed before the newest manifest.
+_NO_MANIFESTS: Final = 14
 _LENGTH: Final = struct.Struct("<I")
 # Position of the manifest's length, major and minor version, magic.
 _FOOTER: Final = struct.Struct("<qHH4s")
@@ -144,7 +146,7 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
     Raises:
         UnsupportedFeatureError: Manifests of both naming schemes are there.
     """
-    locations = _locations(store)
+    locations = _locations(store, first=count + _NO_MANIFESTS)
     manifests = list(itertools.islice(locations, count))
     # Names of scheme V2 sort newest first, so one page of the listing is enough.
     if manifests and not (store.lists_in_order and manifests[0].scheme is NamingScheme.V2):
@@ -421,10 +423,15 @@ class _FileBytes:
         return bytes(content[_LENGTH.size : _LENGTH.size + length])
 
 
-def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
-    """The manifests in the order of the listing, without detached ones."""
+def _locations(store: ObjectStore, first: int | None = None) -> Iterator[ManifestLocation]:
+    """The manifests in the order of the listing, without detached ones.
+
+    Args:
+        store: The table's folder.
+        first: About how many objects will be looked at; None for all.
+    """
     folder = f"{VERSIONS}/"
-    for info in store.list(VERSIONS):
+    for info in store.list(VERSIONS, first=first):
         name = parse_manifest_name(info.path.removeprefix(folder))
         if name is not None and not name.is_detached:
             yield ManifestLocation(

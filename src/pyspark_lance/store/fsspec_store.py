@@ -39,7 +39,7 @@ from pyspark_lance.store.storage_options import StorageOptions, parse_storage_op
 
 # Transferring this much takes about as long as the round trip of another request.
 MERGE_GAP_BYTES = 256 << 10
-MERGE_MAX_BYTES = 4 << 20
+MERGE_MAX_BYTES = 8 << 20
 # S3 allows 10,000 parts, so this is enough for objects of 160 GB.
 UPLOAD_PART_BYTES = 16 << 20
 CONNECTIONS = 64
@@ -216,11 +216,11 @@ class FsspecStore:
         )
         return MultipartOutput(file, lambda action: self._write("write", path, action))
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All objects in the folder and below; on S3 page by page as they are asked for."""
         folder = folder_prefix(prefix)
         if self._protocol == "s3":
-            yield from self._list_s3(folder)
+            yield from self._list_s3(folder, first)
             return
         base = self._root + "/"
         try:
@@ -398,14 +398,16 @@ class FsspecStore:
         self.put(path, content)
         return True
 
-    def _list_s3(self, folder: str) -> Iterator[ObjectInfo]:
+    def _list_s3(self, folder: str, first: int | None) -> Iterator[ObjectInfo]:
         base = self._root + "/"
         key_base = base.partition("/")[2]
         if base.startswith("arn:"):
             key_base = self._fs.split_path(base + "x")[1][:-1]
         continuation = None
         while True:
-            request = partial(self._s3, s3_requests.list_page, base + folder, continuation)
+            # Whoever goes on after all gets pages of the usual size.
+            most = first if continuation is None else None
+            request = partial(self._s3, s3_requests.list_page, base + folder, continuation, most)
             page = self._write("list", folder, request)
             for entry in page.get("Contents", []):
                 if not entry["Key"].endswith("/"):  # consoles make such objects for folders

@@ -150,7 +150,7 @@ class LocalStore:
         with self._errors("create", path):
             return LocalOutput(self, path, self._full(path))
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All files in the folder and below; symbolic links to folders are not followed."""
         folder = folder_prefix(prefix)
         with self._errors("list", folder):

@@ -89,7 +89,7 @@ class MemoryStore:
         """Starts an object that is written piece by piece."""
         return MemoryOutput(self, check_path(path))
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All objects in the folder and below, in order."""
         folder = folder_prefix(prefix)
         for path, (content, modified_ns) in sorted(self._objects.items()):

@@ -120,10 +120,15 @@ class ObjectStore(Protocol):
     def open_output(self, path: str) -> OutputFile:
         """Starts an object that is written piece by piece, in bounded memory."""
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All objects in the folder ``prefix`` and below; '' means the root.
 
         A folder that does not exist has no objects. Never answered from a cache.
+
+        Args:
+            prefix: The folder.
+            first: About how many the caller will look at, where that is known: a page of a
+                thousand takes a store and its client much longer. None for all.
         """
 
     def delete(self, path: str) -> None:

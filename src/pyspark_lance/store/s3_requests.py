@@ -90,14 +90,25 @@ async def copy_object(fs: Any, full: str, target: str) -> None:
     )
 
 
-async def list_page(fs: Any, full_prefix: str, continuation: str | None) -> Mapping[str, Any]:
-    """One page of the listing, with ``Contents`` and perhaps ``NextContinuationToken``."""
+async def list_page(
+    fs: Any, full_prefix: str, continuation: str | None, most: int | None = None
+) -> Mapping[str, Any]:
+    """One page of the listing, with ``Contents`` and perhaps ``NextContinuationToken``.
+
+    Args:
+        fs: The file system.
+        full_prefix: Bucket and the begin of the keys.
+        continuation: The token of the page before.
+        most: How many keys at most; None for as many as the server gives.
+    """
     bucket, _, prefix = full_prefix.partition("/")
     if bucket.startswith("arn:"):  # the name of an access point contains a slash
         bucket, prefix, _ = fs.split_path(full_prefix)
-    following = {"ContinuationToken": continuation} if continuation else {}
+    wanted: dict[str, Any] = {"ContinuationToken": continuation} if continuation else {}
+    if most is not None:
+        wanted["MaxKeys"] = most
     page: Mapping[str, Any] = await fs._call_s3(
-        "list_objects_v2", Bucket=bucket, Prefix=prefix, **following, **fs.req_kw
+        "list_objects_v2", Bucket=bucket, Prefix=prefix, **wanted, **fs.req_kw
     )
     return page
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 _MOST_SOURCES: Final = 16
-_MOST_BYTES: Final = 128 << 20
+# A task of the usual size: all of it is asked for at once.
+_MOST_BYTES: Final = 144 << 20
 
 _B = TypeVar("_B")
 
