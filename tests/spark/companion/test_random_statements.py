@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
-STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "200"))
+STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "500"))
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
 TEXTS = [None, "a", "ab", "b"]
 # What is in the way of small jobs: plans that adapt, more than one task, compiled Java.
@@ -215,15 +215,18 @@ def values_of(rows):
     )
 
 
-def test_random_statements(companion, path):
-    companion.sql(f"CREATE TABLE lance.`{path}` (id bigint, v int, s string)")
-    chance, model = random.Random(SEED), Model()
-    writer = Writer(chance, f"lance.`{path}`")
+@pytest.mark.parametrize("place", ["path", "session"])
+def test_random_statements(companion, path, place):
+    table = f"lance.`{path}`" if place == "path" else "random_statements"
+    location = f"USING lance LOCATION '{path}'" if place == "session" else ""
+    companion.sql(f"CREATE TABLE {table} (id bigint, v int, s string) {location}")
+    chance, model = random.Random(f"{SEED} {place}"), Model()
+    writer = Writer(chance, table)
     kinds = [writer.insert, writer.delete, writer.update, writer.merge, writer.overwrite]
     for key, value in QUICK.items():
         companion.conf.set(key, value)
     try:
-        for number in range(STATEMENTS):
+        for number in range(STATEMENTS // 2):
             few = len(model.rows) < 5
             kind = writer.insert if few else chance.choices(kinds, [5, 3, 5, 6, 1])[0]
             statement = f"{kind(model)}"
@@ -232,3 +235,4 @@ def test_random_statements(companion, path):
     finally:
         for key in QUICK:
             companion.conf.unset(key)
+        companion.sql(f"DROP TABLE IF EXISTS {table}")
