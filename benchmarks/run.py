@@ -9,6 +9,7 @@ from pathlib import Path
 ALL = (
     "table",
     "planning",
+    "pruning",
     "small_fragments",
     "spark",
     "companion",
