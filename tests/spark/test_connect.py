@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 SCRIPT = (
     START_CONNECT
     + """
-import sys
+import shutil, sys
 path = sys.argv[1]
 sys.path.insert(0, sys.argv[2])
 spark.range(10).write.format("lance").mode("append").save(path)
@@ -48,6 +48,27 @@ columns = "id bigint, row_id bigint, valid_from bigint, valid_to bigint"
 history = LanceTable.create(spark, path + "-history", columns)
 add_to_history(history, table.changes(1), 0)
 print("states", history.toDF().count(), history.toDF().where("valid_to IS NULL").count())
+fed = LanceTable.create(spark, path + "-fed", "id bigint, times bigint")
+def feed(batch, number):
+    from pyspark_lance import LanceTable
+    target = LanceTable.forPath(batch.sparkSession, path + "-fed")
+    rows = batch.selectExpr("id", "1 AS times")
+    again = {"txnAppId": "feed", "txnVersion": str(number)}
+    merge = target.merge(rows, "target.id = source.id", **again)
+    merge = merge.whenMatchedUpdate(set={"times": "target.times + source.times"})
+    merge.whenNotMatchedInsertAll().execute()
+    with open(path + "-batches", "a") as batches:
+        print(number, file=batches)
+checkpoint = path + "-checkpoint"
+for _ in range(2):
+    stream = spark.readStream.format("lance").load(path).writeStream.foreachBatch(feed)
+    stream = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    stream.start().awaitTermination()
+    times = fed.toDF().groupBy("times").count().collect()
+    print("fed", fed.history().count(), [tuple(row) for row in times])
+    # As after a crash before Spark notes that the batch is done.
+    shutil.rmtree(checkpoint + "/commits")
+print("batches", open(path + "-batches").read().split())
 made = LanceTable.create(spark, path + "-made", "id bigint not null, name string")
 spark.createDataFrame([(1, "a")], made.toDF().schema).write.format("lance").mode("append").save(
     path + "-made"
@@ -89,6 +110,9 @@ def test_tables_are_read_changed_and_followed_in_spark_connect(tmp_path):
         "envelopes [('c', 6), ('d', 10), ('u', 2)]",
         "copied 5 [10, 11, 12, 20, 50, 100]",
         "states 18 6",
+        "fed 2 [(1, 6)]",
+        "fed 2 [(1, 6)]",
+        "batches ['0', '0']",
         "made a",
         "by True by hand",
         "about True",

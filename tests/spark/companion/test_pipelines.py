@@ -1,8 +1,8 @@
 """Spark Declarative Pipelines: an auto CDC flow from our changes into tables of the companion.
 
 Spark runs pipelines in Connect only: the script starts a server in a process of its own, and runs
-the pipeline that the document shows there, twice.  It starts some thirty Python processes, each of
-which Spark gives ten seconds, so it is not part of the default run: pytest -m slow.
+the pipeline that the document shows there, twice.  Each flow has a session of its own, for which
+Spark starts each Python role anew; so what is not about flows is done without Spark.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import pytest
 from connect_script import start_connect
 from documents import ROOT, blocks_of
 from script_process import run_script
+from table_access import read_ours
 
 import pyspark_lance
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(1600),
     pytest.mark.skipif(
         not hasattr(pyspark.pipelines, "create_auto_cdc_flow"),
         reason="auto CDC came with Spark 4.3",
@@ -28,11 +27,15 @@ pytestmark = [
 SCRIPT = """
 import sys
 from pathlib import Path
+import pyarrow as pa
 from pyspark.pipelines.cli import (
     SparkConnectGraphElementRegistry, create_dataflow_graph, handle_pipeline_events,
     load_pipeline_spec, register_definitions, start_run,
 )
-from pyspark_lance import LanceTable
+sys.path.insert(0, sys.argv[3])
+from local_changes import delete_rows
+from row_changes import set_to
+from table_access import write_table
 followed, spec_file = sys.argv[1], Path(sys.argv[2])
 def run():
     # As `spark-pipelines run`, which ends the session and, with it, the server.
@@ -42,23 +45,16 @@ def run():
     register_definitions(spec_file, registry, spec, spark, graph)
     every = {"full_refresh": [], "full_refresh_all": False, "refresh": [], "dry": False}
     handle_pipeline_events(start_run(spark, graph, storage=spec.storage, **every))
-def show(name, columns):
-    rows = spark.table("copies." + name).selectExpr(*columns).collect()
-    print("ROWS", name, sorted(map(tuple, rows)))
-rows = spark.range(0, 5, 1, 1).selectExpr("id", "'a' AS text")
-rows.write.format("lance").mode("append").save(followed)
+def write(ids, text, **settings):
+    rows = pa.table({"id": pa.array(ids, pa.int64()), "text": [text] * len(ids)})
+    write_table(followed, rows, **settings)
+write(range(5), "a")
 run()
-show("newest", ["id", "text"])
-table = LanceTable.forPath(spark, followed)
-table.update("id = 1", {"text": "'b'"})
-table.delete("id = 2")
-again = spark.range(3, 4, 1, 1).selectExpr("id", "'c' AS text")
-again.write.format("lance").mode("overwrite").option("replaceWhere", "id = 3").save(followed)
-more = spark.range(7, 8, 1, 1).selectExpr("id", "'d' AS text")
-more.write.format("lance").mode("append").save(followed)
+set_to(followed, "id = 1", text="b")
+delete_rows(followed, "id = 2")
+write([3], "c", overwrite=True, replace_where="id = 3")
+write([7], "d")
 run()
-show("newest", ["id", "text"])
-show("states", ["id", "text", "__START_AT div 2", "coalesce(__END_AT div 2, 0)"])
 spark.stop()
 """
 
@@ -73,22 +69,32 @@ def test_a_pipeline_keeps_rows_and_all_their_states_over_runs(tmp_path):
     for file, text in files.items():
         file.write_text(text.replace("/data", str(tmp_path)))
     settings = {
-        # Each flow starts processes of Python, and Spark waits for one of them ten seconds only.
         "spark.sql.pipelines.execution.maxConcurrentFlows": "1",
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.jars": pyspark_lance.companion_jar(),
         "spark.sql.catalog.copies": "org.pysparklance.LanceCatalog",
         "spark.sql.catalog.copies.path": str(tmp_path / "copies"),
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
     }
     script = start_connect(settings) + SCRIPT
-    printed = run_script(
-        script, tmp_path / "followed", tmp_path / "spark-pipeline.yaml", seconds=1500
+    run_script(
+        script,
+        tmp_path / "followed",
+        tmp_path / "spark-pipeline.yaml",
+        ROOT / "tests",
+        cwd=tmp_path,
     )
-    newest, again, states = [line for line in printed.splitlines() if line.startswith("ROWS")]
-    assert newest == "ROWS newest [(0, 'a'), (1, 'a'), (2, 'a'), (3, 'a'), (4, 'a')]"
-    assert again == "ROWS newest [(0, 'a'), (1, 'b'), (3, 'c'), (4, 'a'), (7, 'd')]"
-    assert states == (
-        "ROWS states [(0, 'a', 1, 0), (1, 'a', 1, 2), (1, 'b', 2, 0), (2, 'a', 1, 3), "
-        "(3, 'a', 1, 4), (3, 'c', 4, 0), (4, 'a', 1, 0), (7, 'd', 5, 0)]"
-    )
+    newest = read_ours(str(tmp_path / "copies/newest.lance")).select(["id", "text"])
+    assert _rows(newest) == [(0, "a"), (1, "b"), (3, "c"), (4, "a"), (7, "d")]
+    states = read_ours(str(tmp_path / "warehouse/states"))
+    assert states.column_names[:4] == ["id", "text", "__START_AT", "__END_AT"]
+    assert _rows(states.select(range(4))) == [
+        (0, "a", 3, None), (1, "a", 3, 5), (1, "b", 5, None), (2, "a", 3, 6),
+        (3, "a", 3, 8), (3, "c", 9, None), (4, "a", 3, None), (7, "d", 11, None),
+    ]  # fmt: skip
+
+
+def _rows(table):
+    return sorted(tuple(row.values()) for row in table.to_pylist())
