@@ -9,12 +9,16 @@ from decimal import Decimal
 import lance
 import pyarrow as pa
 from lance.indices import IndexConfig
+from local_changes import delete_rows
+from row_changes import set_to
 from table_access import read_ours
 
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
 from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.zone_maps import refresh_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -94,3 +98,40 @@ def change_in_place(path: str, fragment_id: int) -> None:
     fragment, fields = dataset.get_fragment(fragment_id).update_columns(new, "n")
     operation = lance.LanceOperation.Update(updated_fragments=[fragment], fields_modified=fields)
     lance.LanceDataset.commit(path, operation, read_version=dataset.version)
+
+
+def change(path: str, rng: random.Random) -> None:
+    dataset = lance.dataset(path)
+    match rng.choice(["append", "delete", "update", "compact", "optimize", "column", "restore"]):
+        case "append":
+            lance.write_dataset(some_rows(rng, rng.randint(1, 60)), path, mode="append")
+        case "delete":
+            first = rng.randint(-5, 20)
+            dataset.delete(f"n >= {first} AND n < {first + rng.randint(0, 8)}")
+        case "update":
+            dataset.update({"i": "i + 7", "s": "'b'"}, where=f"n = {rng.randint(-5, 20)}")
+        case "compact":
+            dataset.optimize.compact_files(target_rows_per_fragment=rng.choice([50, 1000]))
+        case "optimize":
+            dataset.optimize.optimize_indices(num_indices_to_merge=rng.choice([0, 1, 10]))
+        case "column":
+            change_in_place(path, rng.choice(dataset.get_fragments()).fragment_id)
+        case "restore":
+            lance.dataset(path, version=rng.randint(1, dataset.version)).restore()
+
+
+def change_ours(path: str, rng: random.Random) -> None:
+    """As ``change``, by our own operations."""
+    match rng.choice(["delete", "update", "all", "compact", "refresh", "index"]):
+        case "delete":
+            delete_rows(path, f"n = {rng.randint(-5, 20)}")
+        case "update":
+            set_to(path, f"n = {rng.randint(-5, 20)}", i=rng.randint(-5, 20), s="b")
+        case "all":
+            set_to(path, "n > -99", i=rng.randint(-5, 20), n=3)
+        case "compact":
+            compact(Table(path), {"target_rows_per_fragment": rng.choice([50, 1000])})
+        case "refresh":
+            refresh_zone_maps(Table(path))
+        case "index":
+            lance.dataset(path).create_scalar_index("n", "BTREE", name="tree", replace=True)

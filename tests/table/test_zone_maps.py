@@ -8,14 +8,13 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from local_changes import delete_rows
-from row_changes import set_to
 from table_access import read_ours
 from zone_map_tables import (
     COLUMNS,
     PLACE,
     STRUCT,
-    change_in_place,
+    change,
+    change_ours,
     index_of,
     kept_rows,
     matching,
@@ -27,8 +26,7 @@ from pyspark_lance.format.index_metadata import indices_from_section, section_of
 from pyspark_lance.metafile.manifest_file import encode_manifest
 from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.proto import table_pb2
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.zone_maps import create_zone_maps, refresh_zone_maps
+from pyspark_lance.table.upkeep.zone_maps import create_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -54,43 +52,6 @@ def a_condition(rng: random.Random, depth: int = 2) -> str:
     if name == "s":
         choices.append(f"s {rng.choice(['', 'NOT '])}LIKE '{rng.choice(['a', 'b', 'ab', 'z'])}%'")
     return rng.choice(choices)
-
-
-def change(path: str, rng: random.Random) -> None:
-    dataset = lance.dataset(path)
-    match rng.choice(["append", "delete", "update", "compact", "optimize", "column", "restore"]):
-        case "append":
-            lance.write_dataset(some_rows(rng, rng.randint(1, 60)), path, mode="append")
-        case "delete":
-            first = rng.randint(-5, 20)
-            dataset.delete(f"n >= {first} AND n < {first + rng.randint(0, 8)}")
-        case "update":
-            dataset.update({"i": "i + 7", "s": "'b'"}, where=f"n = {rng.randint(-5, 20)}")
-        case "compact":
-            dataset.optimize.compact_files(target_rows_per_fragment=rng.choice([50, 1000]))
-        case "optimize":
-            dataset.optimize.optimize_indices(num_indices_to_merge=rng.choice([0, 1, 10]))
-        case "column":
-            change_in_place(path, rng.choice(dataset.get_fragments()).fragment_id)
-        case "restore":
-            lance.dataset(path, version=rng.randint(1, dataset.version)).restore()
-
-
-def change_ours(path: str, rng: random.Random) -> None:
-    """As ``change``, by our own operations."""
-    match rng.choice(["delete", "update", "all", "compact", "refresh", "index"]):
-        case "delete":
-            delete_rows(path, f"n = {rng.randint(-5, 20)}")
-        case "update":
-            set_to(path, f"n = {rng.randint(-5, 20)}", i=rng.randint(-5, 20), s="b")
-        case "all":
-            set_to(path, "n > -99", i=rng.randint(-5, 20), n=3)
-        case "compact":
-            compact(Table(path), {"target_rows_per_fragment": rng.choice([50, 1000])})
-        case "refresh":
-            refresh_zone_maps(Table(path))
-        case "index":
-            lance.dataset(path).create_scalar_index("n", "BTREE", name="tree", replace=True)
 
 
 def check(path: str, conditions: list[str], at: VersionSpec = LATEST) -> None:

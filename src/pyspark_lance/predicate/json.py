@@ -30,7 +30,7 @@ from pyspark_lance.predicate import builder as build
 from pyspark_lance.predicate import values
 from pyspark_lance.predicate.columns import resolve_column
 from pyspark_lance.predicate.tree import FALSE, TRUE, Expression, Literal, Predicate
-from pyspark_lance.predicate.types import BINARY, parse_type
+from pyspark_lance.predicate.types import BINARY, parse_type, type_name
 
 _MAX_DEPTH = 100
 
@@ -131,6 +131,25 @@ def _pattern(name: str, value: Expression, node: dict[str, Any]) -> Predicate:
     if name == "RLIKE":
         return build.rlike(value, pattern)
     return (build.like if name == "LIKE" else build.ilike)(value, pattern, escape)
+
+
+def literal_node(scalar: pa.Scalar) -> dict[str, Any]:
+    """The node of a constant that is not null, in a type in which conditions see columns."""
+    data_type = scalar.type
+    value: Any
+    if pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type):
+        value = scalar.cast(pa.int64()).as_py()
+    elif pa.types.is_date32(data_type):
+        value = scalar.cast(pa.int32()).as_py()
+    elif pa.types.is_floating(data_type):
+        value = repr(scalar.as_py())
+    elif pa.types.is_decimal(data_type):
+        value = str(scalar.as_py())
+    elif data_type == BINARY:
+        value = base64.b64encode(scalar.as_py()).decode()
+    else:
+        value = scalar.as_py()
+    return {"literal": value, "type": type_name(data_type)}
 
 
 def _literal(value: Any, data_type: pa.DataType) -> Literal:

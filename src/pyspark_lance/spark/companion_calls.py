@@ -24,6 +24,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate, all_of
+from pyspark_lance.predicate.json import literal_node
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.tree import TRUE
 from pyspark_lance.predicate.types import (
@@ -65,7 +66,12 @@ from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.change.delete_where import delete_where
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
-from pyspark_lance.table.scan.scan_facts import lineage_bounds, rows_left
+from pyspark_lance.table.scan.scan_facts import (
+    column_facts,
+    end_of_first_rows,
+    lineage_bounds,
+    rows_left,
+)
 from pyspark_lance.table.scan.zone_pruning import zoned_columns
 from pyspark_lance.table.upkeep.metadata_commits import properties_of
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
@@ -74,6 +80,7 @@ from pyspark_lance.table.version.time_travel import LATEST
 _REPLY = "_lance"
 _TEXT = f"{INTERNAL_PREFIX}text"
 _SCHEMA = f"{INTERNAL_PREFIX}schema"
+_COLUMN = f"{INTERNAL_PREFIX}column"
 # Conditions on these stay with Spark.
 _NOT_COMPARED = (INTERVAL, NULL, TIME)
 Facts = dict[str, Any]
@@ -140,6 +147,7 @@ def _describe(options: Mapping[str, str]) -> Facts:
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
     types = {field.name: _types(field) for field in snapshot.schema.fields}
     types |= dict.fromkeys(lineage, "bigint")
+    zoned = zoned_columns(snapshot)
     return {
         "schema": spark_schema_of(read, (snapshot.uri, snapshot.version)).json(),
         "declared": _declared(read, snapshot).json(),
@@ -152,7 +160,8 @@ def _describe(options: Mapping[str, str]) -> Facts:
         "fragments": len(snapshot.manifest.fragments),
         "lineage": dict.fromkeys(lineage, True),
         # Joins leave out what cannot have their keys.
-        "prunable": dict.fromkeys((ROW_ID, ROW_ADDRESS, *zoned_columns(snapshot)), True),
+        "prunable": dict.fromkeys((ROW_ID, ROW_ADDRESS, *zoned), True),
+        "zoned": dict.fromkeys(zoned, True),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "types": {name: kind for name, kind in types.items() if kind is not None},
     }
@@ -272,11 +281,47 @@ def _plan(options: Mapping[str, str]) -> Facts:
 
 def _bounds(options: Mapping[str, str]) -> Facts:
     _, snapshot = _open(options)
-    known, bounds = lineage_bounds(snapshot, options[f"{INTERNAL_PREFIX}column"])
+    name = options[_COLUMN]
+    if name not in SYSTEM_COLUMNS:
+        return _bounds_of_values(snapshot, name)
+    known, bounds = lineage_bounds(snapshot, name)
     if not known:
         return {}
     low, high = bounds or (None, None)
-    return {"min": low, "max": high}
+    return {"min": low, "max": high, "count": snapshot.num_rows()}
+
+
+def _bounds_of_values(snapshot: Snapshot, column: str) -> Facts:
+    facts = column_facts(snapshot, column) if _is_seen(snapshot, column) else None
+    if facts is None:
+        return {}
+    ends = {"min": facts.minimum, "max": facts.maximum}
+    values = {
+        name: literal_node(end)["literal"] if end.is_valid else None for name, end in ends.items()
+    }
+    return values | {"count": facts.num_values}
+
+
+def _is_seen(snapshot: Snapshot, name: str) -> bool:
+    """Whether Spark and conditions see the values of a column in one type."""
+    field = next((field for field in snapshot.schema.fields if field.name == name), None)
+    return field is not None and isinstance(_types(field), str)
+
+
+def _first(options: Mapping[str, str]) -> Facts:
+    """A condition that holds of the first rows of an order by one column, as few as zones tell."""
+    _, snapshot = _open(options)
+    name, descending = options[_COLUMN], options[f"{INTERNAL_PREFIX}descending"] == "true"
+    rows = int(options[f"{INTERNAL_PREFIX}rows"])
+    if not _is_seen(snapshot, name):
+        return {}
+    end = end_of_first_rows(snapshot, name, rows, descending=descending)
+    if end is None:
+        return {}
+    column = {"column": [name]}
+    within = {"op": ">=" if descending else "<=", "args": [column, literal_node(end)]}
+    condition = {"op": "OR", "args": [within, {"op": "IS_NULL", "args": [column]}]}
+    return {"filter": json.dumps(condition)}
 
 
 def _delete(options: Mapping[str, str]) -> Facts:
@@ -319,6 +364,7 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "absent": _absent,
     "plan": _plan,
     "bounds": _bounds,
+    "first": _first,
     "delete": _delete,
     "create": _create,
     "alter": _alter,

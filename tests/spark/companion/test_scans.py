@@ -229,6 +229,85 @@ def read_by(query):
     return rows
 
 
+@pytest.fixture(scope="module")
+def zoned_rows(companion, tmp_path_factory):
+    """The same rows as a table with zone maps and as Parquet, with nulls and equal values."""
+    folder = tmp_path_factory.mktemp("zoned_rows")
+    rows = companion.range(0, 3000, 1, 1).selectExpr(
+        "id AS x",
+        "CASE WHEN id % 10 > 0 THEN CAST(id DIV 3 AS int) END AS n",
+        "DATE'2020-01-01' + CAST(id DIV 2 AS int) AS d",
+        "TIMESTAMP'2020-01-01 00:00:00Z' + make_interval(0, 0, 0, 0, 0, 0, id / 3) AS t",
+        "CAST(id AS double) AS f",
+        "lpad(CAST(id AS string), 6, '0') AS s",
+    )
+    rows.write.parquet(f"{folder}/parquet")
+    rows.write.format("lance").option("maxRowsPerFile", "1000").save(f"{folder}/lance")
+    zones = "CALL lance.system.create_zonemap('{}/lance', 'x, n, d, t, f, s', 100)"
+    companion.sql(zones.format(folder))
+    return f"lance.`{folder}/lance`", f"parquet.`{folder}/parquet`"
+
+
+def first_rows(session, table, order, condition="true"):
+    return session.sql(f"SELECT x, n FROM {table} WHERE {condition} ORDER BY {order} LIMIT 12")
+
+
+def bounds_and_counts(session, table, condition="true"):
+    asked = ", ".join(f"min({c}), max({c}), count({c})" for c in ("x", "n", "d", "t"))
+    return session.sql(f"SELECT {asked}, count(*) FROM {table} WHERE {condition}")
+
+
+def test_the_first_rows_of_an_order_are_read_from_few_zones(companion, zoned_rows):
+    ours, parquet = zoned_rows
+    for order in (
+        "x",
+        "x DESC",
+        "n DESC, x",
+        "n NULLS LAST, x",
+        "d DESC, x DESC",
+        "t, x",
+        "f DESC",
+        "s",
+    ):
+        query = first_rows(companion, ours, order)
+        assert query.collect() == first_rows(companion, parquet, order).collect(), order
+        assert "top: 12 by" in plan_of(query)
+        # Nulls of every zone may be among the first ones; zones are not asked which.
+        assert read_by(query) <= (600 if order.startswith("n ") else 200), order
+        some = "x % 100 = 7"
+        assert (
+            first_rows(companion, ours, order, some).collect()
+            == first_rows(companion, parquet, order, some).collect()
+        )
+
+
+def test_bounds_and_counts_of_columns_with_zones_are_answered_from_them(companion, zoned_rows):
+    ours, parquet = zoned_rows
+    query = bounds_and_counts(companion, ours)
+    expected = bounds_and_counts(companion, parquet)
+    assert query.schema == expected.schema
+    assert query.collect() == expected.collect()
+    assert "BatchScan" not in plan_of(query)
+    for unknown in ("min(f)", "max(s)", "count(DISTINCT x)", "sum(x)", "min(x + 1)"):
+        query = companion.sql(f"SELECT {unknown} FROM {ours}")
+        assert query.collect() == companion.sql(f"SELECT {unknown} FROM {parquet}").collect()
+        assert "BatchScan" in plan_of(query)
+
+
+def test_what_zones_tell_is_true_after_deletions(companion, zoned_rows, path):
+    ours, parquet = zoned_rows
+    companion.sql(f"CREATE TABLE lance.`{path}` AS SELECT * FROM {ours}")
+    companion.sql(f"CALL lance.system.create_zonemap('{path}', 'x, n, d, t', 100)")
+    companion.sql(f"DELETE FROM lance.`{path}` WHERE x > 2950 OR x < 40")
+    rest = "x BETWEEN 40 AND 2950"
+    for order in ("x DESC", "n NULLS LAST, x"):
+        query = first_rows(companion, f"lance.`{path}`", order)
+        assert query.collect() == first_rows(companion, parquet, order, rest).collect()
+    query = bounds_and_counts(companion, f"lance.`{path}`")
+    assert query.collect() == bounds_and_counts(companion, parquet, rest).collect()
+    assert "BatchScan" in plan_of(query)
+
+
 @pytest.mark.parametrize(
     ("key", "wanted", "rows"),
     [("x", [77, 4321], 2), ("_rowid", [3, 4, 5], 3), ("m", [3], 5000), ("x", [9999], 0)],

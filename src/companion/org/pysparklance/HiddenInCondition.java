@@ -22,20 +22,17 @@ final class HiddenInCondition extends Rule<LogicalPlan> {
         || write.operation().command() != RowLevelOperation.Command.MERGE) {
       return plan;
     }
-    Object[] parts = HiddenOptions.parts(write);
-    boolean changed = false;
-    for (int i = 0; i < parts.length; i++) {
-      if (parts[i] instanceof Expression condition && lacksColumns(condition)) {
-        parts[i] = Literal.TrueLiteral();
-        changed = true;
-      }
-      if (parts[i] instanceof Option<?> some && some.isDefined()
-          && some.get() instanceof Expression condition && lacksColumns(condition)) {
-        parts[i] = Option.empty();
-        changed = true;
-      }
+    Object[] parts = HiddenOptions.changed(write, HiddenInCondition::withoutLacking);
+    return parts == null ? plan : write.makeCopy(parts);
+  }
+
+  private static Object withoutLacking(Object part) {
+    if (part instanceof Option<?> some) {
+      return some.exists(one -> one instanceof Expression condition && lacksColumns(condition))
+          ? Option.empty() : part;
     }
-    return changed ? write.makeCopy(parts) : plan;
+    return part instanceof Expression condition && lacksColumns(condition)
+        ? Literal.TrueLiteral() : part;
   }
 
   private static boolean lacksColumns(Expression condition) {

@@ -2,7 +2,9 @@ package org.pysparklance;
 
 import java.util.List;
 import java.util.Locale;
+import java.util.Objects;
 import java.util.Set;
+import java.util.function.UnaryOperator;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
@@ -70,16 +72,9 @@ final class HiddenOptions extends Rule<LogicalPlan> {
     }
     boolean inCatalog = made.name() instanceof ResolvedIdentifier named
         && named.catalog() instanceof LanceCatalog;
-    Object[] parts = parts(plan);
-    boolean changed = false;
-    for (int i = 0; i < parts.length; i++) {
-      if (parts[i] instanceof TableSpec table && (inCatalog || isLance(table))) {
-        TableSpec hidden = hide(table);
-        changed |= hidden != table;
-        parts[i] = hidden;
-      }
-    }
-    return changed ? plan.makeCopy(parts) : plan;
+    Object[] parts = changed(plan, part -> part instanceof TableSpec table
+        && (inCatalog || isLance(table)) ? hide(table) : part);
+    return parts == null ? plan : plan.makeCopy(parts);
   }
 
   private static boolean isLance(TableSpec table) {
@@ -89,28 +84,40 @@ final class HiddenOptions extends Rule<LogicalPlan> {
 
   /** The constructor has other arguments from one release of Spark to the next. */
   private static TableSpec hide(TableSpec table) {
-    Object[] parts = parts(table);
-    boolean changed = false;
-    for (int i = 0; i < parts.length; i++) {
-      if (parts[i] instanceof Map<?, ?> given) {
-        @SuppressWarnings("unchecked")
-        Map<String, String> options = (Map<String, String>) given;
-        if (hasSecrets(options) && !options.contains(PATTERN)) {
-          parts[i] = options.updated(PATTERN, HIDDEN);
-          changed = true;
-        }
-      }
-    }
+    Object[] parts = changed(table, HiddenOptions::hideValues);
     try {
-      return changed ? (TableSpec) TableSpec.class.getConstructors()[0].newInstance(parts) : table;
+      return parts == null ? table
+          : (TableSpec) TableSpec.class.getConstructors()[0].newInstance(parts);
     } catch (ReflectiveOperationException error) {
       throw new IllegalStateException(error);
     }
   }
 
+  private static Object hideValues(Object part) {
+    if (!(part instanceof Map<?, ?> given)) {
+      return part;
+    }
+    @SuppressWarnings("unchecked")
+    Map<String, String> options = (Map<String, String>) given;
+    return hasSecrets(options) && !options.contains(PATTERN)
+        ? options.updated(PATTERN, HIDDEN) : part;
+  }
+
   private static boolean hasSecrets(Map<String, String> options) {
     return options.keysIterator().exists(
         name -> ("." + name.toLowerCase(Locale.ROOT)).contains(".storage."));
+  }
+
+  /** The parts of a plan, some of them changed; null where none is. */
+  static Object[] changed(Product whole, UnaryOperator<Object> change) {
+    Object[] parts = parts(whole);
+    boolean isChanged = false;
+    for (int i = 0; i < parts.length; i++) {
+      Object other = change.apply(parts[i]);
+      isChanged |= !Objects.equals(other, parts[i]);
+      parts[i] = other;
+    }
+    return isChanged ? parts : null;
   }
 
   static Object[] parts(Product whole) {

@@ -7,16 +7,14 @@ import java.util.stream.Stream;
 import org.apache.spark.sql.RuntimeConfig;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
-import org.apache.spark.sql.connector.expressions.FieldReference;
-import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.*;
 import org.apache.spark.sql.connector.expressions.aggregate.*;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.internal.SQLConf;
-import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
@@ -24,8 +22,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * Spark pushes down until it is built, and does not change from then on.
  */
 final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDownV2Filters,
-    SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownAggregates,
-    SupportsRuntimeV2Filtering {
+    SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownTopN,
+    SupportsPushDownAggregates, SupportsRuntimeV2Filtering {
   private static final String COLUMNAR = "spark.sql.lance.columnar";
   /** Since 4.3: Python functions take batches of a scan, and keep them while they ask for more. */
   private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
@@ -38,6 +36,7 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   private Predicate[] pushed = new Predicate[0];
   private String filter;
   private int limit = -1;
+  private String top = "";
   private LocalRows answer;
   private Scan python;
   private JsonNode plan;
@@ -79,6 +78,28 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
     return true;
   }
 
+  /** Zones tell which rows cannot be among the first ones; Spark sorts the others. */
+  @Override public boolean pushTopN(SortOrder[] orders, int rows) {
+    String column = nameOf(orders[0].expression());
+    if (filter != null || table.rows() < 0 || !table.facts().path("zoned").has(column)) {
+      return false;
+    }
+    JsonNode first = Python.call("first", pinned(), "_lance.column", column, "_lance.rows",
+        Integer.toString(rows), "_lance.descending",
+        Boolean.toString(orders[0].direction() == SortDirection.DESCENDING));
+    filter = first.has("filter") ? first.get("filter").asText() : null;
+    top = filter == null ? "" : ", top: " + rows + " by " + orders[0];
+    return filter != null;
+  }
+
+  @Override public boolean isPartiallyPushed() { return true; }
+
+  /** A top-level column; nothing that has a name for all else. */
+  private static String nameOf(Expression expression) {
+    return expression instanceof NamedReference column && column.fieldNames().length == 1
+        ? column.fieldNames()[0] : "";
+  }
+
   @Override public boolean supportCompletePushDown(Aggregation aggregation) {
     return pushAggregation(aggregation);
   }
@@ -98,8 +119,10 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
       if (value == null) {
         return false;
       }
-      values[i] = value.isNull() ? null : value.asLong();
-      schema = schema.add("value " + i, DataTypes.LongType, true);
+      DataType type = typeOf(functions[i]);
+      values[i] = value.isNull() ? null
+          : type == DataTypes.DateType ? (Object) value.asInt() : (Object) value.asLong();
+      schema = schema.add("value " + i, type, true);
     }
     answer = new LocalRows(schema, new InternalRow[] {new GenericInternalRow(values)},
         "lance " + aggregation + " of " + table.title() + ", answered from metadata");
@@ -111,12 +134,23 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
     if (function instanceof CountStar) {
       return table.facts().get("rows");
     }
+    boolean counts = function instanceof Count count && !count.isDistinct();
     boolean isBound = function instanceof Min || function instanceof Max;
-    return isBound && function.children()[0] instanceof NamedReference column
-        && table.lineage().has(String.join(".", column.fieldNames()))
-        ? Python.call("bounds", options, "_lance.column", column.fieldNames()[0])
-            .get(function instanceof Min ? "min" : "max")
+    String column = nameOf(function.children()[0]);
+    return (counts || isBound)
+        && (table.lineage().has(column) || table.facts().path("zoned").has(column))
+        ? Python.call("bounds", pinned(), "_lance.column", column)
+            .get(counts ? "count" : function instanceof Min ? "min" : "max")
         : null;
+  }
+
+  /** Of days and times their own; numbers are cast by Spark. */
+  private DataType typeOf(AggregateFunc function) {
+    boolean isBound = function instanceof Min || function instanceof Max;
+    String column = isBound ? nameOf(function.children()[0]) : "";
+    DataType own = Arrays.stream(columns.fields()).filter(one -> one.name().equals(column))
+        .map(StructField::dataType).findFirst().orElse(DataTypes.LongType);
+    return own instanceof DatetimeType ? own : DataTypes.LongType;
   }
 
   @Override public Scan build() { return answer != null ? answer : this; }
@@ -227,7 +261,7 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   @Override public String description() {
     JsonNode kept = plan().get("fragments");
     return "lance " + table.title() + ", reads: " + columns.simpleString()
-        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit)
+        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + top
         + (kept == null ? "" : ", fragments: " + kept + " kept, "
             + (table.fragments() - kept.asLong()) + " skipped");
   }

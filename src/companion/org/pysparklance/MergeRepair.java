@@ -26,35 +26,23 @@ final class MergeRepair {
     while (first < output.size() && !MetadataAttribute.isValid(output.get(first).metadata())) {
       first++;
     }
-    Object[] parts = HiddenOptions.parts(rows);
-    boolean changed = false;
-    for (int i = 0; i < parts.length; i++) {
-      if (parts[i] instanceof Seq<?> some && !some.isEmpty()
-          && some.head() instanceof MergeRows.Instruction) {
-        List<Object> repaired = new ArrayList<>();
-        for (Object one : CollectionConverters.asJava(some)) {
-          Object other = repaired((Expression) one, first, output.size());
-          changed |= other != one;
-          repaired.add(other);
-        }
-        parts[i] = CollectionConverters.asScala(repaired).toSeq();
-      }
-    }
-    return changed ? rows.makeCopy(parts) : rows;
+    int from = first;
+    Object[] parts = HiddenOptions.changed(rows, part -> part instanceof Seq<?> some
+        && !some.isEmpty() && some.head() instanceof MergeRows.Instruction
+        ? some.map(one -> repaired((Expression) one, from, output.size())) : part);
+    return parts == null ? rows : rows.makeCopy(parts);
   }
 
   /** The values from {@code first} on that are too many go. */
   private static Expression repaired(Expression instruction, int first, int width) {
-    Object[] parts = HiddenOptions.parts(instruction);
-    boolean changed = false;
-    for (int i = 0; i < parts.length; i++) {
-      if (parts[i] instanceof Seq<?> values && values.size() > width) {
-        List<Object> kept = new ArrayList<>(CollectionConverters.asJava(values));
-        kept.subList(first, first + values.size() - width).clear();
-        parts[i] = CollectionConverters.asScala(kept).toSeq();
-        changed = true;
+    Object[] parts = HiddenOptions.changed(instruction, part -> {
+      if (!(part instanceof Seq<?> values) || values.size() <= width) {
+        return part;
       }
-    }
-    return changed ? instruction.makeCopy(parts) : instruction;
+      List<Object> kept = new ArrayList<>(CollectionConverters.asJava(values));
+      kept.subList(first, first + values.size() - width).clear();
+      return CollectionConverters.asScala(kept).toSeq();
+    });
+    return parts == null ? instruction : instruction.makeCopy(parts);
   }
 }

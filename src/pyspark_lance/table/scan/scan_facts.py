@@ -1,13 +1,18 @@
 """What the metadata alone tell of a scan: how many rows, between which bounds.
 
-Opens no data file, and deletion files only where the manifest does not say what they hold.
+Opens no data file but those of zone maps, and deletion files only where the manifest does not say
+what they hold.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
@@ -17,6 +22,7 @@ from pyspark_lance.table.rows.lineage import source_of
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.scan.zone_pruning import column_zones
 from pyspark_lance.table.version.snapshot import Snapshot
 
 
@@ -77,6 +83,80 @@ def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int]
         low.append(int(np.min(values)))
         high.append(int(np.max(values)))
     return True, (min(low), max(high)) if low else None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """What zone maps tell of all values of a column.
+
+    Attributes:
+        minimum: The least value; null if all are.
+        maximum: The greatest value; null if all are.
+        num_values: Rows that are not null.
+    """
+
+    minimum: pa.Scalar
+    maximum: pa.Scalar
+    num_values: int
+
+
+def column_facts(snapshot: Snapshot, name: str) -> ColumnFacts | None:
+    """The exact bounds of a column of whole numbers, days or times; None if they take reading it.
+
+    Zones tell them while they cover all rows and none of those was deleted since.
+    """
+    fragments = [f for f in snapshot.manifest.fragments if f.num_rows]
+    if any(f.deletion_file is not None for f in fragments):
+        return None
+    zones = column_zones(snapshot, name)
+    if zones is None or not _is_exact(zones.bounds.minimum.type):
+        return None
+    num_rows = sum(f.physical_rows for f in fragments)
+    if int((zones.stops - zones.starts).sum()) != num_rows:
+        return None
+    is_known = np.asarray(zones.bounds.minimum.is_valid()) | (
+        zones.num_nulls >= zones.stops - zones.starts
+    )
+    if not is_known.all():
+        return None
+    return ColumnFacts(
+        pc.min(zones.bounds.minimum),
+        pc.max(zones.bounds.maximum),
+        num_rows - int(zones.num_nulls.sum()),
+    )
+
+
+def _is_exact(data_type: pa.DataType) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
+    return any(is_of(data_type) for is_of in kinds)
+
+
+def end_of_first_rows(
+    snapshot: Snapshot, name: str, rows: int, *, descending: bool
+) -> pa.Scalar | None:
+    """A value that ``rows`` values are not beyond, so that none beyond it is among the first ones.
+
+    Args:
+        snapshot: The version.
+        name: A top-level column.
+        rows: How many of the first values are wanted, nulls left aside.
+        descending: Whether the greatest values come first.
+
+    Returns:
+        The value, in the type in which conditions see the column; None where zones do not tell.
+    """
+    zones = column_zones(snapshot, name)
+    if zones is None:
+        return None
+    ends = zones.bounds.minimum if descending else zones.bounds.maximum
+    order = "descending" if descending else "ascending"
+    places = pc.array_sort_indices(ends, order=order, null_placement="at_end").to_numpy()
+    places = places[: len(ends) - ends.null_count]
+    enough = int(np.searchsorted(np.cumsum(zones.least_values[places]), rows))
+    if enough == len(places):
+        return None
+    end = ends[int(places[enough])]
+    return None if pa.types.is_floating(end.type) and math.isnan(end.as_py()) else end
 
 
 def _is_inline(snapshot: Snapshot, fragment: Fragment, name: str) -> bool:

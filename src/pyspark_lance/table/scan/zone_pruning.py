@@ -55,7 +55,7 @@ def zone_slices(
     columns = {
         path: column
         for path in sorted(column_paths_of(predicate))
-        if (column := _column_zones(snapshot, path, rows)) is not None
+        if (column := _zones_of(snapshot, path, rows)) is not None
     }
     if not columns:
         return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
@@ -105,21 +105,26 @@ class _Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _ColumnZones:
-    """Zones of a column by rows of ``_Rows``, ascending and disjoint.
+class ColumnZones:
+    """Zones of a column by rows of ``_Rows``, ascending and disjoint; shapes (num_zones,).
 
     Attributes:
         starts: First row of each zone.
         stops: One past the last row of each zone.
-        bounds: What each zone holds.
+        bounds: What each zone holds, in the type in which conditions see the column.
+        num_nulls: Nulls when the zone was made.
+        least_values: Rows that are there now and hold a number, text or time at the least.
     """
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
     bounds: Bounds
+    num_nulls: NDArray[np.int64]
+    least_values: NDArray[np.int64]
 
     @property
     def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First rows, and those past the last ones."""
         return self.starts, self.stops
 
     def at(self, rows: NDArray[np.int64]) -> Bounds:
@@ -129,12 +134,18 @@ class _ColumnZones:
         return self.bounds.take(np.where(is_inside, place, _NO_PLACE))
 
 
-def _column_zones(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> _ColumnZones | None:
+def column_zones(snapshot: Snapshot, name: str) -> ColumnZones | None:
+    """The zones of a top-level column in all fragments with rows; None without any."""
+    fragments = [f for f in snapshot.manifest.fragments if f.num_rows]
+    return _zones_of(snapshot, (name,), _Rows.of(fragments))
+
+
+def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones | None:
     """The zones of a column in fragments that are read; None without any."""
     field, is_inside_struct = _field_at(snapshot.schema.fields, path)
     if field is None or not rows.total:
         return None
-    parts: list[_ColumnZones] = []
+    parts: list[ColumnZones] = []
     answered = BitMap()
     for index in snapshot.indices:
         if not is_zone_map(index) or index.fields != (field.id,) or not index.fragment_bitmap:
@@ -154,13 +165,17 @@ def _column_zones(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> _ColumnZ
             parts.append(part)
     if not parts:
         return None
-    starts, stops = (np.concatenate(ends) for ends in zip(*(p.ends for p in parts), strict=True))
-    order = np.argsort(starts)
-    bounds = _joined([part.bounds for part in parts]).take(order)
-    return _ColumnZones(starts[order], stops[order], bounds)
+    order = np.argsort(np.concatenate([part.starts for part in parts]))
+    return ColumnZones(
+        np.concatenate([part.starts for part in parts])[order],
+        np.concatenate([part.stops for part in parts])[order],
+        _joined([part.bounds for part in parts]).take(order),
+        np.concatenate([part.num_nulls for part in parts])[order],
+        np.concatenate([part.least_values for part in parts])[order],
+    )
 
 
-def _located(zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap) -> _ColumnZones:
+def _located(zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap) -> ColumnZones:
     """The zones of covered fragments that are read."""
     places = rows.places_of(zones.fragment_id)
     ids = np.fromiter(covered, np.uint64, len(covered))
@@ -170,7 +185,13 @@ def _located(zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap) -> _C
     starts = np.minimum(zones.start[chosen].astype(np.int64), lengths)
     stops = np.minimum(zones.end[chosen].astype(np.int64), lengths)
     first = rows.starts[places]
-    return _ColumnZones(first + starts, first + stops, bounds.take(chosen))
+    nulls = zones.null_count[chosen].astype(np.int64)
+    # Which zones of a fragment lost its deleted rows is not looked up: each may have lost all.
+    lost = np.array([f.num_deleted_rows for f in rows.fragments], dtype=np.int64)[places]
+    values = stops - starts - nulls - zones.nan_count[chosen].astype(np.int64) - lost
+    return ColumnZones(
+        first + starts, first + stops, bounds.take(chosen), nulls, np.maximum(values, 0)
+    )
 
 
 def _joined(parts: Sequence[Bounds]) -> Bounds:
