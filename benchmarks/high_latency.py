@@ -149,6 +149,20 @@ def rows_of(task: ScanTask) -> int:
     return sum(batch.num_rows for batch in run(task))
 
 
+def grown_by(task: ScanTask) -> float:
+    """MB by which a task raises the highest point of the memory of this process."""
+    next(task.files.table.store().list("_versions", first=1))  # connects
+    before = highest_mb()
+    rows_of(task)
+    return highest_mb() - before
+
+
+def highest_mb() -> float:
+    """The highest point so far; what getrusage tells has that of the parent, too."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 class Case:
     """One row: a table, and the same work by both. Makes its table when it is made."""
 
@@ -188,12 +202,15 @@ class Case:
 
     def scan(self, condition: str | None = None) -> int:
         """Rows of a scan by this package."""
+        return sum(self.place.workers.map(rows_of, self.tasks(condition)))
+
+    def tasks(self, condition: str | None = None) -> list[ScanTask]:
+        """The tasks of a scan by this package."""
         snapshot = Snapshot.open(Table(self.uri, self.place.options))
         predicate = (
             parse_predicate(condition, predicate_schema(snapshot.schema)) if condition else None
         )
-        tasks = plan_scan(snapshot, ScanRequest(predicate=predicate, parallelism=CORES))
-        return sum(self.place.workers.map(rows_of, tasks))
+        return plan_scan(snapshot, ScanRequest(predicate=predicate, parallelism=CORES))
 
     def scan_by_pylance(self, condition: str | None = None) -> int:
         """Rows of a scan by pylance."""
@@ -424,8 +441,8 @@ def measured(case: Case, repeats: int) -> tuple[str, ...]:
     )
 
 
-def bandwidth(case: LargeFiles) -> tuple[str, ...]:
-    """How much of the speed without delay is left with it."""
+def bandwidth(case: Files) -> tuple[str, ...]:
+    """How much of the speed without delay is left with it, and the memory of a task."""
     seconds = [
         min(case.place.observed(delay, case.ours).seconds for _ in range(2))
         for delay in (0.0, DELAY_S)
@@ -434,7 +451,17 @@ def bandwidth(case: LargeFiles) -> tuple[str, ...]:
         case.name,
         *(f"{20 * case.size / s:.0f}" for s in seconds),
         f"{seconds[0] / seconds[1]:.2f}",
+        *memory(case),
     )
+
+
+def memory(case: Files) -> tuple[str, str]:
+    """MB that the first task reads, and those by which a process grows that runs it alone."""
+    task = case.tasks()[0]
+    stored = sum(file.size_bytes for part in task.slices for file in part.fragment.files)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as alone:
+        seen = case.place.observed(DELAY_S, lambda: alone.submit(grown_by, task).result())
+    return f"{stored / MB:.0f}", f"{seen.value:.0f}"
 
 
 def main() -> None:
@@ -455,7 +482,7 @@ def main() -> None:
                 show_requests(case)
             lines.append(measured(case, arguments.repeats))
             print(lines[-1], file=sys.stderr, flush=True)
-            if isinstance(case, LargeFiles):
+            if isinstance(case, Files):
                 speeds.append(bandwidth(case))
     header = (
         "",
@@ -469,7 +496,7 @@ def main() -> None:
     )
     print_table(f"{DELAY_S * 1000:.0f} ms for each request", header, lines)
     if speeds:
-        header = ("", "MB/s without delay", "MB/s with 50 ms", "share")
+        header = ("", "MB/s without delay", "MB/s with 50 ms", "share", "a task's MB", "grown MB")
         print_table("A full scan by this package", header, speeds)
 
 

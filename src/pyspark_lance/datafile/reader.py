@@ -372,20 +372,22 @@ class DataFileReader:
         for group in groups:
             likely.append(pages.likely_ranges(group, seen_to=seen_to))
             seen_to = group.end
+        following: Future[list[Buffer]] | None = None
+        # It has no thread until something is submitted, which one group never is.
         with ThreadPoolExecutor(max_workers=1) as executor:
-            following = executor.submit(file.read_ranges, likely[0])
             try:
                 for number, group in enumerate(groups):
-                    current = following
+                    kept = following.result() if following else file.read_ranges(likely[number])
                     if number + 1 < len(groups):
                         following = executor.submit(file.read_ranges, likely[number + 1])
-                    file.keep(likely[number], current.result())
+                    file.keep(likely[number], kept)
                     self._keep_exactly(readers, group)
                     windows.begin(group)
                     while (rows := windows.next_rows()) is not None:
                         yield from self._decode_window(readers, rows, windows)
             finally:
-                following.cancel()
+                if following:
+                    following.cancel()
                 file.keep([], [])
 
     def _keep_exactly(self, readers: Sequence[FieldReader], rows: RowRanges) -> None:
