@@ -19,6 +19,7 @@ from aiohttp import web
 from yarl import URL
 
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}
+_CONFLICT = b"<Error><Code>ConditionalRequestConflict</Code><Message>Again.</Message></Error>"
 _SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
 
 
@@ -32,6 +33,11 @@ class Trouble(enum.Enum):
     CUT_AFTER = "the server carries it out; the connection is cut before the answer"
     TORN = "the connection is cut in the middle of the answer's body"
     STALLED = "the server carries it out; no answer ever comes"
+    CONFLICT = "the server carries it out, the client is told 409: only for conditional puts"
+
+
+ANY_TROUBLE = tuple(trouble for trouble in Trouble if trouble is not Trouble.CONFLICT)
+"""What any request may meet."""
 
 
 @dataclass
@@ -186,6 +192,8 @@ async def _answer(upstream, session, request, body, trouble):
         length = len(content) if request.method != "HEAD" else answer.headers.get("Content-Length")
     if trouble is Trouble.ERROR_AFTER:
         return web.Response(status=500)
+    if trouble is Trouble.CONFLICT:
+        return web.Response(status=409, body=_CONFLICT, content_type="application/xml")
     if trouble is Trouble.CUT_AFTER:
         return _cut(request)
     if trouble is Trouble.STALLED:

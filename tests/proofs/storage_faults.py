@@ -26,7 +26,7 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from s3_server import S3Server, running_server
-from store_proxy import StoreProxy, Trouble, running_proxy
+from store_proxy import ANY_TROUBLE, StoreProxy, Trouble, running_proxy
 
 from pyspark_lance.commit.application_versions import APPLICATION_PROPERTY, VERSION_PROPERTY
 from pyspark_lance.errors import RetryableCommitError, StorageError
@@ -41,7 +41,7 @@ from pyspark_lance.table.write.write_table import WriteSettings, commit_write, p
 
 SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
 # A request that gets no answer costs its time-out, so there are fewer of these.
-WEIGHTS = {trouble: 1 if trouble is Trouble.STALLED else 4 for trouble in Trouble}
+WEIGHTS = {trouble: 1 if trouble is Trouble.STALLED else 4 for trouble in ANY_TROUBLE}
 MOST_TRIES = 100
 
 

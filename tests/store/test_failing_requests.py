@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
-from store_proxy import Trouble, running_proxy
+from store_proxy import ANY_TROUBLE, Trouble, running_proxy
 
 from pyspark_lance.errors import StorageError
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.rows.write_fragments import write_fragments
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
 
 pytestmark = pytest.mark.s3
 
@@ -43,7 +51,7 @@ def failing_once(trouble):
     return fault
 
 
-@pytest.mark.parametrize("trouble", list(Trouble))
+@pytest.mark.parametrize("trouble", ANY_TROUBLE)
 def test_a_request_that_fails_once_is_made_again(open_through, proxy, trouble):
     store = open_through(read_timeout="300ms")
     content = bytes(range(256)) * 64
@@ -58,6 +66,36 @@ def test_a_request_that_fails_once_is_made_again(open_through, proxy, trouble):
     assert created is not took_it
     assert bytes(store.get("new")) == content
     assert [request.trouble for request in proxy.requests].count(trouble) == 3
+
+
+LOST = (Trouble.ERROR_AFTER, Trouble.CUT_AFTER, Trouble.STALLED, Trouble.CONFLICT)
+
+
+@pytest.mark.parametrize("trouble", LOST)
+def test_a_commit_whose_answer_is_lost_is_made_once(proxy, s3_server, s3_table_root, trouble):  # noqa: F811
+    """The put is made again, meets our own manifest, and is told 412: so we look whose it is."""
+    options = {**s3_server.options, "aws_endpoint": proxy.endpoint, "read_timeout": "1s"}
+    table, rows = Table(s3_table_root, options), pa.table({"id": [1, 2]})
+
+    def append():
+        plan = plan_write(table, rows.schema, WriteSettings(), existing=open_existing(table))
+        return commit_write(plan, write_fragments(plan.request, rows.to_batches()))
+
+    append()
+    puts = []
+
+    def fault(request):
+        if request.method == "PUT" and request.path.endswith(".manifest"):
+            puts.append(request)
+        return trouble if puts == [request] else None
+
+    proxy.faults = fault
+    assert append().version == 2
+    assert len(puts) == 2
+    tasks = plan_scan(Snapshot.open(table), ScanRequest())
+    ids = [value for task in tasks for batch in run(task) for value in batch["id"].to_pylist()]
+    assert ids == [1, 2, 1, 2]
+    assert not verify(table).errors
 
 
 def test_a_server_that_never_answers_is_an_error_after_a_few_tries(open_through, proxy):

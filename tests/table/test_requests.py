@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from directed_store import Director, directed, in_charge
 from local_changes import delete_rows, update_rows
 from s3_server import s3_server, s3_table_root  # noqa: F401
 
@@ -25,6 +27,7 @@ from pyspark_lance.table.feed.change_window import Bound, resolve_window
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec, newest_at, version_at
@@ -94,9 +97,14 @@ def counted(s3_table_root, s3_server):  # noqa: F811
 
 
 def append(uri, options, start):
-    table = pa.table({"id": range(10 * start, 10 * start + 10), "v": [0] * 10})
-    existing = open_existing(Table(uri, options))
-    plan = plan_write(Table(uri, options), table.schema, WriteSettings(), existing=existing)
+    return append_rows(
+        uri, pa.table({"id": range(10 * start, 10 * start + 10), "v": [0] * 10}), options
+    )
+
+
+def append_rows(uri, table, options=None):
+    existing = open_existing(Table(uri, options or {}))
+    plan = plan_write(Table(uri, options or {}), table.schema, WriteSettings(), existing=existing)
     return commit_write(plan, write_fragments(plan.request, table.to_batches()))
 
 
@@ -153,6 +161,43 @@ def test_small_files_take_one_request_each(counted):
 
     assert counted(lookup) == {"LIST": 1, "GET manifest": 1, "GET": 3}
     assert counted(scan) == {"LIST": 1, "GET": 3}
+
+
+def test_many_fragments_are_planned_without_a_look_into_their_files(
+    s3_table_root,  # noqa: F811
+    s3_server,  # noqa: F811
+):
+    """One listing and one read, where there is no data file at all."""
+    table, rows = Table(f"{s3_table_root}/t", s3_server.options), pa.table({"id": [1]})
+    plan = plan_write(table, rows.schema, WriteSettings(), existing=None)
+    (fragment,) = write_fragments(plan.request, rows.to_batches())
+    (file,) = fragment.files
+    names = [replace(file, path=f"{number:08}.lance") for number in range(1000)]
+    commit_write(plan, [replace(fragment, files=(name,)) for name in names])
+    open_store(table.root, s3_server.options).delete(f"data/{file.path}")
+    snapshots._cache.clear()
+    del s3_server.requests[:]
+    predicate = parse_predicate("id = 7", predicate_schema(Snapshot.open(table).schema))
+    request = ScanRequest(predicate=predicate, fragments_per_task=1)
+    assert len(plan_scan(Snapshot.open(table), request)) == 1000
+    assert [method for method, *_ in s3_server.requests] == ["GET", "GET", "GET"]
+
+
+def test_a_row_of_a_large_distant_file_is_found_in_four_rounds(tmp_path):
+    """A listing, the manifest, the end of the file, and all that the row may need."""
+    rng = np.random.default_rng(1)
+    rows = pa.table({f"c{column}": rng.random(200_000) for column in range(4)})
+    append_rows(str(tmp_path / "t"), rows)
+    snapshots._cache.clear()
+    director = Director()
+    with directed(), in_charge(director):
+        snapshot = Snapshot.open(Table(str(tmp_path / "t")))
+        predicate = parse_predicate("_rowid = 123456", predicate_schema(snapshot.schema))
+        (task,) = plan_scan(snapshot, ScanRequest(predicate=predicate, parallelism=1))
+        (batch,) = run(task)
+    assert batch.to_pylist() == rows.slice(123_456, 1).to_pylist()
+    # Ranges of one call are asked for at once.
+    assert [name for name, _ in director.calls] == ["list", "get_tail", "get_tail", "get_ranges"]
 
 
 def test_a_commit_of_what_was_planned_takes_four_requests(counted):
