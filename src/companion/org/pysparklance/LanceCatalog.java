@@ -165,7 +165,7 @@ public class LanceCatalog
     Runnable made = isPath(ident) ? () -> {}
         : () -> Python.call("register", asked, "_lance.location", at.get("path"));
     return new StagedLanceTable(Options.with(Options.merge(at, Options.ofTable(given)),
-        "path", at.get("path")), table, replaces, made, () -> {});
+        "path", at.get("path")), table.columns(), table.properties(), replaces, made, () -> {});
   }
 
   /** A DataFrame says the default of the session where the user says nothing. */

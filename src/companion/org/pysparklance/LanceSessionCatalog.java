@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Utils;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -115,10 +116,16 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
       return super.createTable(
           ident, table.columns(), table.partitions(), table.properties());
     }
-    CaseInsensitiveStringMap options = register(ident, table);
+    return create(ident, table.columns(), table.partitions(), table.properties());
+  }
+
+  private Table create(Identifier ident, Column[] columns, Transform[] partitions,
+      Map<String, String> properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    CaseInsensitiveStringMap options = register(ident, columns, partitions, properties);
     if (Python.find(options) == null) {
       StagedLanceTable made = new StagedLanceTable(
-          options, table, false, () -> {}, () -> super.dropTable(ident));
+          options, columns, properties, false, () -> {}, () -> super.dropTable(ident));
       try {
         made.commitStagedChanges();
       } catch (Exception error) {  // those of Scala are none of the kinds that Java declares
@@ -135,17 +142,15 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     if (!(source instanceof NamedTable) && !isLance(table)) {
       throw new UnsupportedOperationException("CREATE TABLE LIKE " + source.name());
     }
-    Map<String, String> properties = new HashMap<>(table.properties());
-    properties.put(TableCatalog.PROP_PROVIDER, "lance");
-    return createTable(ident, new TableInfo.Builder().withColumns(source.columns())
-        .withPartitions(table.partitions()).withProperties(properties).build());
+    return create(ident, source.columns(), table.partitions(), table.properties());
   }
 
   /** Enters the name; returns the options of the table, its path among them. */
-  private CaseInsensitiveStringMap register(Identifier ident, TableInfo table)
+  private CaseInsensitiveStringMap register(Identifier ident, Column[] columns,
+      Transform[] partitions, Map<String, String> given)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    LanceSource.refusePartitions(table.partitions().length > 0);
-    Map<String, String> properties = new HashMap<>(table.properties());
+    LanceSource.refusePartitions(partitions.length > 0);
+    Map<String, String> properties = new HashMap<>(given);
     properties.put(TableCatalog.PROP_PROVIDER, "lance");
     String path = properties.get(TableCatalog.OPTION_PREFIX + "path");
     if (path != null) {
@@ -157,7 +162,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
           SparkSession.active().sessionState().catalog().defaultTablePath(name)));
       properties.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
     }
-    super.createTable(ident, table.columns(), table.partitions(), properties);
+    super.createTable(ident, columns, partitions, properties);
     return Options.ofTable(new CaseInsensitiveStringMap(properties));
   }
 
@@ -166,7 +171,9 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     if (!isLance(table)) {
       return other(ident, table);
     }
-    return new StagedLanceTable(register(ident, table), table, false, () -> {},
+    CaseInsensitiveStringMap options =
+        register(ident, table.columns(), table.partitions(), table.properties());
+    return new StagedLanceTable(options, table.columns(), table.properties(), false, () -> {},
         () -> super.dropTable(ident));
   }
 
@@ -207,7 +214,8 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
           + ident + " first");
     }
     CaseInsensitiveStringMap all = Options.with(Options.merge(own, given), "path", path);
-    return new StagedLanceTable(all, table, true, () -> followColumns(ident), () -> {});
+    return new StagedLanceTable(
+        all, table.columns(), table.properties(), true, () -> followColumns(ident), () -> {});
   }
 
   @Override public Table alterTable(Identifier ident, TableChange... changes)

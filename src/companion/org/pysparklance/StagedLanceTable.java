@@ -1,5 +1,6 @@
 package org.pysparklance;
 
+import java.util.Map;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -17,21 +18,22 @@ final class StagedLanceTable extends LanceTable implements StagedTable {
    * @param made called after its version is there
    * @param failed called when there will be none
    */
-  StagedLanceTable(CaseInsensitiveStringMap options, TableInfo table, boolean replaces,
-      Runnable made, Runnable failed) {
+  StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns,
+      Map<String, String> properties, boolean replaces, Runnable made, Runnable failed) {
     super(Options.with(options, replaces ? "_lance.replace" : "_lance.create", "true",
-        "_lance.properties", propertiesOf(table)), table.schema(), null, true);
+        "_lance.properties", kept(properties)), CatalogV2Util.v2ColumnsToStructType(columns), null,
+        true);
     this.replaces = replaces;
     this.made = made;
     this.failed = failed;
   }
 
-  private static String propertiesOf(TableInfo table) {
+  private static String kept(Map<String, String> properties) {
     var kept = Python.JSON.createObjectNode();
-    table.properties().forEach((name, value) -> {
+    properties.forEach((name, value) -> {
       boolean isComment = name.equals(TableCatalog.PROP_COMMENT);
       boolean isOption = name.startsWith(TableCatalog.OPTION_PREFIX)
-          || table.properties().containsKey(TableCatalog.OPTION_PREFIX + name);
+          || properties.containsKey(TableCatalog.OPTION_PREFIX + name);
       if (isComment || !isOption && !CatalogV2Util.TABLE_RESERVED_PROPERTIES().contains(name)) {
         kept.put(name, value);
       }
