@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 
 import lance
@@ -17,6 +18,8 @@ from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.feed.change_feed import ChangeRequest, Deduplication, plan_changes
 from pyspark_lance.table.feed.change_task import CHANGE_FIELDS, run_changes
 from pyspark_lance.table.feed.change_window import Bound, resolve_window
+from pyspark_lance.table.feed.stream import BatchView, TableStream
+from pyspark_lance.table.feed.stream_offset import StreamOffset
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
@@ -57,6 +60,24 @@ def read_changes(path: str, start: int, end: int, mode: str, **request: object) 
     batches = [batch for task in tasks for batch in run_changes(task)]
     schema = pa.schema([*(field.to_arrow() for field in request["columns"]), *CHANGE_FIELDS])
     return pa.Table.from_batches(batches, schema)
+
+
+def read_batch(stream: TableStream, start: StreamOffset, end: StreamOffset) -> list[dict]:
+    """The changes of one batch, those of older versions first, what goes before what comes.
+
+    Stream, offsets and tasks take the ways that they take in Spark: checkpoint and pickle.
+    """
+    stream = pickle.loads(pickle.dumps(stream))
+    start, end = (StreamOffset.from_json(one.to_json()) for one in (start, end))
+    tasks = pickle.loads(pickle.dumps(stream.plan_batch(start, end, all_columns)))
+    rows = [row for task in tasks for batch in run_changes(task) for row in batch.to_pylist()]
+    gone = "delete", "update_preimage"
+    return sorted(rows, key=lambda row: (row["_commit_version"], row["_change_type"] not in gone))
+
+
+def all_columns(snapshot: Snapshot) -> BatchView:
+    fields = shown_schema(snapshot.schema).fields
+    return BatchView(fields, fields, None, 1024)
 
 
 def remove_versions(path: str, versions: Iterable[int]) -> None:

@@ -2,7 +2,9 @@
 
 After each step the newest version must be what the model says, row id by row id with the versions
 that made and last changed each row, for our reader and for pylance's; the invariants of the table
-format must hold; and there must be one more manifest where a step changed something.
+format must hold; and there must be one more manifest where a step changed something.  A replica
+follows the table by a stream, in batches that end anywhere and with a new reader for each; wherever
+one ends between two versions, the replica must be the first of them.
 
 In one history of ``REPLAYED`` pylance replays every step on a copy of its own
 (``pylance_replay.py``), and contents, row ids, versions and ``next_row_id`` of both are compared
@@ -43,7 +45,14 @@ from local_changes import (
 )
 from pylance_replay import UID, PylanceReplay, catch_up, compact
 from reference_table import ReferenceTable
-from table_access import assert_same_rows, read_changes, read_ours, read_theirs, write_table
+from table_access import (
+    assert_same_rows,
+    read_batch,
+    read_changes,
+    read_ours,
+    read_theirs,
+    write_table,
+)
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import InvalidInputError
@@ -59,6 +68,8 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
+from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, TableStream, Updates
+from pyspark_lance.table.feed.stream_offset import BEGINNING
 from pyspark_lance.table.upkeep.branches import create_branch
 from pyspark_lance.table.upkeep.compact import compact as compact_table
 from pyspark_lance.table.upkeep.metadata_commits import restore as restore_version
@@ -166,6 +177,7 @@ class TableHistory(RuleBasedStateMachine):
         self.gone = set()  # versions that were cleaned up
         self.oldest = 1  # version from which on none is gone
         self.tags = {}
+        self.replica, self.read_upto = {}, BEGINNING
 
     def teardown(self):
         if self.model.version:
@@ -474,6 +486,7 @@ class TableHistory(RuleBasedStateMachine):
         self.main = self.model.version, read_ours(self.root)
         self.oldest = self.model.version
         self.gone = set(range(1, self.model.version))
+        self.replica, self.read_upto = {}, BEGINNING
         self.compare()
 
     @precondition(lambda self: self.main is not None)
@@ -519,6 +532,34 @@ class TableHistory(RuleBasedStateMachine):
         values = zip(*(found[name].to_pylist() for name in names), strict=True)
         rows = [(*key, value) for key, value in zip(keys, values, strict=True)]
         assert sorted(rows, key=repr) == self.model.changes(start, end, mode)
+
+    @rule(
+        batches=st.lists(
+            st.builds(StreamLimits, st.sampled_from([None, 1, 2]), st.sampled_from([None, 1, 4])),
+            min_size=1, max_size=4,
+        )
+    )  # fmt: skip
+    def follow_as_a_stream(self, batches):
+        """Some batches more; it begins anew where what it has not read was cleaned up."""
+        if not {self.read_upto.version, self.read_upto.target} - {None, 0, -1} <= self.left():
+            self.replica, self.read_upto = {}, BEGINNING
+        for limits in batches:
+            newest = snapshots.Snapshot.open(Table(self.path))
+            stream = TableStream.of(newest, StreamSettings(updates=Updates.SHOWN))
+            end = stream.latest_offset(self.read_upto, limits)
+            for row in read_batch(stream, self.read_upto, end):
+                values = tuple(row[name] for name in COLUMNS)
+                if row["_change_type"] in ("delete", "update_preimage"):
+                    assert self.replica.pop(row["_rowid"]) == values
+                else:
+                    assert self.replica.setdefault(row["_rowid"], values) is values
+            self.read_upto = end
+            if end.target is None:
+                _, rows = self.model.history[end.version]
+                assert self.replica == {
+                    row_id: tuple(row.values[name] for name in COLUMNS)
+                    for row_id, row in rows.items()
+                }
 
     @precondition(lambda self: self.model.version > 2)
     @rule()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import random
 import time
 
@@ -13,7 +12,9 @@ import pytest
 from local_changes import delete_rows
 from row_changes import add_to
 from table_access import (
+    all_columns,
     random_history_or_skip,
+    read_batch,
     read_changes,
     read_ours,
     remove_versions,
@@ -27,12 +28,9 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.feed.change_mode import Deduplication
-from pyspark_lance.table.feed.change_task import run_changes
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream import (
-    BatchView,
     StreamLimits,
     StreamSettings,
     TableStream,
@@ -49,29 +47,16 @@ ALL = StreamLimits()
 GONE = "delete", "update_preimage"
 
 
-def view(snapshot):
-    fields = shown_schema(snapshot.schema).fields
-    return BatchView(fields, fields, None, 1024)
-
-
 def follow(path, **settings):
     settings.setdefault("updates", Updates.SHOWN)
     return TableStream.of(Snapshot.open(Table(path)), StreamSettings(**settings))
-
-
-def rows_of(stream, start, end):
-    """The rows of one batch; stream and offsets go through the checkpoint and the pickle."""
-    stream = pickle.loads(pickle.dumps(stream))
-    start, end = (StreamOffset.from_json(one.to_json()) for one in (start, end))
-    tasks = pickle.loads(pickle.dumps(stream.plan_batch(start, end, view)))
-    return [row for task in tasks for batch in run_changes(task) for row in batch.to_pylist()]
 
 
 def batches_of(stream, start=BEGINNING, limits=lambda: ALL):
     """Batches until nothing is new: (start, end, rows)."""
     found = []
     while (end := stream.latest_offset(start, limits())) != start:
-        found.append((start, end, rows_of(stream, start, end)))
+        found.append((start, end, read_batch(stream, start, end)))
         start = end
     return found
 
@@ -150,7 +135,7 @@ def test_the_batches_of_a_random_history_are_its_feed(tmp_path, seed):
         assert applied(batches) == rows_by_id(path)
         chance.shuffle(batches)
         for start, end, rows in batches[:10]:  # a replay
-            assert shown(rows_of(stream, start, end)) == shown(rows)
+            assert shown(read_batch(stream, start, end)) == shown(rows)
 
 
 @pytest.mark.parametrize("rows", [*range(1, 20), 1000])
@@ -191,14 +176,14 @@ def test_a_snapshot_that_is_being_read_stays_what_it_was(path):
     stream = follow(path)
     cut = stream.latest_offset(BEGINNING, StreamLimits(rows=4))
     assert cut == StreamOffset(-1, 4, 5)
-    before = shown(rows_of(stream, BEGINNING, cut))
+    before = shown(read_batch(stream, BEGINNING, cut))
     delete_rows(path, "id < 30")
     lance.dataset(path).optimize.compact_files()
-    assert shown(rows_of(stream, BEGINNING, cut)) == before
+    assert shown(read_batch(stream, BEGINNING, cut)) == before
     end = stream.latest_offset(cut, ALL)
     assert end == StreamOffset(5)
-    assert len(rows_of(stream, cut, end)) + len(before) == 15
-    assert len(rows_of(stream, end, stream.latest_offset(end, ALL))) == 15  # deletes
+    assert len(read_batch(stream, cut, end)) + len(before) == 15
+    assert len(read_batch(stream, end, stream.latest_offset(end, ALL))) == 15  # deletes
 
 
 def test_a_replay_gives_the_same_rows_whatever_came_later(path):
@@ -206,11 +191,11 @@ def test_a_replay_gives_the_same_rows_whatever_came_later(path):
     start = StreamOffset(2)
     end = stream.latest_offset(start, StreamLimits(rows=5))
     assert end == StreamOffset(3, 1, 4)
-    before = shown(rows_of(stream, start, end))
+    before = shown(read_batch(stream, start, end))
     lance.dataset(path).optimize.compact_files()
     add_to(path, "id >= 0", "n", 9)
     remove_versions(path, [1])
-    assert shown(rows_of(stream, start, end)) == before
+    assert shown(read_batch(stream, start, end)) == before
 
 
 def test_versions_and_bytes_limit_a_batch(path):
@@ -286,12 +271,12 @@ def test_other_columns_end_the_stream_and_are_shown_by_the_next(path):
         old.latest_offset(end, ALL)
     assert "start the query again" in str(found.value)
     with pytest.raises(SchemaMismatchError, match="version 8 has other columns"):
-        old.plan_batch(end, StreamOffset(8), view)  # Spark 4.1 looks no sooner
+        old.plan_batch(end, StreamOffset(8), all_columns)  # Spark 4.1 looks no sooner
     new = follow(path, starting=Bound(version=5))
     caught_up = batches_of(new, end)
     assert {row["id"] for _, _, rows in caught_up for row in rows} >= {40}
     # What was logged before the columns changed can be read by the query that shows them.
-    replay = rows_of(new, StreamOffset(4), end)
+    replay = read_batch(new, StreamOffset(4), end)
     assert [(row["id"], row["twice"]) for row in replay if row["id"] >= 30] == [
         (30, None), (31, None),
     ]  # fmt: skip
@@ -304,7 +289,7 @@ def batches_of_until_error(stream):
             end = stream.latest_offset(start, ALL)
         except SchemaMismatchError:
             return found
-        found.append((start, end, rows_of(stream, start, end)))
+        found.append((start, end, read_batch(stream, start, end)))
         start = end
 
 
@@ -317,7 +302,7 @@ def test_versions_that_were_removed_unread_are_an_error_or_passed_over(path, cap
     stream = follow(path, fails_on_data_loss=False)
     end = stream.latest_offset(at, ALL)
     assert "lost the changes of versions 3 to 4" in caplog.text
-    assert [row["id"] for row in rows_of(stream, at, end)] == [20, 21, 22, 23]
+    assert [row["id"] for row in read_batch(stream, at, end)] == [20, 21, 22, 23]
 
 
 def test_versions_that_are_gone_between_two_others_lose_nothing(path):
@@ -360,7 +345,7 @@ def test_net_changes_keep_to_the_limits_of_a_batch_by_whole_versions(path):
     with pytest.raises(InvalidInputError, match="in the middle of version 3"):
         stream.latest_offset(StreamOffset(2, 1, 3), ALL)
     with pytest.raises(InvalidInputError, match="in the middle of version 3"):
-        stream.plan_batch(StreamOffset(2), StreamOffset(2, 1, 3), view)
+        stream.plan_batch(StreamOffset(2), StreamOffset(2, 1, 3), all_columns)
 
 
 def test_an_old_version_that_a_tag_keeps_is_not_read_again(path):
@@ -368,7 +353,7 @@ def test_an_old_version_that_a_tag_keeps_is_not_read_again(path):
     stream = follow(path, fails_on_data_loss=False)
     for start in (StreamOffset(2), StreamOffset(3), StreamOffset(2, 1, 3)):
         end = stream.latest_offset(start, ALL)
-        assert [row["id"] for row in rows_of(stream, start, end)] == [20, 21, 22, 23]
+        assert [row["id"] for row in read_batch(stream, start, end)] == [20, 21, 22, 23]
     with pytest.raises(VersionNotFoundError, match="needs version 2") as found:
         follow(path).latest_offset(StreamOffset(2), ALL)
     assert "after version 4" in str(found.value)
@@ -386,12 +371,12 @@ def test_an_old_version_that_a_tag_keeps_is_not_read_again(path):
 def test_a_crash_in_batch_0_repeats_it_as_it_was_logged(path, settings, rows):
     stream = follow(path, **settings)
     end = stream.latest_offset(BEGINNING, StreamLimits(rows=rows))
-    before = rows_of(stream, BEGINNING, end)
+    before = read_batch(stream, BEGINNING, end)
     add_to(path, "id < 8", "n", 1)
     lance.dataset(path).optimize.compact_files()
     lance.dataset(path).tags.create("kept", 6)
     again = follow(path, **settings)
-    assert shown(rows_of(again, BEGINNING, end)) == shown(before)
+    assert shown(read_batch(again, BEGINNING, end)) == shown(before)
     later = [row for _, _, rows in batches_of(again, end) for row in rows]
     assert {row["_commit_version"] for row in later} >= {6}
     replayed = [(row["_commit_version"], row["_rowid"], row["_change_type"]) for row in before]
@@ -424,17 +409,17 @@ def test_columns_that_are_renamed_or_dropped_end_the_stream_too(path, shows):
     with pytest.raises(SchemaMismatchError, match="version 8 has other columns"):
         stream.latest_offset(end, ALL)
     renamed = follow(path, updates=shows, starting=Bound(version=7))
-    assert [set(row) >= {"id", "m"} for row in rows_of(renamed, BEGINNING, end)] == [True, True]
+    assert [set(row) >= {"id", "m"} for row in read_batch(renamed, BEGINNING, end)] == [True, True]
     after = renamed.latest_offset(end, ALL)
-    assert after == StreamOffset(8) and rows_of(renamed, end, after) == []
+    assert after == StreamOffset(8) and read_batch(renamed, end, after) == []
     write_table(path, numbered(50, 51).rename_columns(["id", "m"]))
     lance.dataset(path).drop_columns(["m"])
     upto = renamed.latest_offset(after, ALL)
-    assert [row["m"] for row in rows_of(renamed, after, upto)] == [0]
+    assert [row["m"] for row in read_batch(renamed, after, upto)] == [0]
     with pytest.raises(SchemaMismatchError, match="version 10 has other columns"):
         renamed.latest_offset(upto, ALL)
     dropped = follow(path, updates=shows, starting=Bound(version=7))
-    assert "m" not in rows_of(dropped, BEGINNING, end)[0]
+    assert "m" not in read_batch(dropped, BEGINNING, end)[0]
     assert dropped.latest_offset(upto, ALL) == StreamOffset(10)
 
 
@@ -444,7 +429,7 @@ def test_a_branch_is_followed_by_itself(path):
     settings = StreamSettings(updates=Updates.SHOWN)
     stream = TableStream.of(Snapshot.open(table), settings)
     end = stream.latest_offset(BEGINNING, ALL)
-    assert len(rows_of(stream, BEGINNING, end)) == 15
+    assert len(read_batch(stream, BEGINNING, end)) == 15
     write_table(path, numbered(60, 61))
     assert stream.latest_offset(end, ALL) == end
     add_to(table.uri, "id = 20", "n", 1)
