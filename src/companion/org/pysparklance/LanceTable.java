@@ -91,10 +91,17 @@ class LanceTable
         TableCapability.OVERWRITE_DYNAMIC);
   }
 
+  /** Without what options add, as changes do: Spark 4.1 takes columns of streams by their places. */
+  private StructType shown(StructType columns) {
+    List<String> names = List.of(schema.fieldNames());
+    return new StructType(Arrays.stream(columns.fields())
+        .filter(one -> names.contains(one.name())).toArray(StructField[]::new));
+  }
+
   @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
     CaseInsensitiveStringMap all = Options.merge(options, more);
     Description found = all.equals(options) ? newest() : Python.describe(all);
-    return found != null ? new LanceScan(found, read(found), all)
+    return found != null ? new LanceScan(found, shown(read(found)), all)
         : () -> new LanceScan.LocalRows(schema, new InternalRow[0], "lance, no rows yet");
   }
 
