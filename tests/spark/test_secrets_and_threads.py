@@ -130,6 +130,9 @@ from pyspark.sql import SparkSession
 folder = sys.argv[1]
 spark = SparkSession.builder.getOrCreate()
 assert "pyspark_lance" not in sys.modules
+for line in open(folder + "/recommended.conf"):
+    if line.strip() and not line.startswith("#"):
+        assert spark.conf.get(line.split()[0]) == line.split(None, 1)[1].strip(), line
 spark.range(3).write.format("lance").mode("append").save(folder + "/table")
 assert spark.read.format("lance").load(folder + "/table").count() == 3
 said = "'storage.account_key' 'a MARKER', 'storage.unknown' 'MARKER, too'"
@@ -197,7 +200,9 @@ def test_a_submitted_script_with_the_recommended_settings_shows_no_storage_optio
         "spark.ui.enabled": "false",
     }
     command = [os.path.join(os.path.dirname(sys.executable), "spark-submit")]
-    command += ["--master", "local[2]", "--properties-file", str(_CONF / "spark-defaults.conf")]
+    recommended = folder / "recommended.conf"
+    recommended.write_text("\n".join(path.read_text() for path in sorted(_CONF.glob("*.conf"))))
+    command += ["--master", "local[2]", "--properties-file", str(recommended)]
     command += [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
     shown = run([*command, str(script)], folder)
     log = event_log(folder)

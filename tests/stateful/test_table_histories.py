@@ -82,7 +82,7 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
-HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "300"))
+HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "160"))
 STEPS = 30
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "0"))
 PARTS = 4
