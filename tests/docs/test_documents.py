@@ -6,6 +6,7 @@ import os
 import re
 
 import pytest
+from conftest import WITH_COMPANION
 from documents import NEEDS_COMPANION, ROOT, Block, blocks_of, documents, run_document
 
 _PAGES = documents()
@@ -15,8 +16,8 @@ _PAGES = documents()
 @pytest.mark.parametrize("page", _PAGES, ids=[str(page.relative_to(ROOT)) for page in _PAGES])
 def test_every_block_of_a_document_runs_and_prints_what_it_shows(page, spark, tmp_path):
     needs = NEEDS_COMPANION in page.read_text()
-    if needs and os.environ.get("PYSPARK_LANCE_TEST_COMPANION") != "true":
-        pytest.skip("needs the companion; the run with it reads this page")
+    if needs != (os.environ.get(WITH_COMPANION) == "true"):
+        pytest.skip("the run with the companion reads the pages that need it, the other the rest")
     run_document(page, spark, str(tmp_path))
 
 
