@@ -1,7 +1,8 @@
 """Looks up known flaws of what an installation takes: python .ci/audit.py.
 
 It asks a service on the Internet.  Where that cannot be reached, or knows none of the packages, it
-says so and fails nothing: a build must not depend on it.  A known flaw ends with 1.
+says so and fails nothing: a build must not depend on it.  A known flaw that a release mends ends
+with 1; of others, which wait for a release, it tells.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ def judged(report: dict | None) -> tuple[list[str], int]:
         return ["no package was looked up: the service could not be asked"], 0
     packages = report["dependencies"]
     known = [package for package in packages if "skip_reason" not in package]
+    flaws = [(package, flaw) for package in known for flaw in package["vulns"]]
     lines = [
         f"{package['name']} {package['version']}: {flaw['id']}, mended in "
         f"{', '.join(flaw['fix_versions']) or 'no release'}"
-        for package in known
-        for flaw in package["vulns"]
+        for package, flaw in flaws
     ]
     told = f"{len(known)} of {len(packages)} packages were looked up, {len(lines)} known flaws"
-    return [*lines, told], int(bool(lines))
+    return [*lines, told], int(any(flaw["fix_versions"] for _, flaw in flaws))
 
 
 def asked(requirements: Path, answer: Path) -> dict | None:

@@ -1,4 +1,4 @@
-"""The scan of dependencies fails for a known flaw, and for nothing else."""
+"""The scan of dependencies fails for a flaw that a release mends, and for nothing else."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def test_a_known_flaw_fails(audit):
         "b 9.0: CVE-2, mended in 9.1",
         "2 of 2 packages were looked up, 2 known flaws",
     ]
+
+
+def test_a_flaw_that_no_release_mends_is_told_and_does_not_fail(audit):
+    waiting = package("b", "CVE-1")
+    waiting["vulns"][0]["fix_versions"] = []
+    lines, code = audit.judged({"dependencies": [waiting]})
+    assert (lines[0], code) == ("b 9.0: CVE-1, mended in no release", 0)
 
 
 def test_what_nobody_knows_is_told_and_does_not_fail(audit):
