@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pyarrow as pa
 import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
@@ -114,6 +116,22 @@ def test_every_request_has_a_time_out_and_a_budget_of_retries(open_through):
     config = config._fs.s3.meta.config
     assert (config.connect_timeout, config.read_timeout) == (1.0, 0.5)
     assert config.retries == {"mode": "standard", "total_max_attempts": 3}
+
+
+def test_a_request_to_google_that_gets_no_answer_ends(monkeypatch):
+    """It is made again for a while, and is an error then; gcsfs itself would wait for ever."""
+    retry = pytest.importorskip("gcsfs.retry")
+    # Between two tries it waits for up to 32 s, but for what this says.
+    monkeypatch.setattr(retry, "min", lambda *seconds: 0, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        options = {"token": "anon", "endpoint_url": endpoint}
+        usual = open_store("gs://bucket/t", options)._fs.requests_timeout
+        assert (usual.total, usual.sock_connect, usual.sock_read) == (None, 5.0, 15.0)
+        store = open_store("gs://bucket/t", {**options, "read_timeout": "100ms"})
+        assert store._fs.requests_timeout.sock_read == 0.1
+        with pytest.raises(StorageError, match=r"(?i)time"):
+            store.get("x")
 
 
 def test_what_the_environment_says_of_retries_holds(open_through, monkeypatch):

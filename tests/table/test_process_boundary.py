@@ -102,6 +102,12 @@ CONSTANTS = st.one_of(
 # What decides itself how it is pickled.
 PACKED = {
     ScanTask: TASKS,
+    Table: st.builds(
+        Table,
+        st.text(),
+        st.dictionaries(st.text(), st.text()),
+        st.sampled_from([None, "main", "branch", "of/a/branch"]),
+    ),
     EncodedU64Array: st.builds(EncodedU64Array, NUMBERS, OFFSETS),
     Literal: st.builds(Literal, CONSTANTS),
 }

@@ -14,10 +14,14 @@ import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from local_changes import delete_rows
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import LongType, StructField, StructType
 from row_changes import set_to, upsert
 from s3_server import s3_server  # noqa: F401
 
 from pyspark_lance.errors import LanceError
+from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.storage_options import _TABLES, parse_storage_options
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
@@ -92,11 +96,14 @@ def test_every_option_reaches_the_executors(tmp_path):
         for shown in (repr(scan), repr(plan.request), repr(table), f"{scan} {plan} {table}"):
             assert MARKER not in shown
         tasks.append((protocol, pickle.dumps(scan), pickle.dumps(plan.request)))
+        assert not [dump for dump in tasks[-1][1:] if MARKER.encode() in dump]
         expected.append(parse_storage_options(protocol, options, bucket="bucket").arguments)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executors:
         seen = executors.submit(arguments_seen, tasks).result()
     assert len(seen) == len(NAMES) > 90
     for (_, name), there, wanted in zip(NAMES, seen, expected, strict=True):
+        if waits := wanted.pop("requests_timeout", None):
+            assert {key: getattr(there["requests_timeout"], key) for key in waits} == waits
         assert {key: there.get(key) for key in wanted if key != "config_kwargs"} == {
             key: value for key, value in wanted.items() if key != "config_kwargs"
         }, name
@@ -104,6 +111,23 @@ def test_every_option_reaches_the_executors(tmp_path):
         assert {key: there["config_kwargs"].get(key) for key in given if key != "retries"} == {
             key: value for key, value in given.items() if key != "retries"
         }, name
+
+
+def test_no_option_is_in_what_spark_pickles(tmp_path):
+    """The source itself, its readers with their partitions, and its writers; they work after it."""
+    path, schema = str(tmp_path / "t"), StructType([StructField("id", LongType())])
+    write(Table(path), [1, 2])
+    options = {"path": path, "storage.aws_secret_access_key": MARKER}
+    source = LanceDataSource(CaseInsensitiveDict(options))
+    reader = source.reader(schema)
+    for thing in (source, reader, reader.partitions(), source.writer(schema, overwrite=False)):
+        assert MARKER.encode() not in cloudpickle.dumps(thing), thing
+    there = cloudpickle.loads(cloudpickle.dumps(source))
+    assert there.options == source.options
+    assert there.options["STORAGE.AWS_SECRET_ACCESS_KEY"] == MARKER
+    reader = cloudpickle.loads(cloudpickle.dumps(there.reader(schema)))
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert pa.Table.from_batches(batches).to_pydict() == {"id": [1, 2]}
 
 
 def everything(table, storage):

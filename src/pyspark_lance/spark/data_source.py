@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
@@ -52,6 +52,18 @@ class LanceDataSource(DataSource):
             with contextlib.suppress(LanceError, OSError):
                 self._pin()
         _speed_up_collection()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Storage options are among the options, and Spark keeps the pickle."""
+        from pyspark_lance.store.masked_options import masked
+
+        return {**self.__dict__, "options": (type(self.options), masked(dict(self.options)))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from pyspark_lance.store.masked_options import unmasked
+
+        kind, options = state["options"]
+        self.__dict__.update(state, options=kind(unmasked(options)))
 
     @classmethod
     def name(cls) -> str:

@@ -277,6 +277,8 @@ class FsspecStore:
         if self._protocol == "s3":
             given = arguments.get("config_kwargs", {})
             arguments["config_kwargs"] = s3_requests.client_config(given, CONNECTIONS)
+        if self._protocol == "gcs":
+            arguments["requests_timeout"] = _google_timeout(arguments.get("requests_timeout", {}))
 
         def connect() -> tuple[Any, str]:
             try:
@@ -480,6 +482,19 @@ def _endpoint(protocol: str, arguments: Mapping[str, Any]) -> str:
     given = arguments.get("endpoint_url") or client.get("endpoint_url")
     names = _ENDPOINT_VARIABLES.get(protocol, ())
     return str(given or next(filter(None, map(os.environ.get, names)), ""))
+
+
+def _google_timeout(given: Mapping[str, float]) -> Any:
+    """Time-outs of each request, which gcsfs has none of by itself; it makes it again."""
+    try:
+        from aiohttp import ClientTimeout  # noqa: PLC0415 - what gcsfs asks with
+    except ImportError:  # then gcsfs is not there either, which is said when it is opened
+        return None
+    default = {
+        "sock_connect": s3_requests.CONNECT_TIMEOUT_S,
+        "sock_read": s3_requests.READ_TIMEOUT_S,
+    }
+    return ClientTimeout(**{**default, **given})
 
 
 def _file_system(protocol: str, url: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:

@@ -325,6 +325,9 @@ _GCS = _table(
     ("token", _json, "google_service_account_key service_account_key"),
     ("token", _anonymous_token, "google_skip_signature skip_signature anon"),
     ("endpoint_url", _text, "endpoint_url endpoint google_endpoint"),
+    ("requests_timeout.total", _seconds, "requests_timeout"),
+    ("requests_timeout.sock_read", _seconds, "timeout read_timeout"),
+    ("requests_timeout.sock_connect", _seconds, "connect_timeout"),
 )
 _AZURE = _table(
     ("account_name", _text, "account_name azure_storage_account_name"),

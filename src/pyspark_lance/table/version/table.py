@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.metafile.external_commits import open_table_store, without_manifest_store
 from pyspark_lance.metafile.paths import TREE, is_branch_name
+from pyspark_lance.store.masked_options import masked, unmasked
 from pyspark_lance.store.object_store import ObjectStore
 
 MAIN = "main"
@@ -20,7 +22,7 @@ class Table:
     Attributes:
         root: Path or URI of the table; for its main line all there is to say.  That of a table
             with an external manifest store is kept as the root of its files and an option.
-        storage: Storage options; secret, never shown.
+        storage: Storage options; secret, never shown, and masked in pickles.
         branch: Name of a branch; None is the main line.
 
     Raises:
@@ -41,6 +43,9 @@ class Table:
         if self.branch is not None and not is_branch_name(self.branch):
             raise InvalidInputError(f"{self.branch!r} is not the name of a branch")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.root, masked(self.storage), self.branch)
+
     @property
     def uri(self) -> str:
         """Root of the files: of the table, or of the branch."""
@@ -53,6 +58,10 @@ class Table:
     def on_branch(self, branch: str | None) -> Table:
         """The same table on another branch; None is the main line."""
         return replace(self, branch=branch)
+
+
+def _restored(root: str, storage: bytes, branch: str | None) -> Table:
+    return Table(root, unmasked(storage), branch)
 
 
 def branch_root(root: str, branch: str | None) -> str:
