@@ -49,6 +49,19 @@ def test_a_query_with_a_name_of_its_own_is_known_by_it(tmp_path):
     assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == [1, 2, 3, 4, *range(10, 15)]
 
 
+def test_a_batch_that_another_writer_committed_is_known_by_its_keys(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": [0]}))
+    properties = {QUERY_PROPERTY: "feed", BATCH_PROPERTY: "7"}
+    write_table(path, pa.table({"id": [1]}), properties=properties)
+    write_table(path, pa.table({"id": [2]}))
+    for number, expected in ((7, 3), (6, 3), (8, 4), (8, 4)):
+        run_batch(path, number, 10 + number, streamingQueryId="feed")
+        assert lance.dataset(path).version == expected and files_of(path) == used_files(path)
+    run_batch(path, 5, 100, streamingQueryId="another")
+    assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == [0, 1, 2, 18, 100]
+
+
 def test_a_batch_of_nobody_is_not_committed(tmp_path):
     with pytest.raises(StorageError, match="does not say which query"):
         run_batch(str(tmp_path / "t"), 0, 1)

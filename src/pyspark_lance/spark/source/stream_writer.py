@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_lance.commit.application_versions import ApplicationVersion
+from pyspark_lance.commit.application_versions import ApplicationVersion, recorded_version
 from pyspark_lance.errors import InvalidInputError, LanceError, StorageError
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
+from pyspark_lance.metafile.transaction_file import transaction_of
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.batch_writer import LanceBatchWriter, by_application
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.messages import application_of_task
+from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WritePlan
 from pyspark_lance.table.write.write_table import abort_write, commit_write
@@ -35,6 +41,8 @@ BATCH_PROPERTY = "lance.streaming.epochId"
 """Of a transaction: the number of the batch."""
 
 _QUERY = "sql.streaming.queryId"
+# lance-spark looks as far back.
+_LOOKED_AT, _PARALLEL_READS = 100, 16
 
 
 @dataclass
@@ -96,7 +104,10 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         plan = replace(first.plan, settings=replace(first.plan.settings, properties=properties))
         plan = by_application(plan, first.application)
         fragments = [fragment for batch in written for fragment in batch.fragments]
-        commit_write(plan, fragments)
+        if batchId and _was_done_by_others(first.plan.request.table, first.query, batchId):
+            abort_write(first.plan, fragments)
+        else:
+            commit_write(plan, fragments)
         # Also when the batch was committed before: the crash may have come before this.
         if self._compact_every and (batchId + 1) % self._compact_every == 0:
             _compact(first.plan.request.table)
@@ -107,6 +118,33 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         for message in messages:
             if isinstance(message, BatchWritten):
                 abort_write(message.plan, message.fragments)
+
+
+def _was_done_by_others(table: Table, query: str, batch: int) -> bool:
+    """Whether a writer that keeps no configuration, such as lance-spark, committed a batch.
+
+    Only asked for queries that this package has not recorded: for each one that began elsewhere.
+    """
+    newest = open_existing(table)
+    if newest is None or recorded_version(newest.manifest.config, f"stream {query}") is not None:
+        return False
+    locations = list_versions(newest.store)[-_LOOKED_AT:]
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        done = list(pool.map(partial(_batch_of, newest.store, query), locations))
+    return any(number is not None and number >= batch for number in done)
+
+
+def _batch_of(store: ObjectStore, query: str, location: ManifestLocation) -> int | None:
+    """The batch of a query that a version is; None if it is of others."""
+    try:
+        file = read_manifest(store, location, with_indices=False)
+    except FileNotFoundError:
+        return None  # cleaned up since it was listed
+    made = transaction_of(store, file)
+    properties = {} if made is None else made.properties
+    number = properties.get(BATCH_PROPERTY, "")
+    is_ours = properties.get(QUERY_PROPERTY) == query
+    return int(number) if is_ours and number.isascii() and number.isdigit() else None
 
 
 def _check_options(options: WriteOptions) -> None:
