@@ -6,6 +6,7 @@ longer than all its other imports, and Spark starts workers for each step of a q
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,10 +15,65 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 
-def plain_array(numbers: NDArray[Any]) -> pa.Array:
-    """Zero-copy array over integers or floats that lie next to each other."""
-    buffer = pa.py_buffer(np.ascontiguousarray(numbers))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, buffer])
+def plain_array(numbers: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Array of integers, floats or booleans, zero-copy but for booleans.
+
+    Args:
+        numbers: Shape (n,).
+        missing: Where the array is null, shape (n,); None for nowhere.
+    """
+    if numbers.dtype == np.bool_:
+        data_type, values = pa.bool_(), _bits(numbers)
+    else:
+        data_type = pa.from_numpy_dtype(numbers.dtype)
+        values = pa.py_buffer(np.ascontiguousarray(numbers))
+    validity = None if missing is None or not missing.any() else _bits(~missing)
+    return pa.Array.from_buffers(data_type, len(numbers), [validity, values])
+
+
+def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def plain_numbers(array: pa.Array) -> NDArray[Any]:
+    """The values of an array of integers, floats or booleans without nulls; shape (n,).
+
+    Zero-copy but for booleans, and read-only then.
+    """
+    assert not array.null_count
+    values = array.buffers()[1]
+    end = array.offset + len(array)
+    if pa.types.is_boolean(array.type):
+        bits = np.frombuffer(values, np.uint8) if values else np.empty(0, np.uint8)
+        return np.unpackbits(bits, count=end, bitorder="little")[array.offset :].astype(np.bool_)
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    numbers = np.frombuffer(values, dtype, count=end) if values else np.empty(0, dtype)
+    return numbers[array.offset :]
+
+
+def plain_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
+    """As ``pa.array(values, data_type)`` of what a list of constants holds, none of it null.
+
+    Raises:
+        pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: The type does not hold a value.
+        UnicodeEncodeError: A string is not valid Unicode.
+    """
+    kinds = set(map(type, values))
+    if kinds == {int} and pa.types.is_integer(data_type):
+        limits = np.iinfo(np.dtype(str(data_type)))
+        if limits.min <= min(values) and max(values) <= limits.max:
+            return plain_array(np.array(values, limits.dtype))
+    if kinds == {float} and data_type == pa.float64():
+        return plain_array(np.array(values))
+    if kinds == {str} and data_type == pa.string():
+        texts = [value.encode() for value in values]
+        ends = np.cumsum([0, *map(len, texts)])
+        if ends[-1] < 1 << 31:
+            parts = (ends.astype(np.int32), b"".join(texts))
+            return pa.Array.from_buffers(
+                data_type, len(texts), [None, *(pa.py_buffer(part) for part in parts)]
+            )
+    return pa.array(values, data_type)
 
 
 def plain_scalar(value: Any, data_type: pa.DataType) -> pa.Scalar:
@@ -30,7 +86,7 @@ def plain_scalar(value: Any, data_type: pa.DataType) -> pa.Scalar:
     if value is None:
         return pa.nulls(1, data_type)[0]
     if isinstance(value, bool) and data_type == pa.bool_():
-        return pa.Array.from_buffers(data_type, 1, [None, pa.py_buffer(bytes([value]))])[0]
+        return plain_array(np.array([value]))[0]
     if isinstance(value, str) and data_type == pa.string():
         return single_value(value.encode(), data_type)[0]
     if type(value) is int and pa.types.is_integer(data_type):

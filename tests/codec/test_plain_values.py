@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.plain_values import plain_array, plain_scalar, single_value
+from pyspark_lance.plain_values import (
+    plain_array,
+    plain_numbers,
+    plain_scalar,
+    plain_values,
+    single_value,
+)
+from pyspark_lance.table.upkeep.zone_maps import create_zone_maps
+from pyspark_lance.table.version.table import Table
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()]
 DECIMALS = [pa.decimal128(5, 2), pa.decimal128(38, 0), pa.decimal128(38, 38)]
@@ -63,6 +71,33 @@ def test_an_array_of_numbers(dtype):
     assert plain_array(numbers[:0]).equals(pa.array(numbers[:0]))
 
 
+@given(st.lists(st.tuples(st.integers(-9, 9), st.booleans(), st.booleans())), st.integers(0, 3))
+def test_arrays_with_nulls_and_booleans_and_back(rows, start):
+    numbers = np.array([number for number, _, _ in rows], np.int32)
+    missing = np.array([is_missing for _, is_missing, _ in rows], np.bool_)
+    flags = np.array([flag for _, _, flag in rows], np.bool_)
+    assert plain_array(numbers, missing).equals(pa.array(numbers, mask=missing))
+    assert plain_array(flags).equals(pa.array(flags, pa.bool_()))
+    for values in (numbers, flags):
+        array = pa.array(values).slice(start)
+        back = plain_numbers(array)
+        assert back.dtype == values.dtype
+        assert back.tolist() == array.to_pylist()
+
+
+@given(
+    st.lists(st.integers(-(2**31), 2**33), min_size=1)
+    | st.lists(st.floats(allow_nan=False), min_size=1)
+    | st.lists(st.text() | st.just("\ud800"), min_size=1)
+    | st.lists(st.booleans() | st.integers(0, 1), min_size=1),
+    st.sampled_from([pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.bool_()]),
+)
+def test_a_list_of_constants(values, data_type):
+    ours = made(plain_values, values, data_type)
+    expected = made(pa.array, values, data_type)
+    assert ours.equals(expected) if isinstance(expected, pa.Array) else ours == expected
+
+
 @pytest.mark.parametrize("content", [b"", b"abc", None])
 def test_a_single_value(content):
     array = single_value(content, pa.binary())
@@ -73,7 +108,7 @@ def test_a_single_value(content):
 _WORKER = """
 import pickle, sys
 from pyspark_lance.spark.data_source import LanceDataSource
-options = {"path": sys.argv[1], "filter": "a > 1 AND b < 2.5"}
+options = {"path": sys.argv[1], "filter": sys.argv[2]}
 wanted = LanceDataSource(options).schema().add("_rowid", "long")
 reader = LanceDataSource(options).reader(wanted)
 rows = 0
@@ -84,13 +119,20 @@ assert "pandas" not in sys.modules
 """
 
 
-def test_a_worker_plans_and_reads_without_pandas(tmp_path):
+@pytest.mark.parametrize(
+    "condition", ["a > 1 AND b < 2.5", "a IN (0, 2)", "c IN ('y', 'yy') OR c LIKE 'yx%'"]
+)
+def test_a_worker_plans_and_reads_without_pandas(tmp_path, condition):
     import lance
 
     path = str(tmp_path / "table")
     table = pa.table({"a": [1, 2, 3], "b": [0.5, 1.5, 2.5], "c": ["x", "y", "z"]})
     lance.write_dataset(table, path, enable_stable_row_ids=True)
+    create_zone_maps(Table(path), ["a", "c"])
     done = subprocess.run(
-        [sys.executable, "-c", _WORKER, path], capture_output=True, text=True, check=False
+        [sys.executable, "-c", _WORKER, path, condition],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -219,7 +219,7 @@ def _assemble_packed_struct(
     ]
     if values.present is not None:
         places = np.cumsum(values.present) - 1
-        spread = pa.array(places, mask=~values.present)
+        spread = plain_array(places, ~values.present)
         children = [pc.take(child, spread) for child in children]
     return pa.Array.from_buffers(data_type, values.num_values, [validity], children=children)
 
@@ -265,7 +265,7 @@ def _repeat_value(
     require_room(single.nbytes * value.num_values)
     places = np.zeros(value.num_values, np.int8)
     try:
-        indices = pa.array(places, mask=None if valid is None else ~valid)
+        indices = plain_array(places, None if valid is None else ~valid)
         return pc.take(single, indices, boundscheck=False)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         raise BatchTooLargeError from error
@@ -375,7 +375,7 @@ def select_fields(array: pa.Array, data_type: pa.DataType, kept: Sequence[int]) 
     validity = None
     if array.null_count:
         valid = array.is_valid()
-        validity = pc.take(valid, pa.array(np.arange(len(valid)))).buffers()[1]
+        validity = pc.take(valid, plain_array(np.arange(len(valid)))).buffers()[1]
     return pa.Array.from_buffers(data_type, len(array), [validity], children=children)
 
 

@@ -40,6 +40,7 @@ from pyspark_lance.datafile.windows import Windows
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.plain_values import plain_array
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.object_store import Buffer, ObjectStore
 
@@ -245,7 +246,7 @@ class DataFileReader:
             return self._read_one(fields, column_of, RowRanges.of_offsets(positions), max_bytes)
         unique, places = np.unique(positions, return_inverse=True)
         batch = self._read_one(fields, column_of, RowRanges.of_offsets(unique), max_bytes)
-        indices = pa.array(places)
+        indices = plain_array(places)
         columns = [take_values(column, indices) for column in batch.columns]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.plain_values import plain_values
 from pyspark_lance.predicate.casts import cast_array
 from pyspark_lance.predicate.patterns import like_pieces, like_regex, rlike_regex
 from pyspark_lance.predicate.tree import (
@@ -151,7 +152,7 @@ def _constants(items: Sequence[Literal], data_type: pa.DataType, time_zone: str)
     for item in items:
         by_type.setdefault(item.type, []).append(item.scalar)
     parts = [
-        cast_array(pa.array([scalar.as_py() for scalar in scalars], own), data_type, time_zone)
+        cast_array(plain_values([scalar.as_py() for scalar in scalars], own), data_type, time_zone)
         if own not in _BEYOND_PYTHON
         else pa.concat_arrays(
             [cast_array(pa.repeat(scalar, 1), data_type, time_zone) for scalar in scalars]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.plain_types import to_plain
-from pyspark_lance.plain_values import plain_scalar
+from pyspark_lance.plain_values import plain_array, plain_numbers, plain_scalar
 from pyspark_lance.predicate.casts import cast_array
 from pyspark_lance.predicate.functions import FUNCTIONS
 from pyspark_lance.predicate.tree import (
@@ -130,9 +130,9 @@ def _evaluate_where(expression: Expression, rows: _Rows, mask: pa.Array) -> _Val
         return plain_scalar(None, expression.type)
     kept = rows.where(mask, columns_of(expression))
     some = _as_array(_evaluate(expression, kept), len(kept))
-    chosen = np.asarray(mask)
+    chosen = plain_numbers(mask)
     places = np.cumsum(chosen, dtype=np.int64) - 1
-    return some.take(pa.array(places, mask=~chosen))
+    return some.take(plain_array(places, ~chosen))
 
 
 def _as_array(values: _Values, length: int) -> pa.Array:
@@ -313,7 +313,7 @@ def _arithmetic(node: Arithmetic, rows: _Rows) -> _Values:
     right, left = _operands(node.right, node.left, rows)
     dividend, divisor = _as_array(left, len(rows)), _as_array(right, len(rows))
     both = pc.and_(pc.is_valid(dividend), pc.is_valid(divisor))
-    zero = pc.equal(divisor, pa.scalar(0, divisor.type))
+    zero = pc.equal(divisor, plain_scalar(0, divisor.type))
     if pc.any(pc.and_(both, zero)).as_py():
         raise InvalidInputError(
             f"division by zero in {node.operator!r}",
@@ -331,11 +331,11 @@ def _divide(node: Arithmetic, dividend: pa.Array, divisor: pa.Array) -> pa.Array
             return pc.divide_checked(dividend.cast(pa.int64()), divisor.cast(pa.int64()))
         except pa.ArrowInvalid as error:
             raise _overflow(node) from error
-    ones = np.asarray(divisor.fill_null(pa.scalar(1, divisor.type)))
-    zeros = np.asarray(dividend.fill_null(pa.scalar(0, dividend.type)))
-    unknown = np.asarray(pc.or_(dividend.is_null(), divisor.is_null()))
+    ones = plain_numbers(divisor.fill_null(plain_scalar(1, divisor.type)))
+    zeros = plain_numbers(dividend.fill_null(plain_scalar(0, dividend.type)))
+    unknown = plain_numbers(pc.or_(dividend.is_null(), divisor.is_null()))
     with np.errstate(invalid="ignore"):
-        return pa.array(np.fmod(zeros, ones), mask=unknown, from_pandas=False)
+        return plain_array(np.fmod(zeros, ones), unknown)
 
 
 def _overflow(node: Arithmetic) -> InvalidInputError:

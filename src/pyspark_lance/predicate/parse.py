@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.plain_values import plain_values
 from pyspark_lance.predicate import builder as build
 from pyspark_lance.predicate import values
 from pyspark_lance.predicate.columns import resolve_column
@@ -322,7 +323,7 @@ class _Parser:
             return build.membership(value, [], values.integer_array(numbers), self._time_zone)
         texts = self._list_of_texts()
         if texts is not None:
-            return build.membership(value, [], pa.array(texts, STRING), self._time_zone)
+            return build.membership(value, [], plain_values(texts, STRING), self._time_zone)
         return build.membership(value, self._list(), None, self._time_zone)
 
     def _list_of_texts(self) -> list[str] | None:

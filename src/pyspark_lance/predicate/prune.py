@@ -19,8 +19,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.plain_values import (
+    plain_array,
+    plain_numbers,
+    plain_scalar,
+    plain_values,
+    single_value,
+)
 from pyspark_lance.predicate.evaluate import evaluate
 from pyspark_lance.predicate.tree import (
+    TRUE,
     And,
     Cast,
     Column,
@@ -72,14 +80,14 @@ class Bounds:
 
         def as_bigint(values: NDArray[np.uint64]) -> pa.Array:
             too_large = values > np.uint64(_INT64.max)
-            return pa.array(values.astype(np.int64), pa.int64(), mask=too_large)
+            return plain_array(values.astype(np.int64), too_large)
 
         return cls(as_bigint(low), as_bigint(high), nullable=False)
 
     def take(self, places: NDArray[np.int64]) -> Bounds:
         """The bounds of some parts; a negative place is a part of which nothing is known."""
         unknown = places < 0
-        indices = pa.array(places, mask=unknown)
+        indices = plain_array(places, unknown)
 
         nullable, all_null = (
             np.broadcast_to(flags, len(self.minimum))[places]
@@ -203,13 +211,15 @@ class _Parts:
             return None
         start = prefix.encode() if isinstance(prefix, str) else prefix
         smallest, largest = (end.cast(pa.binary()) for end in (bounds.minimum, bounds.maximum))
-        may_be_true = pc.greater_equal(largest, pa.scalar(start, pa.binary())).fill_null(True)
+        may_be_true = pc.greater_equal(largest, single_value(start, pa.binary())[0])
         after = _next_after(start)
         if after is not None:
-            is_before = pc.less(smallest, pa.scalar(after, pa.binary())).fill_null(True)
-            may_be_true = pc.and_(may_be_true, is_before)
+            is_before = pc.less(smallest, single_value(after, pa.binary())[0])
+            may_be_true = pc.and_kleene(may_be_true, is_before)
         may_be_false = np.ones(self._num_parts, dtype=np.bool_)
-        return _bits(np.asarray(may_be_true), may_be_false, bounds.nullable, bounds.all_null)
+        # Where an end is not known, so is the answer.
+        may_be_true = may_be_true.fill_null(TRUE.scalar)
+        return _bits(plain_numbers(may_be_true), may_be_false, bounds.nullable, bounds.all_null)
 
     def _among_few(self, value: Expression, values: pa.Array) -> _Answers:
         unequal = [self._always(_TRUE)]
@@ -285,7 +295,7 @@ class _Sides:
                 ends.append(_at_path(path, getattr(bounds, end)))
         rows = pa.record_batch(ends, names)
         holds = evaluate(Comparison(operator, self.left, self.right), rows)
-        return np.asarray(pc.fill_null(holds, unknown))
+        return plain_numbers(pc.fill_null(holds, plain_scalar(unknown, pa.bool_())))
 
 
 def _at_path(path: ColumnPath, values: pa.Array) -> pa.Array:
@@ -367,8 +377,8 @@ def _unknown_for_false(answers: _Answers) -> _Answers:
 
 def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Answers:
     """Whether values are among ``numbers``, which ascend."""
-    low = np.asarray(_as_int64(bounds.minimum).fill_null(_INT64.min))
-    high = np.asarray(_as_int64(bounds.maximum).fill_null(_INT64.max))
+    low = _known(bounds.minimum, _INT64.min)
+    high = _known(bounds.maximum, _INT64.max)
     inside = np.searchsorted(numbers, high, "right") - np.searchsorted(numbers, low, "left")
     # Modulo 2**64 the difference of the ends is right even where int64 would overflow.
     width = high.view(np.uint64) - low.view(np.uint64)
@@ -376,12 +386,18 @@ def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Answers:
     return _bits(inside > 0, ~every_value, bounds.nullable, bounds.all_null)
 
 
+def _known(ends: pa.Array, otherwise: int) -> NDArray[np.int64]:
+    numbers = _as_int64(ends).fill_null(plain_scalar(int(otherwise), pa.int64()))
+    known: NDArray[np.int64] = plain_numbers(numbers)
+    return known
+
+
 def _numbers_among(column: pa.DataType, values: pa.Array) -> NDArray[np.int64] | None:
     """The constants as integers that values of the column can be, ascending; None if not exact."""
     if pa.types.is_signed_integer(column):
         return _whole_numbers(values)
     if values.type == column and (pa.types.is_date32(column) or pa.types.is_timestamp(column)):
-        return np.unique(np.asarray(_as_int64(values)))
+        return np.unique(plain_numbers(_as_int64(values)))
     return None
 
 
@@ -395,7 +411,7 @@ def _as_int64(values: pa.Array) -> pa.Array:
 def _whole_numbers(values: pa.Array) -> NDArray[np.int64] | None:
     """The constants that an integer can equal, ascending, each once; None if not exact."""
     if pa.types.is_signed_integer(values.type):
-        return np.unique(np.asarray(values.cast(pa.int64())))
+        return np.unique(plain_numbers(values.cast(pa.int64())))
     exact = [_exact(Literal(value)) for value in values]
     if any(number is None for number in exact):
         return None
@@ -425,9 +441,9 @@ def _exact(constant: Literal) -> Fraction | None:
 def _candidates(predicate: Predicate, column: str) -> NDArray[np.uint64] | None:
     match predicate:
         case Comparison("=" | "<=>", left, Literal() as bound) if _is_column(left, column):
-            return _row_numbers(pa.array([bound.scalar.as_py()], bound.type))
+            return _row_numbers(plain_values([bound.scalar.as_py()], bound.type))
         case Comparison("=" | "<=>", Literal() as bound, right) if _is_column(right, column):
-            return _row_numbers(pa.array([bound.scalar.as_py()], bound.type))
+            return _row_numbers(plain_values([bound.scalar.as_py()], bound.type))
         case In(value, values) if _is_column(value, column):
             return _row_numbers(values)
         case Literal() as constant:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.plain_values import plain_scalar
+from pyspark_lance.plain_values import plain_scalar, plain_values
 from pyspark_lance.predicate.casts import can_cast, cast_array
 from pyspark_lance.predicate.evaluate import evaluate_expression
 from pyspark_lance.predicate.tree import (
@@ -74,7 +74,8 @@ def integer_array(numbers: Sequence[int]) -> pa.Array:
     """Integer constants as one array of the type that holds them all."""
     low, high = min(numbers), max(numbers)
     if low >= -(2**63) and high < 2**63:
-        return pa.array(numbers, pa.int32() if low >= -(2**31) and high < 2**31 else pa.int64())
+        fits = low >= -(2**31) and high < 2**31
+        return plain_values(numbers, pa.int32() if fits else pa.int64())
     return pa.array([decimal.Decimal(number) for number in numbers], pa.decimal128(38, 0))
 
 

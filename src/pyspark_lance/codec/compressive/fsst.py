@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.values import VariableWidthValues
+from pyspark_lance.plain_values import plain_array
 
 TABLE_BYTES = 2312
 MAX_SYMBOL_BYTES = 8
@@ -357,7 +358,7 @@ class _Expansion:
             shape=(len(text) - self.width + 1,),
             strides=(1,),
         )
-        slots = pc.take(self.contents, pa.array(chosen), boundscheck=False).buffers()[1]
+        slots = pc.take(self.contents, plain_array(chosen), boundscheck=False).buffers()[1]
         places[starts] = np.frombuffer(slots, places.dtype, len(chosen))
 
     def _write_offsets(

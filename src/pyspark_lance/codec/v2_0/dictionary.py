@@ -18,6 +18,7 @@ from pyspark_lance.codec.room import BatchTooLargeError, require_room_for_items
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder
 from pyspark_lance.codec.v2_0.page_buffers import BufferSlice, validity_of
 from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.plain_values import plain_array
 
 MIN_PLAIN_ROWS = 100
 MAX_PLAIN_ITEMS = 99
@@ -76,7 +77,7 @@ class PlainDictionaryDecoder:
     def decode_rows(self, start: int, end: int, positions: NDArray[np.int64]) -> pa.Array:
         """Some of the values ``start`` to ``end``, by position in them."""
         indices = self._indices.decode(start, end).fill_null(0)
-        return self._items_of(pc.take(indices, pa.array(positions), boundscheck=False))
+        return self._items_of(pc.take(indices, plain_array(positions), boundscheck=False))
 
     def _items_of(self, indices: pa.Array) -> pa.Array:
         if self._values is None:
@@ -92,7 +93,7 @@ class PlainDictionaryDecoder:
         try:
             if len(stored) and int(stored.min()) > 0:
                 # Values without nulls are taken faster.
-                return self._values[1:].take(pa.array(stored - stored.dtype.type(1)))
+                return self._values[1:].take(plain_array(stored - stored.dtype.type(1)))
             return self._values.take(indices)
         except pa.ArrowInvalid as error:
             raise BatchTooLargeError from error

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark_lance.codec.join_rows import concat_arrays
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.row_selection import take_values
+from pyspark_lance.plain_values import plain_array
 
 # What lies between two wanted ranges is read with them if it takes fewer bytes.
 _MAX_GAP_BYTES: Final = 64 * 1024
@@ -44,4 +45,4 @@ def read_near_rows(
 
 def take_rows(array: pa.Array, rows: RowRanges, first: int) -> pa.Array:
     """The rows out of an array whose first value is row ``first``."""
-    return take_values(array, pa.array(rows.to_positions() - first))
+    return take_values(array, plain_array(rows.to_positions() - first))

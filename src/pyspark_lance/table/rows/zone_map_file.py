@@ -26,6 +26,7 @@ from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -87,11 +88,13 @@ class ZoneMap:
             raise CorruptFileError(
                 f"zones from {columns['min']} to {columns['max']}, of two types", where=where
             )
-        numbers = [np.asarray(batch.column(name)) for name in _COUNTS]
+        if any(batch.column(name).null_count for name in _COUNTS):
+            raise CorruptFileError("zones without a place or a count", where=where)
+        numbers = [plain_numbers(batch.column(name)) for name in _COUNTS]
         order = np.lexsort((numbers[3], numbers[2]))
         zones = cls(
-            batch.column("min").take(pa.array(order)),
-            batch.column("max").take(pa.array(order)),
+            batch.column("min").take(plain_array(order)),
+            batch.column("max").take(plain_array(order)),
             *(values[order] for values in numbers),
         )
         if len(order) and int(zones.start.max()) + int(zones.length.max()) >= 1 << 33:
@@ -137,7 +140,7 @@ class ZoneMap:
     def _where(self, mask: NDArray[np.bool_]) -> ZoneMap:
         if mask.all():
             return self
-        places = pa.array(np.flatnonzero(mask))
+        places = plain_array(np.flatnonzero(mask))
         return ZoneMap(
             self.minimum.take(places),
             self.maximum.take(places),
@@ -166,7 +169,7 @@ class ZoneMap:
         # A NaN with a sign is the least by the total order, and hides what is.
         unknown = pc.fill_null(pc.is_nan(minimum), False)
         minimum = pc.if_else(unknown, pa.scalar(None, minimum.type), minimum)
-        has_nan = pa.array(self.nan_count > 0)
+        has_nan = plain_array(self.nan_count > 0)
         maximum = pc.if_else(has_nan, pa.scalar(float("nan"), maximum.type), maximum)
         return minimum, maximum
 
