@@ -31,8 +31,9 @@ import pytest
 
 CLOUDS = ["gcs", "azure"]
 
-_AZURITE = "azurite@3.37.0"
+_PACKAGE = "azurite@3.37.0"
 _AZURITE_FOLDER = Path(__file__).parents[1] / "build" / "azurite"
+_AZURITE = _AZURITE_FOLDER / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 # The account that azurite always has; both are in its documentation.
 _ACCOUNT = "devstoreaccount1"
 _ACCOUNT_KEY = (
@@ -100,16 +101,12 @@ def _azure() -> Cloud:
     pytest.importorskip("adlfs")
     from azure.storage.blob import BlobServiceClient
 
-    script = _AZURITE_FOLDER / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    _AZURITE_FOLDER.parent.mkdir(exist_ok=True)
-    with _AZURITE_FOLDER.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one of the processes of the tests installs it
-        if not script.exists():
-            _install_azurite()
+    if not _has_azurite():
+        pytest.skip("azurite is installed by npm, which is not here or cannot do so")
     port = _free_port()
     _start(
         port, [
-            "node", str(script), "--silent", "--inMemoryPersistence", "--disableTelemetry",
+            "node", str(_AZURITE), "--silent", "--inMemoryPersistence", "--disableTelemetry",
             "--skipApiVersionCheck", "--blobPort", str(port),
         ],
     )  # fmt: skip
@@ -122,14 +119,20 @@ def _azure() -> Cloud:
     return Cloud("az", {"connection_string": connection}, client.create_container)
 
 
-def _install_azurite() -> None:
-    npm = shutil.which("npm") or pytest.skip("azurite is installed by npm, which is not here")
-    command = [npm, "install", "--silent", "--prefix", str(_AZURITE_FOLDER), _AZURITE]
-    try:
-        subprocess.run(command, check=True, timeout=_MOST_SECONDS_TO_INSTALL)
-    except subprocess.SubprocessError as error:
-        shutil.rmtree(_AZURITE_FOLDER, ignore_errors=True)
-        pytest.skip(f"npm cannot install azurite here: {error}")
+@functools.cache
+def _has_azurite() -> bool:
+    """Whether it is there; installs it, one process of the tests for all."""
+    _AZURITE_FOLDER.parent.mkdir(exist_ok=True)
+    with _AZURITE_FOLDER.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        npm = shutil.which("npm")
+        if not _AZURITE.exists() and npm is not None:
+            command = [npm, "install", "--silent", "--prefix", str(_AZURITE_FOLDER), _PACKAGE]
+            try:
+                subprocess.run(command, check=True, timeout=_MOST_SECONDS_TO_INSTALL)
+            except subprocess.SubprocessError:
+                shutil.rmtree(_AZURITE_FOLDER, ignore_errors=True)
+        return _AZURITE.exists()
 
 
 def _free_port() -> int:
