@@ -45,7 +45,7 @@ def plain_numbers(array: pa.Array) -> NDArray[Any]:
     end = array.offset + len(array)
     if pa.types.is_boolean(array.type):
         bits = np.frombuffer(values, np.uint8) if values else np.empty(0, np.uint8)
-        return np.unpackbits(bits, count=end, bitorder="little")[array.offset :].astype(np.bool_)
+        return np.unpackbits(bits, count=end, bitorder="little")[array.offset :].view(np.bool_)
     dtype = np.dtype(array.type.to_pandas_dtype())
     numbers = np.frombuffer(values, dtype, count=end) if values else np.empty(0, dtype)
     return numbers[array.offset :]

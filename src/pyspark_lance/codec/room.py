@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_bytes import data_bytes
 from pyspark_lance.codec.arrow_values import is_variable_width
+from pyspark_lance.plain_values import plain_numbers, plain_scalar
 
 _room: ContextVar[int | None] = ContextVar("room", default=None)
 
@@ -57,8 +58,7 @@ def require_room_for_items(items: pa.Array, indices: NDArray[np.integer]) -> Non
     if room is None or not is_variable_width(items.type) or not len(items):
         return
     lengths = pc.binary_length(items)
-    # Not by to_numpy, which makes Arrow import pandas.
-    sizes = np.from_dlpack(pc.fill_null(lengths, 0) if lengths.null_count else lengths)
+    sizes = plain_numbers(lengths.fill_null(plain_scalar(0, lengths.type)))
     if int(sizes.max()) * len(indices) > room:
         require_room(int(np.bincount(indices, minlength=len(sizes)).dot(sizes.astype(np.int64))))
 

@@ -17,10 +17,7 @@ from pyspark_lance.plain_values import plain_array
 
 def filter_rows(batch: pa.RecordBatch, mask: NDArray[np.bool_]) -> pa.RecordBatch:
     """The rows of ``batch`` where ``mask``, shape (num_rows,)."""
-    # Not by pa.array, which makes Arrow import pandas.
-    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
-    kept = pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
-    return _safe(batch).filter(kept)
+    return _safe(batch).filter(plain_array(mask))
 
 
 def take_rows(batch: pa.RecordBatch, indices: NDArray[np.integer]) -> pa.RecordBatch:

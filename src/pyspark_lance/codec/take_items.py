@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.arrow_values import is_variable_width, offset_bytes
 from pyspark_lance.codec.memory import allocate
+from pyspark_lance.plain_values import plain_numbers
 
 # Above it, Arrow's copies of strings take no longer than numpy's of words.
 _MAX_SIZE = 16
@@ -33,7 +34,7 @@ def take_items(items: pa.Array, indices: pa.Array) -> pa.Array:
     ends = np.arange(0, (len(indices) + 1) * size, size, dtype=offset_type)
     start = items.offset * size
     content = np.frombuffer(items.buffers()[2], np.uint8)[start : start + len(items) * size]
-    taken = _take_words(content.view(f"V{size}"), np.from_dlpack(indices))
+    taken = _take_words(content.view(f"V{size}"), plain_numbers(indices))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(taken)]
     return pa.Array.from_buffers(items.type, len(indices), buffers)
 

@@ -105,7 +105,8 @@ def name_parts(text: str) -> NameParts:
 def unquoted(name: str) -> str:
     """The name that is written in backquotes; any other as it is."""
     is_quoted = len(name) > 2 and name[0] == name[-1] == "`"
-    return name_parts(name)[0] if is_quoted and len(name_parts(name)) == 1 else name
+    parts = name_parts(name)
+    return parts[0] if is_quoted and len(parts) == 1 else name
 
 
 def equation(text: str) -> tuple[NameParts, NameParts] | None:

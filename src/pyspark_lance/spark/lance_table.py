@@ -23,11 +23,7 @@ from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.options.parse_options import (
-    ReadOptions,
-    WriteOptions,
-    storage_options_of,
-)
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, storage_options_of
 from pyspark_lance.spark.options.spellings import also_spelled
 from pyspark_lance.spark.options.times import session_zone, with_zone
 from pyspark_lance.spark.options.write_settings import (

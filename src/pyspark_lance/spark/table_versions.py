@@ -13,9 +13,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.spark.expressions import quoted
-from pyspark_lance.spark.options.parse_options import (
-    storage_options_of,
-)
+from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.times import parse_timestamp, session_zone
 from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
 from pyspark_lance.spark.source.metadata_tables import (

@@ -25,6 +25,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
 from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
+from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
 from pyspark_lance.predicate.tree import FALSE, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
@@ -422,8 +423,8 @@ def as_mask(matches: pa.BooleanArray) -> NDArray[np.bool_]:
     """NULL means no match."""
     if matches.null_count:
         matches = pc.fill_null(matches, FALSE.scalar)
-    # Not by to_numpy, which makes Arrow import pandas.
-    return np.array(np.from_dlpack(matches.cast(pa.uint8()))).view(np.bool_)
+    mask: NDArray[np.bool_] = plain_numbers(matches)
+    return mask
 
 
 def _pack_slice(scan_slice: ScanSlice) -> tuple[Any, ...]:

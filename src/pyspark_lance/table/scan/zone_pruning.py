@@ -165,14 +165,13 @@ def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones 
             parts.append(part)
     if not parts:
         return None
-    order = np.argsort(np.concatenate([part.starts for part in parts]))
-    return ColumnZones(
-        np.concatenate([part.starts for part in parts])[order],
-        np.concatenate([part.stops for part in parts])[order],
-        _joined([part.bounds for part in parts]).take(order),
-        np.concatenate([part.num_nulls for part in parts])[order],
-        np.concatenate([part.least_values for part in parts])[order],
+    starts, stops, num_nulls, least_values = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("starts", "stops", "num_nulls", "least_values")
     )
+    order = np.argsort(starts)
+    bounds = _joined([part.bounds for part in parts]).take(order)
+    return ColumnZones(starts[order], stops[order], bounds, num_nulls[order], least_values[order])
 
 
 def _located(zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap) -> ColumnZones:
