@@ -7,7 +7,6 @@ the deletion files and commits once.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -32,6 +31,7 @@ from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.spark.source.settle_worker import settle_worker
 from pyspark_lance.table.change.commit_changes import commit_changes, gathered
 from pyspark_lance.table.change.deletions import write_deletions
 from pyspark_lance.table.change.moved_rows import (
@@ -108,7 +108,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
     @clean_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of one task that move or are new; deletion files come later."""
-        gc.freeze()
+        settle_worker()
         clauses = (
             Clause(RowAction.KEEP),
             Clause(RowAction.DELETE),
@@ -132,6 +132,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
             RetryableCommitError: Others were in the way.  If its hint tells the retries, the
                 companion runs the command again and hands them back.
         """
+        settle_worker()
         written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
         if len(written) < len(messages):
             raise StorageError("a task sent no account of what it changed; nothing was committed")

@@ -7,13 +7,13 @@ Spark asks for it.
 from __future__ import annotations
 
 import contextlib
-import gc
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.spark.source.clean_errors import clean_errors
+from pyspark_lance.spark.source.settle_worker import settle_worker
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
@@ -51,7 +51,7 @@ class LanceDataSource(DataSource):
         if _CALL not in options and _APPLICATION not in options:
             with contextlib.suppress(LanceError, OSError):
                 self._pin()
-        _speed_up_collection()
+        settle_worker()
 
     def __getstate__(self) -> dict[str, Any]:
         """Storage options are among the options, and Spark keeps the pickle."""
@@ -80,7 +80,7 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.companion_calls import answer
 
             answered = answer(self.options)
-            _speed_up_collection()
+            settle_worker()
             return answered
         about = self._metadata_read()
         if about is not None:
@@ -101,21 +101,22 @@ class LanceDataSource(DataSource):
             if read.follows_table and not is_for_catalog(self.options):
                 schema = with_origin(schema, *self._pin())
         schema = keep_options(schema, self.options)
-        _speed_up_collection()
+        settle_worker()
         return schema
 
     @clean_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plans a scan of the pinned version, or of the changes up to it."""
-        _speed_up_collection()
+        settle_worker()
         if _BATCHES_OF not in self.options:
             return self._reader(schema)
         from pyspark_lance.spark.source.shared_batches import SharedBatchReader, columns_of_batches
 
-        return SharedBatchReader(self._reader(columns_of_batches(self.options)), self.options)
+        reader = self._reader(columns_of_batches(self.options), keep_dictionaries=True)
+        return SharedBatchReader(reader, self.options)
 
     def _reader(
-        self, schema: StructType
+        self, schema: StructType, *, keep_dictionaries: bool = False
     ) -> LanceBatchReader | LanceChangeReader | LanceMetadataReader | LanceTaskReader:
         from pyspark_lance.spark.source.batch_reader import LanceBatchReader
         from pyspark_lance.spark.source.pushed_down import PushedDown
@@ -137,7 +138,9 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.source.change_reader import LanceChangeReader
 
             return LanceChangeReader(read, self._pin_feed(), schema, pushed)
-        return LanceBatchReader(read, self._pin(), schema, pushed)
+        return LanceBatchReader(
+            read, self._pin(), schema, pushed, keep_dictionaries=keep_dictionaries
+        )
 
     @clean_errors
     def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter | LanceChangeWriter:
@@ -145,7 +148,7 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.options.parse_options import WriteOptions
         from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
-        _speed_up_collection()
+        settle_worker()
         about = self._metadata_read(writes=True)
         if about is not None:
             raise about.not_written()
@@ -172,6 +175,7 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.source.stream_reader import RefusedStream, stream_reader
         from pyspark_lance.table.version.snapshot import Snapshot
 
+        settle_worker()
         try:
             self._restore_options(schema)
             about = self._metadata_read()
@@ -189,6 +193,7 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.options.parse_options import WriteOptions
         from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
 
+        settle_worker()
         about = self._metadata_read(writes=True)
         if about is not None:
             raise about.not_written()
@@ -239,12 +244,3 @@ class LanceDataSource(DataSource):
 
             self._feed = pin_feed(self._read_options(), pinned_version(self.options))
         return self._feed
-
-
-def _speed_up_collection() -> None:
-    """Leaves what is loaded by now, mostly modules, out of garbage collections.
-
-    Spark's planners are processes that live long, and run a full collection after each answer: 30
-    ms for all the modules, several times for a query.
-    """
-    gc.freeze()

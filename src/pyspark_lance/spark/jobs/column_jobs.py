@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,6 +25,7 @@ from pyspark_lance.spark.expressions import (
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.source.settle_worker import settle_worker
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import RunColumns
 from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest, write_column_files
@@ -199,6 +199,6 @@ def _write(
     request: ColumnFilesRequest, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The task: writes the files of the fragments whose rows come."""
-    gc.freeze()
+    settle_worker()
     files = list(write_column_files(request, batches))
     yield pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(files)], pa.binary())})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -28,6 +27,7 @@ from pyspark_lance.spark.jobs.change_job import pinned_scan
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.jobs.update_job import assigned_columns, struct_columns, update_once
 from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.source.settle_worker import settle_worker
 from pyspark_lance.table.change.choose_rewrite import (
     RewriteMode,
     can_rewrite_columns,
@@ -146,7 +146,7 @@ def _write(
     request: RewriteColumnsRequest, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The task: writes the new files of the fragments whose rows come, or names a repeated row."""
-    gc.freeze()
+    settle_worker()
     done: list[RewrittenColumns | int]
     try:
         done = list(rewrite_columns(request, _once_each(batches)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +21,7 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.spark.jobs.change_job import packed_changes, run_change_job, run_pieces
 from pyspark_lance.spark.jobs.column_update import WORTH_COUNTING_S, run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.source.settle_worker import settle_worker
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.change.choose_rewrite import (
     RewriteMode,
@@ -152,7 +152,7 @@ def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @clean_iterator
 def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    gc.freeze()
+    settle_worker()
     for rows in _unpack(batches):
         addresses = pc.cast(rows.column(CHANGED_ADDRESS), pa.uint64())
         fragments, changed = np.unique(fragment_ids(addresses.to_numpy()), return_counts=True)
@@ -163,7 +163,7 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @clean_iterator
 def _unpacked(schema: StructType, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    gc.freeze()
+    settle_worker()
     target = arrow_schema_of(schema)
     for rows in _unpack(batches):
         columns = [pc.cast(rows.column(CHANGED_ADDRESS), pa.int64())]

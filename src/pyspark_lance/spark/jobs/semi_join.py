@@ -7,7 +7,6 @@ a small filter first, and the scan yields only rows that may match.
 
 from __future__ import annotations
 
-import gc
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs.source_filter import as_payload, collected_filter
 from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.source.settle_worker import settle_worker
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, narrow, spark_schema
 from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
 from pyspark_lance.table.change.row_change import ChangePlan
@@ -116,7 +116,7 @@ def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None
 
 
 def _hashed_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    gc.freeze()
+    settle_worker()
     hashes = [hash_keys(batch.columns) for batch in batches if batch.num_rows]
     if hashes:
         yield as_payload(KeyFilter.of(hashes))
@@ -169,7 +169,7 @@ def _matching(
     shown: StructType,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    gc.freeze()
+    settle_worker()
     target = arrow_schema_of(shown)
     for batch in batches:
         for number in batch.column(0).to_pylist():

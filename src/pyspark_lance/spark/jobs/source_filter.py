@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from pyspark_lance.spark.source.settle_worker import settle_worker
 from pyspark_lance.table.change.key_filter import KeyFilter
 
 # A filter that lets more through saves nothing.
@@ -30,7 +30,7 @@ def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None
 
 
 def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    gc.freeze()
+    settle_worker()
     parts = (KeyFilter(bits) for batch in batches for bits in batch.column(0).to_pylist())
     first = next(parts, None)
     if first is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance.spark.source.clean_errors import clean_iterator
+from pyspark_lance.spark.source.settle_worker import settle_worker
 
 _T = TypeVar("_T")
 
@@ -83,12 +83,12 @@ def _over_tasks(
 
 @clean_iterator
 def _run(work: Stage, batches: Batches) -> Batches:
-    gc.freeze()
+    settle_worker()
     yield from work(batches)
 
 
 @clean_iterator
 def _run_numbered(work: NumberedStage, batches: Batches) -> Batches:
-    gc.freeze()
+    settle_worker()
     context = TaskContext.get()
     yield from work(batches, task=0 if context is None else context.partitionId())

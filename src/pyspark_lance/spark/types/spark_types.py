@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import cast
 
 import pyarrow as pa
@@ -97,9 +98,15 @@ def to_spark_type(plain: pa.DataType) -> DataType:
 def arrow_schema_of(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark demands of a reader's batches, and that writers can expect."""
     schema = cast("StructType", _with_nullable_voids(schema))
-    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+    if _takes_time_zone():
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
+
+
+@cache
+def _takes_time_zone() -> bool:
+    """Whether this release of Spark wants to know it; to look takes longer than the conversion."""
+    return "timezone" in inspect.signature(to_arrow_schema).parameters
 
 
 def _with_nullable_voids(kind: DataType) -> DataType:
