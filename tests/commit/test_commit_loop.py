@@ -92,13 +92,14 @@ def test_the_result_of_a_commit_is_what_is_read_back(store):
     assert file.transaction() == result.transaction
 
 
-def test_only_folders_get_a_version_hint(store, tmp_path):
-    create_table(store, 1)
-    assert len(names(store, "_versions")) == 1
-    folder = LocalStore(str(tmp_path))
-    create_table(folder, 1)
-    append(folder, 1, 1)
-    assert bytes(folder.get("_versions/latest_version_hint.json")) == b'{"version":2}'
+def test_only_stores_that_list_in_any_order_get_a_version_hint(store, tmp_path):
+    unordered = MemoryStore()
+    unordered.lists_in_order = False
+    for one in (store, LocalStore(str(tmp_path)), unordered):
+        create_table(one, 1)
+        append(one, 1, 1)
+        assert len(names(one, "_versions")) == (3 if one is unordered else 2)
+    assert bytes(unordered.get("_versions/latest_version_hint.json")) == b'{"version":2}'
 
 
 def test_creating_a_table_twice_says_so_and_leaves_nothing(store):

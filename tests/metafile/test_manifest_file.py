@@ -24,10 +24,12 @@ from pyspark_lance.metafile.manifest_file import (
     find_version,
     latest_version,
     list_versions,
+    newest_versions,
     read_manifest,
 )
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.proto import table_pb2
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
 
 SCHEMA = LanceSchema.from_arrow(pa.schema([("id", pa.int64())]))
@@ -216,10 +218,10 @@ def test_a_manifest_that_is_gone_is_a_missing_file():
 
 
 @pytest.mark.parametrize("scheme", NamingScheme)
-@pytest.mark.parametrize("in_order", [True, False])
-def test_versions_are_listed_by_number_and_the_highest_is_the_latest(scheme, in_order):
-    store = MemoryStore()
-    store.lists_in_order = in_order
+@pytest.mark.parametrize("kind", ["in order", "in any order", "folder"])
+def test_versions_are_listed_by_number_and_the_highest_is_the_latest(scheme, kind, tmp_path):
+    store = LocalStore(str(tmp_path)) if kind == "folder" else MemoryStore()
+    store.lists_in_order = kind == "in order"
     for version in (1, 2, 9, 10, 11, 100):
         put(store, version, scheme=scheme)
     put(store, 2**63 + 5)
@@ -230,6 +232,7 @@ def test_versions_are_listed_by_number_and_the_highest_is_the_latest(scheme, in_
     latest = latest_version(store)
     assert (latest.version, latest.scheme) == (100, scheme)
     assert latest.size == store.size(latest.path)
+    assert [location.version for location in newest_versions(store, 3)] == [100, 11, 10]
     assert find_version(store, 9) == list_versions(store)[2]
     assert find_version(store, 2**63 + 5).path == f"_versions/d{2**63 + 5}.manifest"
 
@@ -248,8 +251,9 @@ def test_missing_versions_and_missing_tables_are_told_apart():
             find_version(store, version)
 
 
-def test_both_naming_schemes_at_once_are_refused():
-    store = MemoryStore()
+@pytest.mark.parametrize("kind", ["in any order", "folder"])
+def test_both_naming_schemes_at_once_are_refused(kind, tmp_path):
+    store = LocalStore(str(tmp_path)) if kind == "folder" else MemoryStore()
     store.lists_in_order = False
     put(store, 1, scheme=NamingScheme.V1)
     put(store, 2, scheme=NamingScheme.V2)

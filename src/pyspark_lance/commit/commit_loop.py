@@ -67,6 +67,7 @@ from pyspark_lance.metafile.paths import (
     manifest_path,
 )
 from pyspark_lance.metafile.transaction_file import transaction_name, write_transaction
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -350,8 +351,8 @@ class _Commit:
         self._written_transaction, self._written_deletions = None, []
         kind = type(result.transaction.operation).__name__
         logger.info("committed version %d of %s: %s", result.version, self._store.uri, kind)
-        if not self._store.lists_in_order:
-            # A hint, never authoritative.
+        if not (self._store.lists_in_order or isinstance(self._store, LocalStore)):
+            # A hint, never authoritative; nobody reads it in a folder of this machine.
             with contextlib.suppress(StorageError, OSError):
                 self._store.put(VERSION_HINT, b'{"version":%d}' % result.version)
         return result

@@ -34,6 +34,7 @@ from pyspark_lance.format.manifest import DETACHED_BIT, Manifest
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import (
     VERSIONS,
+    ManifestName,
     NamingScheme,
     manifest_path,
     parse_manifest_name,
@@ -146,6 +147,8 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
     Raises:
         UnsupportedFeatureError: Manifests of both naming schemes are there.
     """
+    if isinstance(store, LocalStore):
+        return _newest_by_name(store, count)
     locations = _locations(store, first=count + _NO_MANIFESTS)
     manifests = list(itertools.islice(locations, count))
     # Names of scheme V2 sort newest first, so one page of the listing is enough.
@@ -154,6 +157,17 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
         _check_one_scheme(store, manifests)
         manifests.sort(key=lambda location: location.version, reverse=True)
     return manifests[:count]
+
+
+def _newest_by_name(store: LocalStore, count: int) -> list[ManifestLocation]:
+    """The same in a folder, where it takes a call for each file to see more than its name."""
+    paths = store.list_paths(VERSIONS)
+    names = [name for path in paths if (name := _name_in_history(path)) is not None]
+    _check_one_scheme(store, names)
+    names.sort(key=lambda name: name.version, reverse=True)
+    # Those that were removed since the listing leave their places to older ones.
+    located = (_stat(store, name.version, name.scheme) for name in names)
+    return list(itertools.islice((one for one in located if one is not None), count))
 
 
 def versions_not_listed(store: ObjectStore, newest: ManifestLocation) -> list[ManifestLocation]:
@@ -211,11 +225,34 @@ def read_manifest(
         UnsupportedFeatureError: The table takes more than is implemented to read.
         CorruptFileError: The bytes contradict the format.
     """
-    is_small = (location.size or 0) <= _WHOLE_BYTES
-    file = _FileBytes.open(store, location.path, location.size if is_small else None)
+    file = _opened(store, location)
     position, end = file.manifest_range()
     manifest = Manifest.from_bytes(file.read(position, end), file.where(position, end))
     return _checked(location, file, manifest, with_indices=with_indices)
+
+
+def _opened(store: ObjectStore, location: ManifestLocation) -> _FileBytes:
+    is_small = (location.size or 0) <= _WHOLE_BYTES
+    return _FileBytes.open(store, location.path, location.size if is_small else None)
+
+
+def read_manifest_beside(
+    store: ObjectStore, location: ManifestLocation, known: FragmentBytes | None
+) -> tuple[ManifestFile, FragmentBytes | None]:
+    """As ``read_manifest``, but parses only the fragments that another version does not have.
+
+    Args:
+        store: The table's folder.
+        location: The manifest.
+        known: The fragments of the other version; None if there is none.
+
+    Returns:
+        The manifest, and its own fragments for the next one; None if they cannot be shared.
+    """
+    file = _opened(store, location)
+    position, end = file.manifest_range()
+    manifest, own = Manifest.beside(file.read(position, end), known, file.where(position, end))
+    return _checked(location, file, manifest, with_indices=True), own
 
 
 def read_neighbours(
@@ -430,17 +467,24 @@ def _locations(store: ObjectStore, first: int | None = None) -> Iterator[Manifes
         store: The table's folder.
         first: About how many objects will be looked at; None for all.
     """
-    folder = f"{VERSIONS}/"
     for info in store.list(VERSIONS, first=first):
-        name = parse_manifest_name(info.path.removeprefix(folder))
-        if name is not None and not name.is_detached:
+        name = _name_in_history(info.path)
+        if name is not None:
             yield ManifestLocation(
                 info.path, name.version, name.scheme, info.size, info.identity, info.modified_ns
             )
 
 
-def _check_one_scheme(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:
-    if len({location.scheme for location in locations}) > 1:
+def _name_in_history(path: str) -> ManifestName | None:
+    """What the path of an object says if it is a manifest, and not a detached one."""
+    name = parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))
+    return None if name is None or name.is_detached else name
+
+
+def _check_one_scheme(
+    store: ObjectStore, manifests: Sequence[ManifestLocation | ManifestName]
+) -> None:
+    if len({manifest.scheme for manifest in manifests}) > 1:
         raise UnsupportedFeatureError(
             "the table has manifests of both naming schemes",
             where=f"{store.uri}/{VERSIONS}",

@@ -94,10 +94,11 @@ def parse_manifest_name(name: str) -> ManifestName | None:
         return parsed if parsed.is_detached and number <= _MAX_U64 else None
     if len(digits) == _V2_DIGITS:
         parsed = ManifestName(_MAX_U64 - number, NamingScheme.V2)
+    elif digits.startswith("0"):  # another spelling
+        return None
     else:
         parsed = ManifestName(number, NamingScheme.V1)
-    canonical = parsed.version > 0 and not parsed.is_detached
-    return parsed if canonical and manifest_name(parsed.version, parsed.scheme) == name else None
+    return parsed if parsed.version > 0 and not parsed.is_detached else None
 
 
 def staged_manifest_path(path: str, uuid: str) -> str:

@@ -50,6 +50,7 @@ class ScanRequest:
         batch_rows: Most rows of a batch.
         batch_bytes: Bytes that a batch aims at.
         parallelism: Tasks that can run at once; small tables are spread over as many.
+        keep_dictionaries: Whether batches may have dictionaries of strings instead of strings.
     """
 
     schema: LanceSchema | None = None
@@ -59,6 +60,7 @@ class ScanRequest:
     batch_rows: int = DEFAULT_BATCH_ROWS
     batch_bytes: int = DEFAULT_BATCH_BYTES
     parallelism: int = os.cpu_count() or 1
+    keep_dictionaries: bool = False
 
     def __post_init__(self) -> None:
         """Refuses sizes that are not positive."""
@@ -136,6 +138,7 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
             batch_rows=request.batch_rows,
             batch_bytes=request.batch_bytes,
             slices=tuple(_only_needed(scan_slice, lineage, stable=stable) for scan_slice in group),
+            keep_dictionaries=request.keep_dictionaries,
         )
         for group in groups
     )

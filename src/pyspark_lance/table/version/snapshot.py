@@ -17,10 +17,16 @@ from dataclasses import dataclass, field, replace
 from pyspark_lance.errors import TableNotFoundError, VersionNotFoundError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment_bytes import FragmentBytes
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
+from pyspark_lance.metafile.manifest_file import (
+    ManifestFile,
+    ManifestLocation,
+    read_manifest,
+    read_manifest_beside,
+)
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.row_counts import with_row_counts
@@ -36,6 +42,8 @@ from pyspark_lance.table.version.time_travel import (
 _CACHE_SIZE = 8
 _ATTEMPTS = 10
 _cache: OrderedDict[tuple[object, ...], Snapshot] = OrderedDict()
+# By table and storage options the fragments of the version that was read last, for the next one.
+_fragments: OrderedDict[tuple[object, ...], FragmentBytes | None] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
@@ -90,7 +98,7 @@ class Snapshot:
             if cached is not None:
                 _cache.move_to_end(key)
                 return cached
-        snapshot = cls.of_file(table, store, read_manifest(store, location))
+        snapshot = cls.of_file(table, store, _read(key[:2], store, location))
         with _cache_lock:
             _cache[key] = snapshot
             while len(_cache) > _CACHE_SIZE:
@@ -150,6 +158,26 @@ def open_existing(table: Table) -> Snapshot | None:
         raise
     except TableNotFoundError:
         return None
+
+
+def _read(key: tuple[object, ...], store: ObjectStore, location: ManifestLocation) -> ManifestFile:
+    """Reads a manifest; from a table's second one on, parses what the one before did not have.
+
+    To find out where each fragment begins takes as long as half of the parsing, which processes
+    that read one manifest need not do.
+    """
+    with _cache_lock:
+        was_read, known = key in _fragments, _fragments.get(key)
+    if was_read:
+        file, own = read_manifest_beside(store, location, known)
+    else:
+        file, own = read_manifest(store, location), None
+    with _cache_lock:
+        _fragments[key] = own
+        _fragments.move_to_end(key)
+        while len(_fragments) > _CACHE_SIZE:
+            _fragments.popitem(last=False)
+    return file
 
 
 def known_manifests(table: Table) -> Callable[[ObjectStore, ManifestLocation], ManifestFile]:
