@@ -99,3 +99,23 @@ def test_every_row_has_the_answer_it_has_alone(text):
         assert None in alone
     else:
         assert [[one] for one in together] == alone
+
+
+MANY_ROWS = pa.Table.from_batches([ROWS] * 6).combine_chunks().to_batches()[0]
+WITH_DICTIONARIES = pa.record_batch(
+    {
+        name: MANY_ROWS[name].dictionary_encode() if name in ("tiny", "big", "x", "s", "bin", "day", "ts") else MANY_ROWS[name]
+        for name in ROWS.schema.names
+    }
+)  # fmt: skip
+
+
+@settings(max_examples=800)
+@given(CONDITIONS, st.integers(0, 3))
+def test_dictionaries_have_the_answers_of_their_values(text, first):
+    try:
+        predicate = parse_predicate(text, ROWS.schema, time_zone="Europe/Berlin")
+    except LanceError:
+        return
+    plain = answers(predicate, MANY_ROWS.slice(first))
+    assert answers(predicate, WITH_DICTIONARIES.slice(first)) == plain

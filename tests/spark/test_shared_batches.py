@@ -70,6 +70,30 @@ def test_batches_are_in_files_that_are_used_again_when_given_back():
     assert files <= {0, 1, 2}
 
 
+def test_dictionaries_have_room_and_may_change_from_batch_to_batch():
+    def repeated(count, items):
+        texts = pa.array([f"a longer text, number {n}" for n in range(items)])
+        indices = pa.array([None if n % 7 == 3 else n % items for n in range(count)], pa.uint16())
+        return pa.DictionaryArray.from_arrays(indices, texts)
+
+    batches = [
+        pa.record_batch({f"c{n}": repeated(rows, 4000 // (n + 1)) for n in range(columns)})
+        for rows, columns in ((10, 40), (5000, 3), (70_000, 1), (0, 2), (1, 1))
+    ]
+    batches += [rows(0, 10), batches[1].slice(100, 3000)]
+    _, messages, greeting = greeted(batches)
+    with open(greeting["acknowledge"], "wb", buffering=0) as pipe:
+        pipe.write(SEEN)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            given, number = content(next(messages))
+            assert given.schema == batch.schema
+            assert given.to_pylist() == batch.to_pylist()
+            pipe.write(bytes([number]))
+        assert next(messages, None) is None
+
+
 def test_three_files_and_no_more_wait_for_a_slow_reader():
     reader, messages, greeting = greeted([rows(0, 10)] * 5)
     with open(greeting["acknowledge"], "wb", buffering=0) as pipe:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.kept_dictionaries import is_small_dictionary, kept_type, spread_out
 from pyspark_lance.codec.levels import Unraveler
 from pyspark_lance.codec.room import BatchTooLargeError, require_room, require_room_for_items
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, Selection
@@ -35,12 +36,16 @@ from pyspark_lance.plain_values import plain_array
 _MAX_INT32 = 2**31 - 1
 
 
-def assemble_rows(decoded: DecodedRows, data_type: pa.DataType) -> tuple[pa.Array, Unraveler]:
+def assemble_rows(
+    decoded: DecodedRows, data_type: pa.DataType, *, keep_dictionaries: bool = False
+) -> tuple[pa.Array, Unraveler]:
     """The leaf array of the wanted rows, and their levels with the leaf's layer passed.
 
     Args:
         decoded: What a page decoder returned.
         data_type: Arrow type of the leaf.
+        keep_dictionaries: Return strings that are stored as a dictionary of few items as one, of
+            ``data_type`` and any type of indices.
 
     Raises:
         CorruptFileError: The values do not fit the type.
@@ -53,10 +58,15 @@ def assemble_rows(decoded: DecodedRows, data_type: pa.DataType) -> tuple[pa.Arra
     slots = decoded.slots
     # Looking items up and decoding strings cost much more than choosing what is wanted first.
     chosen = _chosen_values(values, slots)
+    wanted = data_type
+    if keep_dictionaries:
+        data_type = kept_type(values if chosen is None else chosen, wanted)
     if chosen is not None:
         array = assemble_leaf(chosen, data_type, None if valid is None else valid[slots])
     else:
         array = _select(assemble_leaf(values, data_type, valid), slots)
+    if keep_dictionaries and data_type != wanted and not is_small_dictionary(array):
+        array = spread_out(array)
     unraveler = Unraveler(
         _select_levels(decoded.repetition, decoded.entries),
         _select_levels(decoded.definition, decoded.entries),

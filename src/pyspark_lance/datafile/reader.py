@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_bytes import data_bytes
 from pyspark_lance.codec.join_rows import concat_arrays
+from pyspark_lance.codec.kept_dictionaries import of_one_type
 from pyspark_lance.codec.room import BatchTooLargeError, room_for
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.row_selection import take_values
@@ -53,7 +54,7 @@ _MOST_BATCHES = 2
 _MIN_ARRAY_ROWS = 1 << 14
 # Files that are read as one begin at multiples of this, as their buffers do in each.
 _ALIGNMENT = 64
-_Columns: TypeAlias = list[list[pa.Array]]
+_Columns: TypeAlias = list[Sequence[pa.Array]]
 
 
 class DataFileReader:
@@ -68,7 +69,7 @@ class DataFileReader:
 
     def __init__(self, file: OpenFile | LegacyFile) -> None:
         self._file = file
-        self._readers: dict[int, tuple[Field, dict[int, int], FieldReader]] = {}
+        self._readers: dict[tuple[int, bool], tuple[Field, dict[int, int], FieldReader]] = {}
 
     @classmethod
     def open(
@@ -166,6 +167,7 @@ class DataFileReader:
         ranges: Sequence[tuple[int, int]] | None = None,
         batch_rows: int = BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES,
+        keep_dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the ranges, in order, in batches of bounded size.
 
@@ -176,6 +178,8 @@ class DataFileReader:
             batch_rows: At most so many rows per batch.
             batch_bytes: Roughly so many decoded bytes are in a batch, unless one row has more;
                 not more than some times as many are held at a time.
+            keep_dictionaries: Columns of strings come as dictionaries of them in batches for
+                which they are stored so, with few items.
 
         Raises:
             CorruptFileError: The bytes contradict the format.
@@ -183,14 +187,17 @@ class DataFileReader:
             InvalidInputError: A range is not inside of the file.
         """
         wanted = self._check_ranges([(0, self.num_rows)] if ranges is None else ranges)
-        readers = self._field_readers(fields, column_of)
+        readers = [
+            self._field_reader(field, column_of, keep_dictionaries=keep_dictionaries)
+            for field in fields
+        ]
         schema = pa.schema([field.to_arrow() for field in fields])
         row_bytes = self._row_bytes(readers)
         # Many batches of narrow rows are decoded together: a window has a fixed cost per column.
         is_narrow = row_bytes * batch_rows < batch_bytes
         window_bytes = int(batch_bytes * (_NARROW_WINDOW if is_narrow else 1))
         windows = Windows(wanted, row_bytes, window_bytes)
-        pages = self._stored_pages(fields)
+        pages = self._stored_pages(fields, column_of)
         if pages is not None and len(wanted.starts):
             decoded = self._read_groups(readers, pages, wanted, windows)
         else:
@@ -301,21 +308,25 @@ class DataFileReader:
     ) -> list[FieldReader]:
         return [self._field_reader(field, column_of) for field in fields]
 
-    def _field_reader(self, field: Field, column_of: Mapping[int, int]) -> FieldReader:
+    def _field_reader(
+        self, field: Field, column_of: Mapping[int, int], *, keep_dictionaries: bool = False
+    ) -> FieldReader:
         """A reader is kept as long as the same field object is asked for."""
-        columns = {
-            part.id: column_of[part.id] for part in field.walk() if column_of.get(part.id, -1) >= 0
-        }
-        known = self._readers.get(id(field))
+        columns = _columns_of(field, column_of)
+        key = id(field), keep_dictionaries
+        known = self._readers.get(key)
         if known is not None and known[0] is field and known[1] == columns:
             return known[2]
         reader: FieldReader
         if isinstance(self._file, LegacyFile):
             reader = LegacyFieldReader(self._file, field)
+        elif self.version == "2.0":
+            reader = make_v2_0_field_reader(self._file, field, columns)
         else:
-            make = make_v2_0_field_reader if self.version == "2.0" else make_v2_1_field_reader
-            reader = make(self._file, field, columns)
-        self._readers[id(field)] = (field, columns, reader)
+            reader = make_v2_1_field_reader(
+                self._file, field, columns, keep_dictionaries=keep_dictionaries
+            )
+        self._readers[key] = (field, columns, reader)
         return reader
 
     def _read_one(
@@ -336,7 +347,7 @@ class DataFileReader:
         limit = max_bytes if rows.num_rows > 1 else None
         try:
             with room_for(limit):
-                self._prefetch(fields, readers, rows)
+                self._prefetch(self._stored_pages(fields, column_of), readers, rows)
                 columns = [concat_arrays(_read_arrays(reader, rows)) for reader in readers]
         except BatchTooLargeError as error:
             if limit is not None:
@@ -350,13 +361,15 @@ class DataFileReader:
             self._file.keep([], [])
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _stored_pages(self, fields: Sequence[Field]) -> StoredPages | None:
+    def _stored_pages(
+        self, fields: Sequence[Field], column_of: Mapping[int, int]
+    ) -> StoredPages | None:
         """Where the fields lie in a distant file; None if bytes are near, or it is not told."""
         file = self._file
         if file.is_near or not isinstance(file, OpenFile) or self.version == "2.0":
             return None
         assert isinstance(file.metadata, FileMetadata)
-        columns = {column for field in fields for column in self._readers[id(field)][1].values()}
+        columns = {column for f in fields for column in _columns_of(f, column_of).values()}
         return StoredPages(file.metadata, sorted(columns)) if columns else None
 
     def _read_groups(
@@ -437,10 +450,9 @@ class DataFileReader:
         return rows, ranges, executor.submit(self._file.read_ranges, ranges)
 
     def _prefetch(
-        self, fields: Sequence[Field], readers: Sequence[FieldReader], rows: RowRanges
+        self, pages: StoredPages | None, readers: Sequence[FieldReader], rows: RowRanges
     ) -> None:
         """One bulk request for all columns; a memory-mapped file needs none."""
-        pages = self._stored_pages(fields)
         if pages is not None:
             is_known = not any(reader.state_ranges(rows) for reader in readers)
             likely = [] if is_known else pages.likely_ranges(rows)
@@ -477,9 +489,15 @@ class DataFileReader:
         yield rows, columns
 
 
-def _read_arrays(reader: FieldReader, rows: RowRanges) -> list[pa.Array]:
-    """The rows of one field, in a few arrays."""
-    arrays = reader.read_arrays(rows)
+def _columns_of(field: Field, column_of: Mapping[int, int]) -> dict[int, int]:
+    """Field id -> column, of a field and what is below."""
+    ids = [part.id for part in field.walk()]
+    return {number: column_of[number] for number in ids if column_of.get(number, -1) >= 0}
+
+
+def _read_arrays(reader: FieldReader, rows: RowRanges) -> Sequence[pa.Array]:
+    """The rows of one field, in a few arrays of one type."""
+    arrays = of_one_type(reader.read_arrays(rows))
     if len(arrays) > 1 and rows.num_rows < len(arrays) * _MIN_ARRAY_ROWS:
         return [concat_arrays(arrays)]
     return arrays
@@ -497,7 +515,7 @@ def _make_batches(
     """Slices of a window; cut where an array of any column ends, so that nothing is copied.
 
     Args:
-        schema: The columns.
+        schema: The columns, of which some may come as dictionaries.
         columns: Their arrays.
         num_rows: Rows of each column.
         limits: Rows and, roughly, bytes of a batch.
@@ -507,11 +525,10 @@ def _make_batches(
         for start in range(0, num_rows, batch_rows):
             yield _empty_batch(min(batch_rows, num_rows - start))
         return
-    chunked = [
-        pa.chunked_array(arrays, type=field.type)
-        for arrays, field in zip(columns, schema, strict=True)
-    ]
-    for batch in pa.Table.from_arrays(chunked, schema=schema).to_batches(max_chunksize=batch_rows):
+    chunked = [pa.chunked_array(arrays) for arrays in columns]
+    kept = [field.with_type(array.type) for field, array in zip(schema, chunked, strict=True)]
+    table = pa.Table.from_arrays(chunked, schema=pa.schema(kept))
+    for batch in table.to_batches(max_chunksize=batch_rows):
         yield from _parts_of(batch, _MOST_BATCHES * batch_bytes)
 
 

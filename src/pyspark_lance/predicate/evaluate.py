@@ -74,6 +74,11 @@ class _Rows:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         self._converted: dict[tuple[str, ...], pa.Array] = {}
+        self._dictionaries = {
+            field.name: batch.column(place)
+            for place, field in enumerate(batch.schema)
+            if pa.types.is_dictionary(field.type)
+        }
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -84,6 +89,15 @@ class _Rows:
             values = _as_spark(_stored_column(self.batch, column.path), column)
             self._converted[column.path] = values
         return values
+
+    def only_dictionary(self, expression: Expression) -> tuple[str, pa.DictionaryArray] | None:
+        """The column, of fewer items than rows, that ``expression`` reads and no other."""
+        names = columns_of(expression) if self._dictionaries else frozenset()
+        if len(names) != 1:
+            return None
+        (name,) = names
+        values = self._dictionaries.get(name)
+        return None if values is None or len(values.dictionary) >= len(self) else (name, values)
 
     def where(self, mask: pa.BooleanArray, names: frozenset[str]) -> _Rows:
         """The rows at which ``mask`` is true, with only the columns ``names``."""
@@ -119,7 +133,21 @@ def _as_spark(stored: pa.Array, column: Column) -> pa.Array:
 
 
 def _evaluate(expression: Expression, rows: _Rows) -> _Values:
+    column = rows.only_dictionary(expression)
+    # An item that makes it fail may be that of no row.
+    if column is not None and not isinstance(expression, Column) and not can_raise(expression):
+        return _evaluate_items(expression, *column)
     return _RULES[type(expression)](expression, rows)
+
+
+def _evaluate_items(expression: Expression, name: str, values: pa.DictionaryArray) -> pa.Array:
+    """``expression`` on the items of a dictionary, which has fewer of them than rows, and null."""
+    items = pa.concat_arrays([values.dictionary, pa.nulls(1, values.type.value_type)])
+    answers = _as_array(_evaluate(expression, _Rows(pa.record_batch([items], [name]))), len(items))
+    indices = values.indices
+    if indices.null_count:
+        indices = indices.cast(pa.int64()).fill_null(len(items) - 1)
+    return answers.take(indices)
 
 
 def _evaluate_where(expression: Expression, rows: _Rows, mask: pa.Array) -> _Values:

@@ -194,6 +194,61 @@ def test_operators_that_keep_rows_see_them_unchanged(companion, frame, way):
     assert given["shared"] == given["off"]
 
 
+@pytest.fixture(scope="module")
+def repeated(companion, tmp_path_factory):
+    """Strings that are dictionaries in some files, and in parts of them, with deleted rows."""
+    import lance
+
+    path = str(tmp_path_factory.mktemp("repeated") / "table")
+    for part in range(4):
+        ids = range(part * 20_000, part * 20_000 + 20_000)
+        content = pa.table(
+            {
+                "id": pa.array(ids),
+                "few": [f"word {i % 40}" for i in ids],
+                "null": [None if i % 3 else f"word {i % (part + 1)}" for i in ids],
+                "large": pa.array([f"word {i % 300}" for i in ids], pa.large_string()),
+                "same": [f"part {part}"] * len(ids),
+                "sometimes": [f"word {i % 9 if part % 2 else i}" for i in ids],
+                "code": pa.array([f"word {i % 9}" for i in ids])
+                .dictionary_encode()
+                .cast(pa.dictionary(pa.int8(), pa.string())),
+                "none": pa.nulls(len(ids), pa.string()),
+                "st": [{"s": f"word {i % 40}"} for i in ids],
+            }
+        )
+        lance.write_dataset(
+            content, path, mode="append" if part else "create",
+            data_storage_version="2.1", enable_stable_row_ids=True,
+        )  # fmt: skip
+    lance.dataset(path).delete("id % 11 = 3 OR (id >= 45000 AND id < 58000)")
+    return path
+
+
+@pytest.mark.parametrize("rows", ["100000", "3000"])
+def test_repeated_strings_are_the_same_strings(companion, repeated, way, rows):
+    frame = companion.read.format("lance").option("batchSize", rows).load(repeated)
+
+    def query():
+        words = frame.drop("id").schema.names
+        return (
+            sorted(frame.where("id % 97 < 3").collect()),
+            frame.select(*(F.sum(F.hash(name)) for name in words)).collect(),
+            frame.select(*(F.max(name) for name in words[:-1])).collect(),
+            frame.select(*(F.count(name) for name in words)).collect(),
+            sorted(frame.groupBy("few", "null").agg(F.max("sometimes")).collect(), key=repr),
+            frame.selectExpr("min_by(large, id)", "max_by(code, id)").collect(),
+            frame.orderBy(F.desc("large"), "id").limit(20).collect(),
+            frame.join(frame.groupBy("few").agg(F.min("id").alias("id")), ["id", "few"]).count(),
+            frame.select("few", "same").distinct().count(),
+            len(frame.select("null").limit(25_000).collect()),
+            frame.where("few = 'word 7' AND same <> 'part 1'").select("large").distinct().count(),
+        )
+
+    given = in_each_way(way, lambda: repr(query()), ("shared", "copied", "off"))
+    assert given["shared"] == given["copied"] == given["off"]
+
+
 def test_conditions_limits_and_no_columns(frame, way):
     def query():
         return (

@@ -20,15 +20,28 @@ import org.apache.spark.unsafe.types.UTF8String;
  */
 final class BatchColumn extends ArrowColumnVector {
   private final FieldVector vector;
+  private final FieldVector items;
+  private final int indexBytes;
   private final BatchColumn[] children;
   private boolean hasNulls;
   private long validity;
   private long offsets;
   private long values;
+  private long indices;
+  private UTF8String[] strings;
 
-  BatchColumn(FieldVector vector) {
-    super(vector);
+  BatchColumn(FieldVector vector) { this(vector, vector, 0); }
+
+  /** A dictionary of {@code items} and the {@code indices} of each row into them. */
+  BatchColumn(FieldVector items, BaseFixedWidthVector indices) {
+    this(items, indices, indices.getTypeWidth());
+  }
+
+  private BatchColumn(FieldVector items, FieldVector vector, int indexBytes) {
+    super(items);
     this.vector = vector;
+    this.items = items;
+    this.indexBytes = indexBytes;
     if (vector instanceof ListVector list && !(vector instanceof MapVector)) {
       children = new BatchColumn[] {new BatchColumn(list.getDataVector())};
     } else if (vector instanceof StructVector struct) {
@@ -44,10 +57,14 @@ final class BatchColumn extends ArrowColumnVector {
   void show() {
     hasNulls = vector.getNullCount() > 0;
     validity = vector instanceof NullVector ? 0 : vector.getValidityBufferAddress();
-    offsets = vector instanceof VarCharVector || vector instanceof ListVector
-        ? vector.getOffsetBufferAddress() : 0;
-    values = vector instanceof VarCharVector || vector instanceof BaseFixedWidthVector
-        ? vector.getDataBufferAddress() : 0;
+    offsets = items instanceof VarCharVector || items instanceof ListVector
+        ? items.getOffsetBufferAddress() : 0;
+    values = items instanceof VarCharVector || items instanceof BaseFixedWidthVector
+        ? items.getDataBufferAddress() : 0;
+    if (indexBytes > 0) {
+      indices = vector.getDataBufferAddress();
+      strings = new UTF8String[items.getValueCount()];
+    }
     Arrays.stream(children).forEach(BatchColumn::show);
   }
 
@@ -80,7 +97,24 @@ final class BatchColumn extends ArrowColumnVector {
     if (isNullAt(row)) {
       return null;
     }
-    return UTF8String.fromAddress(null, values + start(row), start(row + 1) - start(row));
+    return indexBytes == 0 ? string(row) : item(index(row));
+  }
+
+  private UTF8String string(int at) {
+    return UTF8String.fromAddress(null, values + start(at), start(at + 1) - start(at));
+  }
+
+  private UTF8String item(int at) {
+    UTF8String known = strings[at];
+    return known != null ? known : (strings[at] = string(at));
+  }
+
+  private int index(int row) {
+    return switch (indexBytes) {
+      case 1 -> Platform.getByte(null, indices + row) & 0xFF;
+      case 2 -> Platform.getShort(null, indices + 2L * row) & 0xFFFF;
+      default -> Platform.getInt(null, indices + 4L * row);
+    };
   }
 
   @Override public ColumnarArray getArray(int row) {

@@ -13,10 +13,18 @@ import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.ForeignAllocation;
 import org.apache.arrow.memory.util.MemoryUtil;
+import org.apache.arrow.vector.BaseFixedWidthVector;
+import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.dictionary.Dictionary;
+import org.apache.arrow.vector.ipc.message.ArrowDictionaryBatch;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.arrow.vector.types.pojo.DictionaryEncoding;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.arrow.vector.util.DictionaryUtility;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -40,6 +48,8 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
       ArrowUtils.rootAllocator().newChildAllocator("lance batches", 0, Long.MAX_VALUE);
   private final Map<String, ByteBuffer> maps = new HashMap<>();
   private FileOutputStream answers;
+  private final Map<Long, Dictionary> dictionaries = new HashMap<>();
+  private ByteBuffer shown;
   private VectorSchemaRoot root;
   private BatchColumn[] columns;
   private ColumnarBatch batch;
@@ -155,17 +165,49 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         batch = new ColumnarBatch(columns, root.getRowCount());
         return;
       }
-      if (root == null) {
-        root = VectorSchemaRoot.create(MessageSerializer.deserializeSchema(message), allocator);
-        columns = root.getFieldVectors().stream().map(BatchColumn::new).toArray(BatchColumn[]::new);
+      if (message.headerType() == MessageHeader.DictionaryBatch) {
+        ArrowBuf body = memory.slice(stream.position(), message.bodyLength());
+        memory.getReferenceManager().retain();
+        try (ArrowDictionaryBatch loaded =
+            MessageSerializer.deserializeDictionaryBatch(message, body)) {
+          FieldVector items = dictionaries.get(loaded.getDictionaryId()).getVector();
+          new VectorLoader(VectorSchemaRoot.of(items)).load(loaded.getDictionary());
+        }
+        stream.position(stream.position() + Math.toIntExact(message.bodyLength()));
+      } else if (!header.equals(shown)) {
+        show(header, MessageSerializer.deserializeSchema(message));
       }
     }
   }
 
-  private void giveBack() {
+  /** Makes vectors for batches of a schema. The columns of a batch may be dictionaries or not. */
+  private void show(ByteBuffer header, Schema schema) {
+    clear();
+    dictionaries.clear();
+    shown = ByteBuffer.allocate(header.capacity()).put(header.duplicate()).flip();
+    List<Field> fields = schema.getFields().stream()
+        .map(field -> DictionaryUtility.toMemoryFormat(field, allocator, dictionaries)).toList();
+    root = VectorSchemaRoot.create(new Schema(fields), allocator);
+    columns = root.getFieldVectors().stream().map(this::column).toArray(BatchColumn[]::new);
+  }
+
+  private BatchColumn column(FieldVector vector) {
+    DictionaryEncoding encoding = vector.getField().getDictionary();
+    return encoding == null ? new BatchColumn(vector)
+        : new BatchColumn(
+            dictionaries.get(encoding.getId()).getVector(), (BaseFixedWidthVector) vector);
+  }
+
+  /** Lets go of the memory that the vectors show. */
+  private void clear() {
     if (root != null) {
       root.clear();
+      dictionaries.values().forEach(dictionary -> dictionary.getVector().clear());
     }
+  }
+
+  private void giveBack() {
+    clear();
     if (lent != SEEN) {
       try {
         answers.write(lent);
@@ -178,9 +220,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
 
   @Override public void close() throws IOException {
     try (python; allocator; FileOutputStream pipe = answers) {
-      if (root != null) {
-        root.close();
-      }
+      clear();
     } finally {
       maps.values().forEach(BatchReader::unmap);
       maps.clear();

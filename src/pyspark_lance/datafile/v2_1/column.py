@@ -74,15 +74,24 @@ class LeafColumnReader:
         data_type: Arrow type of the leaf.
         slots_per_row: Leaf values per row: more than one below fixed-size lists of structs, where
             pages count these instead of rows.
+        keep_dictionaries: Return strings that are stored as a dictionary of few items as one.
 
     Raises:
         CorruptFileError: The pages do not hold as many rows as the file.
     """
 
     def __init__(
-        self, file: OpenFile, column: int, name: str, data_type: pa.DataType, slots_per_row: int
+        self,
+        file: OpenFile,
+        column: int,
+        name: str,
+        data_type: pa.DataType,
+        slots_per_row: int,
+        *,
+        keep_dictionaries: bool = False,
     ) -> None:
         self._file = file
+        self._keep_dictionaries = keep_dictionaries
         self._column = column
         self._name = name
         self._data_type = data_type
@@ -134,7 +143,9 @@ class LeafColumnReader:
                 decoded = read.decoder.decode(read.plan, pieces)
                 if isinstance(decoded.values, PlacedValues):
                     decoded = _as_records(decoded, decoded.values)
-                return assemble_rows(decoded, self._data_type)
+                return assemble_rows(
+                    decoded, self._data_type, keep_dictionaries=self._keep_dictionaries
+                )
         except LanceError:
             if read.end - read.page > 1:
                 self._decode_each(read)  # which of them is it?

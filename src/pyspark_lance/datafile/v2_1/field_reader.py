@@ -22,6 +22,7 @@ from pyspark_lance.codec.array_assembly import (
 )
 from pyspark_lance.codec.encoding_tree import encoding_kind
 from pyspark_lance.codec.join_rows import concat_arrays
+from pyspark_lance.codec.kept_dictionaries import can_be_kept
 from pyspark_lance.codec.levels import Unraveler
 from pyspark_lance.codec.room import take_room
 from pyspark_lance.codec.row_ranges import RowRanges
@@ -220,7 +221,11 @@ def _align(columns: Sequence[list[_Piece]]) -> list[tuple[_Piece, ...]]:
 
 
 def make_v2_1_field_reader(
-    file: OpenFile, field: Field, column_of: Mapping[int, int]
+    file: OpenFile,
+    field: Field,
+    column_of: Mapping[int, int],
+    *,
+    keep_dictionaries: bool = False,
 ) -> V21FieldReader:
     """A reader for a field and everything below.
 
@@ -228,11 +233,17 @@ def make_v2_1_field_reader(
         file: A 2.1 or 2.2 file.
         field: The wanted field; its children may be fewer than are stored.
         column_of: Field id -> physical column; only leaves have one.
+        keep_dictionaries: If the field is a column of strings, arrays may be dictionaries of
+            them, where they are stored so.
 
     Raises:
         CorruptFileError: A leaf has no column.
         UnsupportedFeatureError: A type that is not implemented.
     """
+    data_type, column = field.to_arrow().type, column_of.get(field.id, -1)
+    if keep_dictionaries and can_be_kept(data_type) and column >= 0 and not field.is_blob:
+        strings = LeafColumnReader(file, column, field.name, data_type, 1, keep_dictionaries=True)
+        return V21FieldReader(file, field, _LeafNode(strings))
     return V21FieldReader(file, field, _make_node(file, field, column_of, field.name, 1))
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pyspark_lance.codec.kept_dictionaries import is_small_dictionary
 from pyspark_lance.format.plain_types import to_plain
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ScanPartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import open_pinned, scan_request_of
+from pyspark_lance.spark.source.settle_worker import settle_worker
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.scan.plan_scan import plan_scan
 from pyspark_lance.table.scan.scan_facts import enough_tasks
@@ -32,6 +34,8 @@ class LanceBatchReader(DataSourceReader):
         pinned: Root and version.
         schema: The columns that Spark wants, lineage columns among them.
         pushed: What the JVM companion pushed down.
+        keep_dictionaries: Columns of strings may come as dictionaries of few strings, by batch;
+            Spark itself does not take these.
     """
 
     def __init__(
@@ -40,6 +44,8 @@ class LanceBatchReader(DataSourceReader):
         pinned: tuple[str, int],
         schema: StructType,
         pushed: PushedDown = NOTHING_PUSHED,
+        *,
+        keep_dictionaries: bool = False,
     ) -> None:
         self._options = options
         self._limit = pushed.limit
@@ -47,7 +53,8 @@ class LanceBatchReader(DataSourceReader):
         self._schema = schema
         # Planning errors belong to the analysis, not to the first task.
         snapshot = open_pinned(options, pinned)
-        self._request = scan_request_of(options, schema, snapshot, pushed)
+        request = scan_request_of(options, schema, snapshot, pushed)
+        self._request = replace(request, keep_dictionaries=keep_dictionaries)
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
@@ -63,11 +70,18 @@ class LanceBatchReader(DataSourceReader):
         """The rows of one partition, in the Arrow types that Spark demands."""
         # A plan without partitions still runs one task, on a placeholder.
         if isinstance(partition, ScanPartition):
-            yield from spark_batches(run(partition.task), self._schema, self._limit)
+            task = partition.task
+            yield from spark_batches(
+                run(task), self._schema, self._limit, keep_dictionaries=task.keep_dictionaries
+            )
 
 
 def spark_batches(
-    batches: Iterator[pa.RecordBatch], schema: StructType, limit: int | None
+    batches: Iterator[pa.RecordBatch],
+    schema: StructType,
+    limit: int | None,
+    *,
+    keep_dictionaries: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition as Spark wants them.
 
@@ -75,13 +89,14 @@ def spark_batches(
         batches: The rows.
         schema: The columns that Spark wants.
         limit: Rows that are enough; None for all.
+        keep_dictionaries: Leave dictionaries of few strings.
     """
     # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
     # that are loaded; frozen objects are left out of it.
-    gc.freeze()
+    settle_worker()
     target = arrow_schema_of(schema)
     for batch in _at_most(limit, batches):
-        yield to_spark_batch(batch, target)
+        yield to_spark_batch(batch, target, keep_dictionaries=keep_dictionaries)
 
 
 def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,19 +111,41 @@ def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[p
             return
 
 
-def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``batch``, matched by name, in the types of ``target``."""
+def to_spark_batch(
+    batch: pa.RecordBatch, target: pa.Schema, *, keep_dictionaries: bool = False
+) -> pa.RecordBatch:
+    """The columns of ``batch``, matched by name, in the types of ``target``.
+
+    Args:
+        batch: Rows as Lance stores them.
+        target: What Spark demands.
+        keep_dictionaries: Leave dictionaries of few strings.
+    """
     spelled = {name: index for index, name in enumerate(batch.schema.names)}
     in_any_case = {name.lower(): index for name, index in spelled.items()}
     if not len(target):
         # Arrow counts rows by columns; only a struct keeps its length without any.
         rows = pa.StructArray.from_buffers(pa.struct([]), batch.num_rows, [None])
         return pa.RecordBatch.from_struct_array(rows)
-    columns = []
+    columns, fields = [], []
     for field in target:
         position = spelled.get(field.name)
         if position is None:
             position = in_any_case[field.name.lower()]
         column = batch.column(position)
-        columns.append(to_plain(column, field.type, field.name))
-    return pa.RecordBatch.from_arrays(columns, schema=target)
+        wanted = field.type
+        if keep_dictionaries and pa.types.is_string(wanted) and _is_taken(column):
+            wanted = pa.dictionary(column.type.index_type, wanted)
+        column = to_plain(column, wanted, field.name)
+        columns.append(column)
+        fields.append(field.with_type(column.type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _is_taken(column: pa.Array) -> bool:
+    """Whether the companion takes ``column`` as it is: strings with indices of 8 to 32 bits."""
+    return (
+        is_small_dictionary(column)
+        and column.type.index_type.bit_width <= 32
+        and not column.dictionary.null_count
+    )

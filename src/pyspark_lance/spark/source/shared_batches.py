@@ -151,8 +151,7 @@ class _MemoryFile:
 
     def write_batch(self, batch: pa.RecordBatch) -> int:
         """Writes an Arrow stream of one batch; returns its length in bytes."""
-        schema_bytes = batch.schema.serialize().size
-        self._grow(schema_bytes + pa.ipc.get_record_batch_size(batch) + _PAGE)
+        self._grow(_stream_bytes(batch))
         with pa.FixedSizeBufferWriter(pa.py_buffer(self._map)) as sink:
             with pa.ipc.new_stream(sink, batch.schema) as stream:
                 stream.write_batch(batch)
@@ -167,6 +166,16 @@ class _MemoryFile:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def _stream_bytes(batch: pa.RecordBatch) -> int:
+    """At least the bytes of an Arrow stream of one batch."""
+    sizes = [pa.ipc.get_record_batch_size(batch), batch.schema.serialize().size, _PAGE]
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            items = pa.RecordBatch.from_arrays([column.dictionary], ["items"])
+            sizes += [pa.ipc.get_record_batch_size(items), _PAGE]
+    return sum(sizes)
 
 
 class _HandOver:

@@ -135,6 +135,7 @@ class FragmentReader:
         *,
         batch_rows: int,
         batch_bytes: int,
+        keep_dictionaries: bool = False,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of [start, end) in batches, each with its first row, as ``window`` has them.
 
@@ -144,6 +145,7 @@ class FragmentReader:
             rows: Start and end.
             batch_rows: Most rows of a batch.
             batch_bytes: Bytes that are decoded at a time.
+            keep_dictionaries: Some batches may have dictionaries of strings instead of strings.
         """
         start, end = rows
         shown, fields = fields, self._stored(fields)
@@ -157,6 +159,7 @@ class FragmentReader:
                 ranges=[rows],
                 batch_rows=batch_rows,
                 batch_bytes=batch_bytes,
+                keep_dictionaries=keep_dictionaries,
             ):
                 yield first, self._shown(add_lineage(batch, first), shown)
                 first += batch.num_rows
@@ -168,16 +171,18 @@ class FragmentReader:
     def _lineage_adder(
         self, system: Sequence[str]
     ) -> Callable[[pa.RecordBatch, int], pa.RecordBatch]:
-        """Adds lineage columns to batches of one schema, given the first row of each."""
+        """Adds lineage columns to batches, given the first row of each."""
         if not system:
             return lambda batch, first: batch
         names = [name for name in SYSTEM_COLUMNS if name in system]
         fields = [system_field(name) for name in names]
+        known: pa.Schema | None = None
         schema: pa.Schema | None = None
 
         def add_lineage(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-            nonlocal schema
-            schema = schema or pa.schema([*batch.schema, *fields])
+            nonlocal known, schema
+            if known is None or batch.schema != known:
+                known, schema = batch.schema, pa.schema([*batch.schema, *fields])
             end = first + batch.num_rows
             values = [system_array(self.lineage.window(name, first, end)) for name in names]
             return pa.RecordBatch.from_arrays([*batch.columns, *values], schema=schema)

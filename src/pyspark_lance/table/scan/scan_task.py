@@ -65,6 +65,7 @@ class ScanTask:
         batch_bytes: Bytes that a batch aims at.
         slices: What to read, in order.
         small: Which fragments are read together, and whole.
+        keep_dictionaries: Whether batches may have dictionaries of strings instead of strings.
     """
 
     files: TableFiles
@@ -77,6 +78,7 @@ class ScanTask:
     batch_bytes: int
     slices: tuple[ScanSlice, ...]
     small: Smallness = SMALL
+    keep_dictionaries: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles fragments as plain tuples: a plan may hold 100,000 of them."""
@@ -86,7 +88,8 @@ class ScanTask:
             self.filter_fields,
             self.system_columns,
             self.predicate,
-            (self.stable_row_ids, self.batch_rows, self.batch_bytes, self.small),
+            (self.stable_row_ids, self.batch_rows, self.batch_bytes),
+            (self.small, self.keep_dictionaries),
             [_pack_slice(scan_slice) for scan_slice in self.slices],
         )
 
@@ -98,6 +101,8 @@ class ScanTask:
 
 def run(task: ScanTask, load_deleted: LoadDeleted | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of ``task`` that match: its fields as Lance stores them, then lineage as uint64.
+
+    Batches have one schema, unless the task keeps dictionaries.
 
     Args:
         task: What to read.
@@ -114,7 +119,8 @@ def run(task: ScanTask, load_deleted: LoadDeleted | None = None) -> Iterator[pa.
                 held, held_rows = [], 0
             yield batch
             continue
-        if held and held_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, task.batch_rows):
+        is_too_much = held_rows + batch.num_rows > max(_SMALL_BATCH_ROWS, task.batch_rows)
+        if held and (is_too_much or batch.schema != held[0].schema):
             yield from fewest_batches(held)
             held, held_rows = [], 0
         held.append(batch)
@@ -289,6 +295,7 @@ class _SliceScan:
                 (first, last),
                 batch_rows=task.batch_rows,
                 batch_bytes=task.batch_bytes,
+                keep_dictionaries=task.keep_dictionaries,
             ):
                 kept = None if keep is None else keep[at - start : at - start + batch.num_rows]
                 if kept is not None and kept.all():
@@ -327,8 +334,14 @@ class _SliceScan:
         if self._is_made or len(offsets) < _SPARSE * length:
             yield from self._reader.takes(fields, names, offsets, most_bytes)
             return
-        rows = int(offsets[0]), int(offsets[-1]) + 1
-        for start, batch in self._reader.windows(fields, names, rows, most_bytes):
+        for start, batch in self._reader.stream(
+            fields,
+            names,
+            (int(offsets[0]), int(offsets[-1]) + 1),
+            batch_rows=self._task.batch_rows,
+            batch_bytes=most_bytes,
+            keep_dictionaries=self._task.keep_dictionaries,
+        ):
             end = start + batch.num_rows
             inside = offsets[offsets.searchsorted(start) : offsets.searchsorted(end)]
             if len(inside) == batch.num_rows:
@@ -476,19 +489,17 @@ def _unpack_task(
     filter_fields: tuple[Field, ...],
     system_columns: tuple[str, ...],
     predicate: Predicate | None,
-    limits: tuple[bool, int, int, Smallness],
+    limits: tuple[bool, int, int],
+    ways: tuple[Smallness, bool],
     slices: list[tuple[Any, ...]],
 ) -> ScanTask:
-    stable_row_ids, batch_rows, batch_bytes, small = limits
     return ScanTask(
         TableFiles(*files),
         fields,
         filter_fields,
         system_columns,
         predicate,
-        stable_row_ids,
-        batch_rows,
-        batch_bytes,
+        *limits,
         tuple(_unpack_slice(packed) for packed in slices),
-        small,
+        *ways,
     )
