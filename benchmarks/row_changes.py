@@ -16,7 +16,6 @@ import argparse
 import json
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ import pyspark
 from columnar import processor_seconds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from served import Served, serve
 from timing import print_table
 
 import pyspark_lance
@@ -179,46 +179,6 @@ class Session:
         return [int(value) for value in rows.agg(sf.count("*"), values).collect()[0]]
 
 
-def serve(name: str, folder: str, rows: int) -> None:
-    """Runs what comes in, a JSON list a line, and answers in kind."""
-    session = Session(name, folder, rows)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        answer = session.turn(*asked) if asked else session.checksum()
-        print(json.dumps(answer), flush=True)
-    session.spark.stop()
-
-
-class Served:
-    """A session in a process of its own."""
-
-    def __init__(self, name: str, folder: str, rows: int) -> None:
-        command = [sys.executable, __file__, "--serve", name, "--folder", folder]
-        self._process = subprocess.Popen(
-            [*command, "--rows", str(rows)], text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        self._answer("ready")
-
-    def ask(self, *what: object) -> list[float] | None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._answer())
-
-    def _answer(self, expected: str = "") -> str:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            # Spark prints what it downloads.
-            if line.strip() == expected or (not expected and line[:1] in "[n"):
-                return line
-        sys.exit(f"a session ended: {self._process.args}")
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=3_000_000)
@@ -228,12 +188,15 @@ def main() -> None:
     parser.add_argument("--serve", choices=FORMATS)
     given = parser.parse_args()
     if given.serve:
-        serve(given.serve, given.folder, given.rows)
+        session = Session(given.serve, given.folder, given.rows)
+        serve(lambda *asked: session.turn(*asked) if asked else session.checksum())
+        session.spark.stop()
         return
     folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
     try:
         names = given.formats.split(",")
-        sessions = {name: Served(name, folder, given.rows) for name in names}
+        common = ["--folder", folder, "--rows", str(given.rows)]
+        sessions = {name: Served(__file__, "--serve", name, *common) for name in names}
         times: dict[tuple[str, str], list[list[float]]] = {}
         for turn in range(given.repeats + 1):
             for statement in STATEMENTS:

@@ -11,6 +11,7 @@ ALL = (
     "planning",
     "pruning",
     "small_fragments",
+    "small_appends",
     "spark",
     "companion",
     "columnar",

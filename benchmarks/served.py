@@ -1,0 +1,47 @@
+"""Spark sessions in processes of their own, which take turns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+
+def serve(answer: Callable[..., object]) -> None:
+    """Answers what comes in, a JSON list of arguments a line, until there is no more."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(*json.loads(line))), flush=True)
+
+
+class Served:
+    """A process that serves.
+
+    Args:
+        command: The script and its arguments.
+    """
+
+    def __init__(self, *command: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, *command], text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._answer("ready")
+
+    def ask(self, *what: object) -> list[float] | None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._answer())
+
+    def _answer(self, expected: str = "") -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            # Spark prints what it downloads.
+            if line.strip() == expected or (not expected and line[:1] in "[n"):
+                return line
+        sys.exit(f"a session ended: {self._process.args}")
+
+    def close(self) -> None:
+        self._process.communicate()
