@@ -78,14 +78,15 @@ class PageItems:
             if len(numbers):
                 _require_in_range(int(numbers.max()), int(self.counts[0]))
             return DictionaryValues(indices.num_values, indices, self.items)
-        counts = np.repeat(self.counts[page_of], num_values)
-        too_high = numbers >= counts
-        if too_high.any():
-            place = int(too_high.argmax())
-            _require_in_range(int(numbers[place]), int(counts[place]))
-        first_items = self.counts.cumsum() - self.counts
+        page_of, num_values = page_of[num_values > 0], num_values[num_values > 0]
+        if len(num_values):
+            highest = np.maximum.reduceat(numbers, num_values.cumsum() - num_values)
+            counts = self.counts[page_of]
+            worst = int((highest >= counts).argmax())
+            _require_in_range(int(highest[worst]), int(counts[worst]))
+        first_items = (self.counts.cumsum() - self.counts).astype(_JOINED_INDEX)
         moved = numbers.astype(_JOINED_INDEX)
-        moved += np.repeat(first_items[page_of], num_values).astype(_JOINED_INDEX)
+        moved += np.repeat(first_items[page_of], num_values)
         joined = FixedWidthValues(len(moved), _JOINED_INDEX.itemsize * 8, moved.view(np.uint8))
         return DictionaryValues(len(moved), joined, self.items)
 

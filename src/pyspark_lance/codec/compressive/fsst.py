@@ -52,6 +52,9 @@ _PAIRS = 1 << 16
 _FEW_CODES = 1 << 17
 # Codes (or pairs) of which the temporary arrays stay in the cache.
 _STEP_CODES = 1 << 16
+# Contents of which one word has the lengths.
+_GROUP = 8
+_ONES = np.uint64(0x0101_0101_0101_0101)
 # From so many steps on, a second thread is worth starting. Spark's tasks have one processor each,
 # which pyarrow.cpu_count() says.
 _MANY_STEPS = 8
@@ -245,9 +248,8 @@ def _expand(
     lengths = _take(slots.lengths, chosen)
     codes_per_slot = 1 if slots.first_lengths is None else 2
     firsts = np.arange(0, max(len(chosen), 1), _STEP_CODES)
-    bases = np.append(
-        0, np.cumsum(np.add.reduceat(lengths, firsts, dtype=np.int64)) if len(chosen) else 0
-    )
+    starts = _Starts.of_lengths(lengths)
+    bases = np.append(starts.of_groups[firsts // _GROUP], starts.of_groups[-1])
     total = int(bases[-1])
     width = slots.width(int(lengths.max(initial=0)))
     text = allocate(total + width)
@@ -260,7 +262,7 @@ def _expand(
         chosen,
         slots,
         slots.contents(width),
-        lengths,
+        starts,
         code_offsets,
         text,
         width,
@@ -281,6 +283,51 @@ def _expand(
     return offsets, pa.py_buffer(text[: total + len(last)])
 
 
+@dataclass(frozen=True, slots=True)
+class _Starts:
+    """Where contents begin that are put one behind another.
+
+    A running sum makes numpy wait for each number before it takes the next one. So contents are
+    taken in groups of eight, whose lengths are one word: multiplied by a word of ones, each of its
+    bytes becomes the sum of those up to it. Only the groups need a running sum then.
+
+    Attributes:
+        of_groups: Where each group begins, and the last one ends; shape (groups + 1,).
+        in_groups: Where each content begins in its group; shape (8 * groups,).
+    """
+
+    of_groups: NDArray[np.int64]
+    in_groups: NDArray[np.uint8]
+
+    @classmethod
+    def of_lengths(cls, lengths: NDArray[np.uint8]) -> _Starts:
+        """From the bytes of each content, 31 at most."""
+        num_groups = -(-len(lengths) // _GROUP)
+        if len(lengths) % _GROUP:
+            lengths = np.pad(lengths, (0, num_groups * _GROUP - len(lengths)))
+        sums = lengths.view("<u8") * _ONES
+        of_groups = np.zeros(num_groups + 1, np.int64)
+        np.cumsum((sums >> np.uint64(56)).view(np.int64), out=of_groups[1:])
+        sums <<= np.uint64(8)
+        return cls(of_groups, sums.view(np.uint8))
+
+    def fill(self, starts: NDArray[np.int64], first: int, count: int) -> NDArray[np.int64]:
+        """Where ``count`` contents from ``first`` on begin, and the last one ends.
+
+        Args:
+            starts: Takes them, counted from the first one; has room for the rest of a group.
+            first: Begins a group.
+            count: At least one group, or all that are left.
+        """
+        group, num_groups = first // _GROUP, -(-count // _GROUP)
+        of_groups = self.of_groups[group : group + num_groups + 1] - self.of_groups[group]
+        end = num_groups * _GROUP
+        starts[:end].reshape(-1, _GROUP)[...] = of_groups[:-1, None]
+        starts[:end] += self.in_groups[first : first + end]
+        starts[end] = of_groups[-1]
+        return starts[: count + 1]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Expansion:
     """Writes contents to their places, some codes at a time; see ``_expand``.
@@ -289,7 +336,7 @@ class _Expansion:
         chosen: Slots.
         slots: What they stand for.
         contents: The bytes of each slot.
-        lengths: Bytes of each that is chosen.
+        starts: Where the content of each begins, counted in bytes.
         code_offsets: Where strings begin and end, counted in codes; ascending.
         text: Takes the bytes.
         width: Bytes of a slot.
@@ -301,7 +348,7 @@ class _Expansion:
     chosen: NDArray[np.unsignedinteger]
     slots: _Slots
     contents: pa.FixedSizeBinaryArray
-    lengths: NDArray[np.uint8]
+    starts: _Starts
     code_offsets: NDArray[np.signedinteger]
     text: NDArray[np.uint8]
     width: int
@@ -311,8 +358,10 @@ class _Expansion:
 
     def run(self, first: int, end: int) -> None:
         """Some steps; up to a slot behind the last one is overwritten."""
+        # One for all steps: to touch fresh memory takes longer than to fill it.
+        starts = np.empty(_STEP_CODES + 1, np.int64)
         for number in range(first, end):
-            self._step(number, self.text[int(self.bases[number]) :])
+            self._step(number, self.text[int(self.bases[number]) :], starts)
 
     def run_in_two_threads(self) -> None:
         """All steps; numpy and Arrow leave the interpreter to others for most of them."""
@@ -332,16 +381,15 @@ class _Expansion:
         """One step; what is behind it is left alone, since another thread writes it."""
         base, end = int(self.bases[number]), int(self.bases[number + 1])
         apart = allocate(end - base + self.width)
-        self._step(number, apart)
+        self._step(number, apart, np.empty(_STEP_CODES + 1, np.int64))
         self.text[base:end] = apart[: end - base]
 
-    def _step(self, number: int, text: NDArray[np.uint8]) -> None:
+    def _step(self, number: int, text: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
+        """Writes the contents of a step to ``text``; ``starts`` has room for where they begin."""
         first = number * _STEP_CODES
         part = self.chosen[first : first + _STEP_CODES]
-        count = len(part)
-        starts = np.zeros(count + 1, np.int64)
-        np.cumsum(self.lengths[first : first + count], out=starts[1:])
-        self._write_slots(text, starts[:count], part)
+        starts = self.starts.fill(starts, first, len(part))
+        self._write_slots(text, starts[:-1], part)
         self._write_offsets(number, starts, part)
 
     def _write_slots(
