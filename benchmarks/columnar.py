@@ -28,8 +28,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from timing import print_table
 
-from companion import session
-
 PARTS = 4
 WARM = 2
 WAYS = ("shared", "copied", "off", "parquet")
@@ -187,6 +185,8 @@ def cells(times: dict[str, list[float]]) -> list[str]:
 
 
 def main() -> None:
+    from companion import session  # needs a Spark that others who import this module may not have
+
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--repeats", type=int, default=7)

@@ -1,12 +1,14 @@
 """A day's work on a table like TPC-H's lineitem, next to lance-spark and Spark's Parquet.
 
 python benchmarks/lance_spark.py [--rows 3000000] [--repeats 5] [--formats lance,parquet]
-    [--lance-spark JAR] [WHAT ...]
+    [--lance-spark JAR [--python PYTHON]] [WHAT ...]
 
 Each has a session of its own; they take turns, piece by piece, and in the end their tables must
 hold the same rows.  lance-spark (the connector by JNI) runs too where ``--lance-spark`` names its
-bundle for the release of Spark that is installed: a file, or coordinates on Maven Central such as
-``org.lance:lance-spark-bundle-4.2_2.13:0.7.1``.  Parquet has no changes of rows.  The table has the
+bundle: a file, a class path (``FOLDER/*``), or coordinates on Maven Central such as
+``org.lance:lance-spark-bundle-4.2_2.13:0.7.1``.  Where that is for another release of Spark,
+``--python`` is an interpreter with it, whose Parquet is measured, too: what counts is then what
+each takes of its own Spark's Parquet.  Parquet has no changes of rows.  The table has the
 medians of the seconds by the clock, with the fastest and the slowest, and of those of the
 processor, of the JVM and all that it started.  A WHAT is the start of a label.
 """
@@ -31,8 +33,6 @@ from columnar import hashed, lineitem, noop, of, processor_seconds
 from pyspark.sql import DataFrame, SparkSession
 from served import Served, serve
 from timing import print_table
-
-import pyspark_lance
 
 PARTS = 4
 APPENDS = 20
@@ -65,11 +65,9 @@ FORMATS = {
         "lance",
         "lance.`{folder}/{name}`",
         "{folder}/{name}",
-        {
-            "spark.jars": pyspark_lance.companion_jar(),
-            "spark.sql.catalog.lance": "org.pysparklance.LanceCatalog",
-        },
+        {"spark.sql.catalog.lance": "org.pysparklance.LanceCatalog"},
     ),
+    "parquet": Format("parquet", "{name}", "{folder}/{name}", {}, False),
     "lance-spark": Format(
         "lance",
         "theirs.default.{name}",
@@ -82,8 +80,16 @@ FORMATS = {
             "spark.sql.catalog.theirs.single_level_ns": "true",
         },
     ),
-    "parquet": Format("parquet", "{name}", "{folder}/{name}", {}, False),
+    "their parquet": Format("parquet", "{name}", "{folder}/{name}", {}, False),
 }
+THEIRS = ("lance-spark", "their parquet")
+
+
+def where_it_is(jar: str) -> str:
+    """The setting of Spark that takes a class path, a file, or coordinates."""
+    if jar.endswith("*"):
+        return "spark.driver.extraClassPath"
+    return "spark.jars" if os.path.exists(jar) else "spark.jars.packages"
 
 
 class Session:
@@ -101,8 +107,12 @@ class Session:
             "spark.python.unix.domain.socket.enabled": "true",
             **self._format.settings,
         }
+        if name == "lance":
+            from pyspark_lance import companion_jar  # the Spark of others may be too old for it
+
+            settings["spark.jars"] = companion_jar()
         if name == "lance-spark" and jar is not None:
-            settings["spark.jars" if os.path.exists(jar) else "spark.jars.packages"] = jar
+            settings[where_it_is(jar)] = jar
         builder = SparkSession.builder.master("local[2]")
         for key, value in settings.items():
             builder = builder.config(key, value.format(folder=self._folder))
@@ -259,7 +269,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--repeats", type=int, default=5, choices=range(1, 8))
     parser.add_argument("--formats", help="separated by commas")
-    parser.add_argument("--lance-spark", help="its bundle, a file or coordinates")
+    parser.add_argument("--lance-spark", help="its bundle: a file, a class path or coordinates")
+    parser.add_argument("--python", default=sys.executable, help="has the Spark that it needs")
     parser.add_argument("--folder")
     parser.add_argument("--serve", choices=FORMATS)
     parser.add_argument("what", nargs="*")
@@ -269,7 +280,9 @@ def main() -> None:
         serve(lambda *asked: session.turn(*asked) if asked else session.checksum())
         session.spark.stop()
         return
-    names = [name for name in FORMATS if name != "lance-spark" or given.lance_spark]
+    names = ["lance", "parquet"]
+    if given.lance_spark:
+        names += THEIRS if given.python != sys.executable else THEIRS[:1]
     if given.formats:
         names = given.formats.split(",")
     chosen = [what for what in WORK if not given.what or what.startswith(tuple(given.what))]
@@ -279,7 +292,13 @@ def main() -> None:
         common = ["--folder", folder]
         if given.lance_spark:
             common += ["--lance-spark", given.lance_spark]
-        sessions = {name: Served(__file__, "--serve", name, *common) for name in names}
+        pythons = dict.fromkeys(THEIRS, given.python)
+        sessions = {
+            name: Served(
+                __file__, "--serve", name, *common, python=pythons.get(name, sys.executable)
+            )
+            for name in names
+        }
         rows = list(measured(sessions, chosen, given.repeats))
         sums = {json.dumps(session.ask()) for session in sessions.values()}
         for session in sessions.values():

@@ -20,11 +20,12 @@ class Served:
 
     Args:
         command: The script and its arguments.
+        python: Another interpreter, with another Spark.
     """
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, python: str = sys.executable) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, *command], text=True, stdin=subprocess.PIPE,
+            [python, *command], text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self._answer("ready")
