@@ -89,16 +89,18 @@ record LanceWrite(LanceTable table, CaseInsensitiveStringMap options, LogicalWri
     }
 
     @Override public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-      return python.createBatchWriterFactory(info);
+      return new RowWriter.Factory(python.createBatchWriterFactory(info));
     }
 
     @Override public boolean useCommitCoordinator() { return python.useCommitCoordinator(); }
 
     @Override public void commit(WriterCommitMessage[] messages) {
-      python.commit(messages);
+      python.commit(RowWriter.ofPython(messages));
       table.forgetVersion();
     }
 
-    @Override public void abort(WriterCommitMessage[] messages) { python.abort(messages); }
+    @Override public void abort(WriterCommitMessage[] messages) {
+      python.abort(RowWriter.ofPython(messages));
+    }
   }
 }
