@@ -29,6 +29,8 @@ final class BatchColumn extends ArrowColumnVector {
   private long values;
   private long indices;
   private UTF8String[] strings;
+  private byte[] text = {};
+  private int first;  // where the text begins in Arrow's buffer
 
   BatchColumn(FieldVector vector) { this(vector, vector, 0); }
 
@@ -61,11 +63,27 @@ final class BatchColumn extends ArrowColumnVector {
         ? items.getOffsetBufferAddress() : 0;
     values = items instanceof VarCharVector || items instanceof BaseFixedWidthVector
         ? items.getDataBufferAddress() : 0;
+    if (items instanceof VarCharVector && items.getValueCount() > 0) {
+      copyText();
+    }
     if (indexBytes > 0) {
       indices = vector.getDataBufferAddress();
       strings = new UTF8String[items.getValueCount()];
     }
     Arrays.stream(children).forEach(BatchColumn::show);
+  }
+
+  /**
+   * Spark's own strings are in arrays of bytes. Where a session has strings outside of arrays, too,
+   * the compiler makes code for both of all that reads strings, which is slower than a copy.
+   */
+  private void copyText() {
+    first = start(0);
+    int length = start(items.getValueCount()) - first;
+    if (text.length < length) {
+      text = new byte[length + length / 4];
+    }
+    Platform.copyMemory(null, values + first, text, Platform.BYTE_ARRAY_OFFSET, length);
   }
 
   /** Spark closes the columns of a batch that it is done with; these show the next one, too. */
@@ -101,7 +119,7 @@ final class BatchColumn extends ArrowColumnVector {
   }
 
   private UTF8String string(int at) {
-    return UTF8String.fromAddress(null, values + start(at), start(at + 1) - start(at));
+    return UTF8String.fromBytes(text, start(at) - first, start(at + 1) - start(at));
   }
 
   private UTF8String item(int at) {
