@@ -30,8 +30,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pyspark
 from columnar import hashed, lineitem, noop, of, processor_seconds
-from pyspark.sql import DataFrame, SparkSession
-from served import Served, serve
+from pyspark.sql import DataFrame
+from served import Served, serve, start_session
 from timing import print_table
 
 PARTS = 4
@@ -98,26 +98,14 @@ class Session:
     def __init__(self, name: str, folder: str, jar: str | None) -> None:
         self._format = FORMATS[name]
         self._folder = f"{folder}/{name}"
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.driver.memory": "4g",
-            "spark.driver.host": "127.0.0.1",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "4",
-            "spark.python.unix.domain.socket.enabled": "true",
-            **self._format.settings,
-        }
+        settings = dict(self._format.settings)
         if name == "lance":
             from pyspark_lance import companion_jar  # the Spark of others may be too old for it
 
             settings["spark.jars"] = companion_jar()
         if name == "lance-spark" and jar is not None:
             settings[where_it_is(jar)] = jar
-        builder = SparkSession.builder.master("local[2]")
-        for key, value in settings.items():
-            builder = builder.config(key, value.format(folder=self._folder))
-        self.spark = builder.getOrCreate()
-        self.spark.sparkContext.setLogLevel("OFF")
+        self.spark = start_session(settings, self._folder)
         self._jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
         self._rows = self.spark.read.parquet(f"{folder}/source")
         self._few = self._rows.limit(100).cache()

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import pyspark
 from columnar import processor_seconds
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from served import Served, serve
+from served import Served, serve, start_session
 from timing import print_table
 
 import pyspark_lance
@@ -103,26 +103,14 @@ class Session:
         self._name, self._folder, self._rows = name, folder, rows
         self._format = FORMATS[name]
         self._table = self._format.table.format(folder=folder)
-        builder = SparkSession.builder.master("local[2]")
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.driver.memory": "4g",
-            "spark.driver.host": "127.0.0.1",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "4",
-            "spark.python.unix.domain.socket.enabled": "true",
-            **self._format.settings,
-        }
+        settings = dict(self._format.settings)
         if self._format.packages is not None:
             release = ".".join(pyspark.__version__.split(".")[:2])
             if release not in self._format.packages:
                 known = ", ".join(self._format.packages)
                 sys.exit(f"there is no {name} for Spark {release}; install pyspark {known}")
             settings["spark.jars.packages"] = self._format.packages[release]
-        for key, value in settings.items():
-            builder = builder.config(key, value.format(folder=folder))
-        self.spark = builder.getOrCreate()
-        self.spark.sparkContext.setLogLevel("OFF")
+        self.spark = start_session(settings, folder)
         self._jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
         self._of(self.spark.range(0, rows, 1, FILES), 0).createOrReplaceTempView("first")
         create = self._format.create.format(table=self._table)

@@ -5,7 +5,28 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+
+COMMON = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "4g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+def start_session(settings: Mapping[str, str], folder: str) -> SparkSession:
+    """A quiet session on two cores; ``{folder}`` in a setting is where its tables are."""
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in {**COMMON, **settings}.items():
+        builder = builder.config(key, value.format(folder=folder))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
 
 
 def serve(answer: Callable[..., object]) -> None:
