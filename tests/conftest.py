@@ -10,6 +10,7 @@ import tempfile
 import process_boundary
 import pytest
 from hypothesis import HealthCheck, settings
+from session_kinds import runs_in_both_kinds
 
 settings.register_profile(
     "ci",
@@ -35,7 +36,7 @@ def start_session(*, companion: bool):
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
-        pytest.skip("this process has a JVM of another kind; run with -n 2 --dist loadgroup")
+        pytest.skip("this process has a JVM of another kind: poe test has two runs")
     # Spark starts workers with the python3 of PATH when it looks for data sources.
     folder = os.path.dirname(sys.executable)
     os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
@@ -78,25 +79,17 @@ def spark():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Keeps the Spark tests of a file together, and sessions of two kinds in processes apart."""
-    if os.environ.get(WITH_COMPANION) == "true":
-        same = {item for item in items if _is_the_same_without_companion(item)}
-        items[:] = [item for item in items if item not in same]
-        config.hook.pytest_deselected(items=list(same))
-    spark_items = [item for item in items if item.get_closest_marker("spark")]
-    own = {item: _needs_companion(item) for item in spark_items}
-    has_both = len(set(own.values())) == 2 and os.environ.get(WITH_COMPANION) != "true"
-    for item in spark_items:
-        group = f"companion: {own[item]}" if has_both else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    """Leaves out what another run has, and lets the files of Spark, the longest ones, begin."""
+    left_out = {item for item in items if _is_in_another_run(item)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
-def _is_the_same_without_companion(item) -> bool:
-    """Whether a test needs no session of this process, so that the run without it has it too."""
-    has_session = {"spark", "companion"} & set(item.fixturenames)
-    return not has_session and item.path.parent.name != "companion"
-
-
-def _needs_companion(item) -> bool:
-    """Whether a test has a session with the companion in every run."""
-    return item.path.parent.name == "companion" and item.path.stem != "test_enabling"
+def _is_in_another_run(item) -> bool:
+    """With the companion: tests that have no session of this process, or once and for all."""
+    if os.environ.get(WITH_COMPANION) != "true" or item.path.parent.name == "companion":
+        return False
+    if not {"spark", "companion"} & set(item.fixturenames):
+        return True
+    return not runs_in_both_kinds(item.path, getattr(item, "originalname", item.name))

@@ -76,6 +76,13 @@ class DirectedStore(FaultyStore):
             return run(prefix, first=first)
         return iter(director.around("list", prefix, lambda: list(run(prefix, first=first))))
 
+    def list_names(self, folder):
+        director = _directors[-1] if _directors else None
+        run = super().list_names
+        if director is None:
+            return run(folder)
+        return director.around("list", folder, lambda: run(folder))
+
 
 @contextlib.contextmanager
 def directed() -> Iterator[None]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,16 +88,48 @@ def run_document(path: Path, spark, folder: str) -> int:
         where = f"{path.name}:{block.line}"
         printed = io.StringIO()
         code = block.code.replace("/data", folder)
+        mark(where)
         with contextlib.redirect_stdout(printed):
             if block.language == "python":
                 # Line numbers of a traceback are those of the document.
                 exec(compile("\n" * (block.line - 1) + code, where, "exec"), names)
             else:
                 _run_sql(spark, code, shows=block.output is not None)
+        sys.stdout.write(printed.getvalue())
+        sys.stdout.flush()
         if block.output is not None:
             shown = printed.getvalue().replace(folder, "/data")
             assert shown.strip() == block.output.strip(), f"{where} prints:\n{shown}"
     return count
+
+
+# Of Spark's own warnings in Java some depend on how fast the machine is, so those count that tell
+# of us; of Python's all but this one, which Spark has for everybody.
+_NOT_OURS = "pandas >= 3.0.0"
+_NO_ANSWER = re.compile(r"ERROR|Traceback|Exception|Broken|Warning: |\bWARN .*[Ll]ance")
+_SHOWN_LINES = 5
+
+
+def mark(where: str) -> None:
+    """Says in all that is printed, by whatever process, what comes next."""
+    for stream in (1, 2):
+        os.write(stream, f"\n== {where}\n".encode())
+
+
+def no_answers(printed: str) -> dict[str, str]:
+    """What is printed besides answers: errors, traces and warnings, by the block they follow.
+
+    Output of other processes may come a little later than the block that they work for.
+    """
+    found: dict[str, str] = {}
+    where = "the start"
+    lines = printed.splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("== "):
+            where = line.removeprefix("== ")
+        elif _NO_ANSWER.search(line) and _NOT_OURS not in line:
+            found.setdefault(where, "\n".join(lines[number : number + _SHOWN_LINES]))
+    return found
 
 
 def _run_sql(spark, code: str, *, shows: bool) -> None:

@@ -20,6 +20,7 @@ from collections import defaultdict, deque
 from typing import ClassVar
 
 from pyspark_lance.errors import StorageError
+from pyspark_lance.store.object_store import names_right_in
 
 
 class Fault(enum.Enum):
@@ -44,6 +45,7 @@ class FaultyStore:
         self.inner = inner
         self.uri = inner.uri
         self.lists_in_order = inner.lists_in_order
+        self.lists_names_only = inner.lists_names_only
         self.unproven_server = inner.unproven_server
         self.calls = []
         self._plans = defaultdict(deque)
@@ -143,6 +145,12 @@ class FaultyStore:
             return iter(())
         return self.inner.list(prefix, first=first)
 
+    def list_names(self, folder):
+        fault = self._next_fault("list", folder)
+        if fault is Fault.FAIL:
+            raise StorageError("list was made to fail", where=f"{self.uri}/{folder}")
+        return [] if fault is Fault.MISSING else self.inner.list_names(folder)
+
     def delete(self, path):
         return self._run("delete", path, lambda: self.inner.delete(path))
 
@@ -158,6 +166,10 @@ class LateStore(FaultyStore):
     """
 
     _held: ClassVar[dict[str, list]] = {}
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.lists_names_only = False  # what it shows it has kept
 
     def hold_listings(self):
         """From now on listings stay as they are."""
@@ -175,6 +187,9 @@ class LateStore(FaultyStore):
         self.calls.append(("list", prefix))
         folder = f"{prefix.rstrip('/')}/" if prefix else ""
         return iter([info for info in shown if info.path.startswith(folder)])
+
+    def list_names(self, folder):
+        return names_right_in(folder, self.list(folder))
 
 
 class _FaultyOutput:

@@ -13,7 +13,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,12 +35,14 @@ from local_changes import delete_rows
 from table_access import assert_same_rows, read_ours, write_table
 from table_invariants import check_fragments
 
-from pyspark_lance.errors import CommitConflictError, LanceError, StorageError
+from pyspark_lance.errors import CommitConflictError, LanceError, StorageError, VersionNotFoundError
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
 from pyspark_lance.metafile.paths import INDICES, data_path, deletion_path
 from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.upkeep.branches import branches_of
+from pyspark_lance.table.upkeep.metadata_commits import set_properties
 from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -204,11 +206,13 @@ def calls_alone(setup: Setup, name: str) -> tuple[tuple[str, str], ...]:
 def places(calls: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Numbers of the calls at which something begins or ends."""
     puts = [n for n, (name, path) in enumerate(calls) if name == "put_if_absent"]
+    # A commit lists, or looks whether somebody has followed the version that it was planned on.
+    looked_for = {("list", "_versions"), *(("stat", calls[n][1]) for n in puts[:1])}
     # A cleanup makes no version: it removes files.
     puts = puts or [n for n, (name, path) in enumerate(calls) if name == "delete"]
     if not puts:
         return {}
-    looks = (n for n, call in enumerate(calls[: puts[0]]) if call == ("list", "_versions"))
+    looks = (n for n, call in enumerate(calls[: puts[0]]) if call in looked_for)
     last_look = max(looks, default=puts[0])
     reads = (n for n, (name, path) in enumerate(calls) if name == "get_tail" and "_ver" in path)
     planned = next(reads, 0) + 1
@@ -260,7 +264,39 @@ def sweep(path: str) -> None:
     """Others make versions that change no row, and remove all versions but the newest."""
     for number in range(2):
         open_dataset(path).update_config({"swept": str(number)})
-    open_dataset(path).cleanup_old_versions(older_than=datetime.timedelta(0))
+    open_dataset(path).cleanup_old_versions(
+        older_than=datetime.timedelta(0), error_if_tagged_old_versions=False
+    )
+
+
+def sweep_by_ours(path: str) -> None:
+    """The same by this package."""
+    for number in range(2):
+        set_properties(Table(path), {"swept": str(number)})
+    cleanup_old_versions(Table(path), CleanupPolicy(older_than_s=0, error_if_tagged=False))
+
+
+def every_call(setup: Setup, name: str, *, swept: bool = True) -> Iterator[str]:
+    """Points around all calls of the store; swept, others also clean up at each of them."""
+    first = "swept, " if swept else ""
+    for number, (call, path) in enumerate(calls_alone(setup, name)):
+        yield f"{first}before call {number}, {call} {kind_of(path)}"
+        if call in ("put", "put_if_absent", "list"):
+            yield f"{first}after call {number}, {call} {kind_of(path)}"
+
+
+def kind_of(path: str) -> str:
+    """The folder: names of files are other ones each time."""
+    return path.partition("/")[0]
+
+
+def point_called(name: str) -> Point:
+    """The point of a name, be it one of ``every_call``."""
+    if name in POINTS:
+        return POINTS[name]
+    *_, rest = name.rpartition("swept, ")
+    when, _, number, *_ = rest.replace(",", "").split()
+    return Point(name, number, pause if when == "before" else pause_after, swept=name != rest)
 
 
 # One case ----------------------------------------------------------------------------------
@@ -274,9 +310,11 @@ class Case:
     first: str
     second: tuple[str, ...]
     point: str
+    sweep: Callable[[str], None] = sweep
 
     def __str__(self) -> str:
-        return f"{self.first} [{self.point}] {', '.join(self.second)} ({self.setup})"
+        by = "" if self.sweep is sweep else f", {self.sweep.__name__}"
+        return f"{self.first} [{self.point}{by}] {', '.join(self.second)} ({self.setup})"
 
 
 def run(case: Case) -> str | None:
@@ -285,18 +323,21 @@ def run(case: Case) -> str | None:
     Raises:
         AssertionError: It ended in no order.
     """
-    place = places(calls_alone(case.setup, case.first)).get(POINTS[case.point].place)
+    point = point_called(case.point)
+    if point.place.isdecimal():
+        place = int(point.place)
+    else:
+        place = places(calls_alone(case.setup, case.first)).get(point.place)
     if place is None:
         return None
     path = new_copy(case.setup)
-    point = POINTS[case.point]
     reports: dict[object, object] = {}
 
     def others() -> None:
         for who, name in enumerate(case.second, 1):
             reports[name, who] = attempt(name, path, who)
         if point.swept and Path(path, "_versions").exists():
-            sweep(path)
+            case.sweep(path)
 
     director = Director({place: point.scene(others)})
     with directed(), in_charge(director):
@@ -329,12 +370,16 @@ def judge(case: Case, found: Outcome) -> str:
         different.append(f"  {', '.join(name for name, _ in order)}: {difference}")
     told = found.reports[ours]
     kind = told.kind if isinstance(told, Failure) else type(None)
-    if issubclass(kind, CommitConflictError) or was_gone(told):
+    was_swept = point_called(case.point).swept and kind is VersionNotFoundError
+    # A folder may go while a file in it is being written.
+    was_dropped = isinstance(told, Failure) and any("anew" in name for name in case.second)
+    if issubclass(kind, CommitConflictError) or was_gone(told) or was_swept or was_dropped:
         difference = compare(in_order(case.setup, theirs), found, without=[ours])
         if difference is None:
             return "conflict"
         different.append(f"  without it: {difference}")
-    if issubclass(kind, StorageError) and POINTS[case.point].in_doubt:
+    at = point_called(case.point)
+    if issubclass(kind, StorageError) and (at.in_doubt or (at.swept and at.place.isdecimal())):
         ends = (in_order(case.setup, order) for order in (theirs, *orders))
         if any(compare(end, found, without=[ours]) is None for end in ends):
             return "doubt"

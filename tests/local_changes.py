@@ -59,6 +59,7 @@ from pyspark_lance.table.change.plain_merge_stages import (
     found_by_few,
     match_stage,
     pack_source,
+    parts_of_few,
     split_source,
     split_target,
     target_tasks,
@@ -284,7 +285,8 @@ def _plain_changes(plan, merge, source, clauses, buckets):
     rows = [batch for batch in staged if batch[KIND][0].as_py() == SOURCE]
     filters = [batch[PAYLOAD][0].as_py() for batch in staged if batch[KIND][0].as_py() == FILTER]
     known = reduce(KeyFilter.union, map(KeyFilter, filters), KeyFilter.of([]))
-    parts = Parts.of(plan.snapshot().manifest.fragments)
+    fragments = plan.snapshot().manifest.fragments
+    parts = Parts.of(fragments)
     scan = target_tasks(plan, merge, None)
     if buckets:
         split = [*split_target(merge, known, buckets, scan), *split_source(merge, buckets, rows)]
@@ -293,6 +295,7 @@ def _plain_changes(plan, merge, source, clauses, buckets):
         few = few_of_target(merge, known, few_of_task(len(scan)), scan)
         pairs = ((batch[KIND][0].as_py(), batch[PAYLOAD][0].as_py()) for batch in few)
         tasks, found = [rows], found_by_few(pairs)
+        parts = parts_of_few(fragments, found)
     pieces = (
         piece
         for number, one in enumerate(tasks)

@@ -34,6 +34,9 @@ ON_EXECUTORS = {
     "table.change.plain_merge_stages.match_stage": ["plan", "merge", "parts", "packed_target"],
     "table.rows.column_files.write_column_files": ["request"],
     "table.change.rewrite_columns.rewrite_columns": ["request"],
+    "table.nearest.search_task.search": ["tasks", "queries"],
+    "table.nearest.search_task.join_found": ["joining", "parts", "queries"],
+    "table.nearest.search_task.read_found": ["fetch"],
 }
 """What runs on executors, and which of its arguments come from the driver; the others are rows."""
 

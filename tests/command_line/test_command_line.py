@@ -21,6 +21,9 @@ from table_access import append, write_table
 from pyspark_lance.command_line.drawing import Group
 from pyspark_lance.command_line.main import main
 from pyspark_lance.command_line.picture import COLOURS, picture_of
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.table.upkeep.branches import create_branch
+from pyspark_lance.table.upkeep.history import history
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.tags import set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -239,3 +242,68 @@ def test_misspelt_commands_say_how_it_is_done(capsys, path):
             main(arguments)
         assert error.value.code == 2
         assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["info", "--plot", "none/out.svg"], "there is no folder 'none'"),
+        (["info", "--plot", "out.jpg"], "end it with .png or .svg"),
+        (["info", "--plot", "out"], "end it with .png or .svg"),
+        (["changes", "99"], "would start at version 99, but the newest is 5"),
+        (["changes", "4", "2"], "would start at version 4, after its end 2"),
+        (["compact", "--materialize-deletions-threshold", "7"], "from 0 to 1, not 7"),
+        (["compact", "--materialize-deletions-threshold", "nan"], "from 0 to 1, not nan"),
+        (["info", "--branch", "trail"], "the table has no branch at all"),
+        (["fragments", "--version", "77"], "77"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line_and_is_no_finding(
+    capsys, path, tmp_path, monkeypatch, arguments, complaint
+):
+    monkeypatch.chdir(tmp_path)
+    command, *others = arguments
+    assert main([command, path, *others]) == 2
+    told = capsys.readouterr()
+    assert (told.out, complaint in told.err) == ("", True), told.err
+    assert "Traceback" not in told.err
+    assert not list(Path().glob("out*"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["history", "--limit", "-1"],
+        ["history", "--limit", "two"],
+        ["verify", "--version", "0"],
+        ["changes", "-1"],
+        ["changes", "1", "0"],
+        ["tail", "--interval", "-1"],
+        ["tail", "--interval", "nan"],
+        ["tail", "--count", "-2"],
+        ["cleanup", "--retain-versions", "-1"],
+        ["cleanup", "--before-version", "0"],
+        ["compact", "--max-source-rows", "-5"],
+    ],
+)
+def test_numbers_that_are_none_are_refused(capsys, path, arguments):
+    command, *others = arguments
+    with pytest.raises(SystemExit) as caught:
+        main([command, path, *others])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert "argument" in error
+    assert any(repr(other) in error for other in others)
+
+
+def test_an_unknown_branch_names_those_that_there_are(capsys, path):
+    create_branch(Table(path), "trial")
+    for asked, hint in (("trail", "did you mean 'trial'?"), ("x", "there are: trial")):
+        assert main(["info", path, "--branch", asked]) == 2
+        assert hint in capsys.readouterr().err
+
+
+def test_a_negative_limit_is_no_history(path):
+    with pytest.raises(InvalidInputError, match="newest -1 versions") as caught:
+        history(Table(path), -1)
+    assert path in str(caught.value)

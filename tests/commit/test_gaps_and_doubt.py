@@ -248,6 +248,52 @@ def test_any_error_while_in_doubt_keeps_the_files(store, faulty):
     assert latest(store).manifest.transaction_file in names(store, "_transactions")
 
 
+def test_a_version_that_goes_between_the_listing_and_the_look_has_not_lost(store, faulty):
+    """Others follow and clean up when it was listed as the newest one."""
+    faulty.plan("put_if_absent", Fault.LOST_ANSWER)
+    faulty.plan("get_tail", Fault.PASS, Fault.FAIL)  # the latest before the put; who holds it
+    faulty.before("get_tail", nothing)
+    faulty.before("get_tail", nothing)
+    faulty.before("get_tail", lambda path: (append(store, 2, 1), clean_up(store, 1, 2)))
+    assert append(faulty, 1, 7, environment=environment()).version == 2
+    assert rows(store) == [4, 7, 1]
+
+
+def with_real_files(store):
+    """All data files of the newest version are there."""
+    for fragment in latest(store).manifest.fragments:
+        store.put(f"data/{fragment.files[0].path}", b"rows")
+
+
+def test_files_that_go_when_others_have_followed_are_not_missed(store, faulty):
+    """The version before ours is cleaned up, and while we look for its files the next two come."""
+    with_real_files(store)
+    (old,) = latest(store).manifest.fragments
+
+    def follow(path):
+        commit(store, transaction(Delete((), (old.id,)), 2))
+        append(store, 3, 1)
+        clean_up(store, 2, 3)
+        store.delete(path)
+
+    faulty.before("list", nothing)
+    faulty.before("list", lambda path: clean_up(store, 1))
+    faulty.before("exists", follow)
+    assert append(faulty, 1, 7, environment=environment()).version == 2
+    assert versions(store) == [4]
+    assert rows(store) == [7, 1]
+
+
+def test_who_is_followed_while_it_is_taken_back_has_committed(store, faulty):
+    """The version before ours is cleaned up, its files are gone, and somebody appends."""
+    faulty.before("list", nothing)
+    faulty.before("list", lambda path: clean_up(store, 1))
+    faulty.before("get_tail", nothing)  # of the latest version, before the put
+    faulty.before("get_tail", lambda path: append(store, 2, 1))
+    assert append(faulty, 1, 7, environment=environment()).version == 2
+    assert rows(store) == [4, 7, 1]
+
+
 # A table in the place of another ------------------------------------------------------------
 
 

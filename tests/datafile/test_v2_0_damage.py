@@ -98,7 +98,7 @@ def test_an_error_says_which_bytes_of_which_column_are_wrong():
     _, (reader,) = open_fields(store, "x")
     with pytest.raises(CorruptFileError) as raised:
         reader.read(0, 3)
-    assert raised.value.where == "x bytes 0..75 (column 0, page 0)"
+    assert raised.value.where == "memory://store/x bytes 0..75 (column 0, page 0)"
 
 
 @pytest.mark.interop

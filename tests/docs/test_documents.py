@@ -2,23 +2,68 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import re
 
 import pytest
-from conftest import WITH_COMPANION
-from documents import NEEDS_COMPANION, ROOT, Block, blocks_of, documents, run_document
+from documents import NEEDS_COMPANION, ROOT, Block, blocks_of, documents, no_answers, run_document
 
 _PAGES = documents()
 
 
+_KIND_OF = {
+    str(page.relative_to(ROOT)): "companion" if NEEDS_COMPANION in page.read_text() else "plain"
+    for page in _PAGES
+}
+
+
+@pytest.fixture(scope="module")
+def ended(run_documents):
+    """All documents, those that need the companion in a session with it."""
+
+    @functools.cache
+    def of_kind(kind):
+        return run_documents(kind, [page for page, needed in _KIND_OF.items() if needed == kind])
+
+    return of_kind
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("page", _PAGES, ids=[str(page.relative_to(ROOT)) for page in _PAGES])
-def test_every_block_of_a_document_runs_and_prints_what_it_shows(page, spark, tmp_path):
-    needs = NEEDS_COMPANION in page.read_text()
-    if needs != (os.environ.get(WITH_COMPANION) == "true"):
-        pytest.skip("the run with the companion reads the pages that need it, the other the rest")
-    run_document(page, spark, str(tmp_path))
+@pytest.mark.timeout(1100)
+@pytest.mark.parametrize("page", _KIND_OF)
+def test_every_block_of_a_document_runs_and_prints_what_it_shows_and_nothing_else(page, ended):
+    count = ended(_KIND_OF[page]).result(page)
+    languages = [block.language for block in blocks_of((ROOT / page).read_text())]
+    assert count == languages.count("python") + languages.count("sql")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1100)
+@pytest.mark.parametrize("kind", ["plain", "companion"])
+def test_a_session_starts_and_stops_without_a_word_of_ours(kind, ended):
+    assert ended(kind).printed_elsewhere() == []
+
+
+def test_what_is_no_answer_is_found_by_the_block_before_it():
+    printed = """26/11/23 19:21:38 WARN NativeCodeLoader: Unable to load native-hadoop library
+== a.md:3
+an answer about errors
+== a.md:9
+{"ts": "2026-11-23", "level": "ERROR", "logger": "SQLQueryContextLogger"}
+BrokenPipeError: [Errno 32] Broken pipe
+== b.md:1
+x.py:16: FutureWarning: PySpark does not yet fully support pandas >= 3.0.0.
+x.py:17: UserWarning: pkg_resources is deprecated
+== b.md:5
+26/11/23 19:33:46 WARN ProcessingTimeExecutor: Current batch is falling behind
+26/11/23 19:33:47 WARN LanceScan: something is odd
+"""
+    found = no_answers(printed)
+    assert {where: text.splitlines()[0][:30] for where, text in found.items()} == {
+        "a.md:9": '{"ts": "2026-11-23", "level": ',
+        "b.md:1": "x.py:17: UserWarning: pkg_reso",
+        "b.md:5": "26/11/23 19:33:47 WARN LanceSc",
+    }
 
 
 def test_blocks_are_found_with_what_they_print():

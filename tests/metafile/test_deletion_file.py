@@ -10,12 +10,14 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType, DeletionVector
+from pyspark_lance.metafile import deletion_file
 from pyspark_lance.metafile.deletion_file import (
     BITMAP_THRESHOLD,
     read_deletion_file,
     write_deletion_file,
 )
 from pyspark_lance.metafile.paths import deletion_path
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.memory_store import MemoryStore
 
 ARROW, BITMAP = DeletionFileType.ARROW_ARRAY, DeletionFileType.BITMAP
@@ -238,3 +240,33 @@ def test_pylance_reads_what_was_written(count, tmp_path):
     assert (tmp_path / "t.lance" / deletion_path(fragment_id, file)) == path
     left = lance.dataset(root, session=lance.Session()).to_table()["id"].to_pylist()
     assert left == sorted(set(range(10_000)) - set(deleted))
+
+
+def test_a_file_of_a_folder_is_read_once_and_again_when_another_takes_its_place(
+    tmp_path, monkeypatch
+):
+    store, reads = LocalStore(str(tmp_path)), []
+    get = LocalStore.get
+    monkeypatch.setattr(LocalStore, "get", lambda self, path: reads.append(path) or get(self, path))
+    file = write_deletion_file(store, 3, 7, DeletionVector.of([1, 5]), id=9)
+    for opened in (store, LocalStore(str(tmp_path))):
+        assert read_deletion_file(opened, 3, file, 100).to_array().tolist() == [1, 5]
+    assert len(reads) == 1
+    with pytest.raises(CorruptFileError, match="row 5 is deleted in a fragment of 4 rows"):
+        read_deletion_file(store, 3, file, 4)
+    write_deletion_file(store, 3, 7, DeletionVector.of([2, 6]), id=9)
+    assert read_deletion_file(store, 3, file, 100).to_array().tolist() == [2, 6]
+    store.delete(deletion_path(3, file))
+    with pytest.raises(FileNotFoundError):
+        read_deletion_file(store, 3, file, 100)
+
+
+def test_of_known_vectors_the_last_are_kept_as_far_as_there_is_room():
+    known = deletion_file._KnownVectors(3 * 600)
+    for number in range(3):
+        known.put(number, DeletionVector.of(range(40)))
+    assert known.get(0) is not None
+    known.put(3, DeletionVector.of(range(40)))
+    assert [number for number in range(4) if known.get(number) is not None] == [0, 2, 3]
+    known.put(4, DeletionVector.of(range(5000)))
+    assert [number for number in range(5) if known.get(number) is not None] == []

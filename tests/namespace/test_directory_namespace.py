@@ -11,6 +11,8 @@ import lance.namespace as theirs
 import numpy as np
 import pyarrow as pa
 import pytest
+from directed_store import Director, directed, in_charge, pause
+from stale_mount import stale_mount
 from table_access import append
 
 from pyspark_lance.errors import (
@@ -25,7 +27,10 @@ from pyspark_lance.errors import (
 from pyspark_lance.namespace.directory import DirectoryNamespace
 from pyspark_lance.namespace.manifest_table import ManifestTable, with_row
 from pyspark_lance.namespace.open_namespace import open_namespace, real_namespace
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.upkeep.table_folder import list_tables
 from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 
@@ -333,3 +338,55 @@ def test_random_histories_in_turns(root, ours, pylance, seed):
         assert open_existing(ours.locate(name)).num_rows() == rows
         found = pylance.describe_table(theirs.DescribeTableRequest(id=list(name)))
         assert lance.dataset(found.location).count_rows() == rows
+
+
+def test_names_are_read_and_changed_while_others_change_and_clean_up(root, ours):
+    create(ours, "one")
+    ours.create_namespace(("space",), {})
+    create(ours, "space", "two")
+    manifest = Table(f"{root}/__manifest")
+    made = []
+
+    def others():
+        made.append(f"n{len(made)}")
+        ours.create_namespace((made[-1],), {})
+        cleanup_old_versions(manifest, CleanupPolicy(older_than_s=0))
+
+    def work():
+        snapshots._cache.clear()
+        assert ours.tables(("space",)) == ["two"]
+        assert ours.locate(("one",)) is not None
+        ours.change_properties(("space",), {"a": "b"})
+
+    director = Director()
+    with directed(), in_charge(director):
+        work()
+    for number in range(len(director.calls)):
+        with directed(), in_charge(Director({number: pause(others)})):
+            work()
+    assert len(made) == len(director.calls)
+    assert sorted(ours.namespaces(())) == sorted([*made, "space"])
+
+
+def test_a_folder_that_goes_while_tables_are_listed_has_none(tmp_path, root, ours, monkeypatch):
+    create(ours, "one")
+    real = os.listdir
+
+    def listdir(path):
+        if path == root and os.path.isdir(root):
+            os.rename(root, tmp_path / "moved")
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", listdir)
+        assert list_tables(Table(root)) == []
+
+
+def test_a_table_behind_a_stale_handle_is_listed(root, ours):
+    create(ours, "one")
+    with stale_mount(root) as mount:
+        list_tables(Table(root))
+    assert mount.calls
+    for number in range(len(mount.calls)):
+        with stale_mount(root, {number}):
+            assert list_tables(Table(root)) == ["one"]

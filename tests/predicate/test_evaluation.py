@@ -55,6 +55,46 @@ def test_float_is_compared_with_a_double_as_a_double():
     assert answers("x = 0.1D", x=pa.array([0.1], pa.float32())) == [False]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("array_contains(x, 2)", [True, False, None, None, True, False]),
+        ("NOT array_contains(x, 2)", [False, True, None, None, False, True]),
+        ("array_contains(x, 5)", [False, False, None, None, None, False]),
+        ("array_contains(x, NULL)", [None] * 6),
+    ],
+)
+def test_a_list_with_a_null_may_contain_anything(text, expected):
+    lists = [[1, 2], [3], None, [None, 1], [None, 2], []]
+    assert answers(text, x=pa.array(lists, pa.list_(pa.int64()))) == expected
+    sliced = pa.array([[9], *lists, [2]], pa.list_(pa.int64())).slice(1, 6)
+    assert answers(text, x=sliced) == expected
+
+
+def test_elements_are_equal_as_values_are():
+    lists = pa.array([[0.0], [-0.0, None], [-NAN], [1.5]], pa.list_(pa.float64()))
+    assert answers("array_contains(x, 0.0D)", x=lists) == [True, True, False, False]
+    assert answers("array_contains(x, double('NaN'))", x=lists) == [False, None, True, False]
+    texts = pa.array([["a", "b"], ["A"]], pa.large_list(pa.large_string()))
+    assert answers("array_contains(x, 'a')", x=texts) == [True, False]
+    small = pa.array([[1, 2], [3]], pa.list_(pa.uint8()))
+    assert answers("array_contains(x, 2S)", x=small) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "array_contains(x, 1.5D)",
+        "array_contains(1, 1)",
+        "array_contains(x, x)",
+        "array_contains(x)",
+    ],
+)
+def test_what_no_list_can_contain_is_refused(text):
+    with pytest.raises(InvalidInputError, match="array_contains"):
+        answers(text, x=pa.array([[1]], pa.list_(pa.int64())))
+
+
 def test_logic_has_three_values():
     a = [True, True, True, False, False, False, None, None, None]
     b = [True, False, None] * 3

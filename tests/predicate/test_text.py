@@ -1,5 +1,7 @@
 """What a SQL condition parses to, and how a wrong one is refused."""
 
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -281,3 +283,48 @@ def test_any_text_parses_or_is_refused_cleanly(text):
     except LanceError:
         return
     assert predicate.type == pa.bool_()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("s = '" + "x" * 1_000_000 + "'", None),
+        ("s = '" + "\\n" * 500_000 + "'", None),
+        ("s = '" + "''" * 500_000 + "'", None),
+        ('s = "' + "x" * 1_000_000 + '"', None),
+        ("`" + "x" * 1_000_000 + "` = 1", "there is no column 'xxx"),
+        ("s = '" + "x" * 1_000_000, "position 4: the ' is never closed"),
+        ("s = '" + "''" * 500_000, "position 4: the ' is never closed"),
+        ("n > 1 /*" + "*" * 1_000_000, "position 6: the /\\* is never closed"),
+        ("n = 1" + "/* " * 300_000, "position 5: the /\\* is never closed"),
+        ("n = " + "1" * 100_000 + "x", "this is no number"),
+    ],
+    ids=lambda value: None if value is None else value[:12],
+)
+def test_long_texts_take_no_more_memory_than_they_are_long(text, complaint):
+    schema = pa.schema([("s", pa.string()), ("n", pa.int64())])
+    tracemalloc.start()
+    try:
+        if complaint is None:
+            parse_predicate(text, schema)
+        else:
+            with pytest.raises(InvalidInputError, match=complaint) as caught:
+                parse_predicate(text, schema)
+            assert len(str(caught.value)) < 1000
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 20 * len(text) + 1_000_000  # of escapes there are many at once
+
+
+@pytest.mark.parametrize("around", ["", "n IN ", "length", "NOT "])
+def test_parentheses_without_end_are_refused_where_they_are_too_many(around):
+    text = f"{around}(" * 400_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInputError, match="more than 50 levels deep"):
+            parse_predicate(text, pa.schema([("n", pa.int64())]))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 200_000

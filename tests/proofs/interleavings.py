@@ -4,6 +4,7 @@
     python tests/proofs/interleavings.py --runs 200       some, chosen by the seed
     python tests/proofs/interleavings.py --only restored  pairs with this operation
     python tests/proofs/interleavings.py --part 2/12      the second of twelve parts of all
+    python tests/proofs/interleavings.py --swept          others commit and clean up at every call
 
 While the first is stopped (planned, files written, before the put of the manifest, after it) the
 second one runs whole: on the same row, on another row of the same fragment, or in another fragment.
@@ -23,7 +24,15 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 import interleaving
-from interleaving import Case, Setup, remove_workplace, run
+from interleaving import (
+    Case,
+    Setup,
+    every_call,
+    remove_workplace,
+    run,
+    sweep,
+    sweep_by_ours,
+)
 from proofs.placed_operations import (
     OURS_OF_ROWS,
     OURS_OF_TABLES,
@@ -59,6 +68,17 @@ def all_cases() -> Iterator[Case]:
             yield Case(SETUP, first, (second,), point)
 
 
+def swept_cases() -> Iterator[Case]:
+    """Every operation of ours; around every call of the store others commit and clean up."""
+    firsts = [placed(one, FIRST_PLACE) for one in OURS_OF_ROWS]
+    firsts += [one.__name__ for one in OURS_OF_TABLES]
+    for first in firsts:
+        for point in every_call(SETUP, first):
+            for second in ((), ("delete_fragment",), (placed(THEIRS_OF_ROWS[1], FIRST_PLACE),)):
+                for by in (sweep, sweep_by_ours):
+                    yield Case(SETUP, first, second, point, by)
+
+
 def prove(cases: list[Case], seed: int = 0) -> Report:
     """Runs the cases."""
     report = Report("interleavings", seed)
@@ -83,15 +103,19 @@ ENDS = {
     "after 0": "as the first, then the second",
     "after 1": "as the second, then the first",
     "conflict": "a typed conflict",
+    "doubt": "nothing is left that tells",
 }
 
 
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--only", default="", help="pairs with an operation whose name has this")
+    parser.add_argument("--swept", action="store_true", help="commits and cleanups at every call")
     parser.add_argument("--part", default="1/1", help="number of a part, and of how many")
     given = parser.parse_args()
-    cases = [case for case in all_cases() if given.only in f"{case.first} {case.second}"]
+    interleaving.OPERATIONS.update(PLACED)
+    every = swept_cases() if given.swept else all_cases()
+    cases = [case for case in every if given.only in f"{case.first} {case.second}"]
     number, parts = map(int, given.part.split("/"))
     cases = cases[len(cases) * (number - 1) // parts : len(cases) * number // parts]
     if given.runs is not None:

@@ -231,3 +231,31 @@ def test_merge_by_row_id_with_rows_that_were_read_before(spark, path):
     result = table.merge(read, "target._rowid = source.r").whenMatchedUpdateAll().execute()
     assert result == ChangeResult(2, num_updated_rows=2)
     assert contents(path)[4:] == [(4, 41, "e"), (5, 51, "f")]
+
+
+def vectors_of(path):
+    """The vectors by id, as both libraries read them."""
+    contents(path)
+    rows = lance.dataset(path).to_table()
+    assert rows.schema.field("emb").type == pa.list_(pa.float32(), 3)
+    return dict(zip(rows["id"].to_pylist(), rows["emb"].to_pylist(), strict=True))
+
+
+def test_batches_without_any_vector_are_updated_merged_and_appended(spark, path):
+    make(path, emb=pa.array([[i, 0, 1] for i in range(6)], pa.list_(pa.float32(), 3)))
+    table = LanceTable.forPath(spark, path)
+    assert table.update("id < 3", {"emb": "NULL"}).num_updated_rows == 3  # all of a file
+    assert table.update(set={"emb": sf.lit(None)}).num_updated_rows == 6
+    assert vectors_of(path) == dict.fromkeys(range(6))
+    bare = spark.createDataFrame([(3, None), (9, None)], "id long, emb array<float>")
+    upsert = table.merge(bare, "target.id = source.id")
+    upsert.whenMatchedUpdate(set={"emb": "source.emb"}).whenNotMatchedInsert(
+        values={"id": "source.id", "emb": "source.emb"}
+    ).execute()
+    rows = spark.createDataFrame(
+        [(10, 1, "x", None), (11, 2, "y", None)], "id long, v int, s string, emb array<float>"
+    )
+    rows.coalesce(1).write.format("lance").mode("append").save(path)
+    assert vectors_of(path) == dict.fromkeys([*range(6), 9, 10, 11])
+    table.update("id = 11", {"emb": "array(1f, 2f, 3f)"})
+    assert vectors_of(path)[11] == [1, 2, 3]

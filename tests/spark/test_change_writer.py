@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,10 +13,11 @@ from local_changes import delete_rows, update_rows
 from pyspark.sql.types import LongType, StructField, StructType
 from table_access import read_ours, write_table
 
-from pyspark_lance.errors import RetryableCommitError
+from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.spark.change_writer import LanceChangeWriter
+from pyspark_lance.spark.companion_calls import answer
 from pyspark_lance.spark.options.parse_options import WriteOptions
-from pyspark_lance.spark.source.pushed_down import PushedDown
+from pyspark_lance.spark.source.pushed_down import CALL, PushedDown
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -127,3 +130,25 @@ def test_rows_of_others_count_only_where_the_scan_looked(rows, to):
     else:
         with pytest.raises(RetryableCommitError, match="would have found"):
             writer.commit(written)
+
+
+def looked_at(path):
+    """What tells the version that Spark looks at, as the companion hears and hands it on."""
+    (field,) = answer({"path": path, CALL: "describe"}).fields
+    return json.loads(field.metadata["_lance"])["base"]
+
+
+def test_a_table_made_anew_is_not_changed_as_the_one_that_was_looked_at(rows):
+    """The other one has a version of the same number, and the same rows and columns."""
+    base = looked_at(rows)
+    writer, written = delete(rows, 3, base=base)
+    shutil.rmtree(rows)
+    write_table(rows, pa.table({"id": range(10), "n": [0] * 10}))
+    with pytest.raises(CommitConflictError, match="replaced by another one"):
+        delete(rows, 3, base=base)
+    with pytest.raises(CommitConflictError, match="replaced by another one"):
+        writer.commit(written)
+    assert len(read_ours(rows)) == 10
+    writer, written = delete(rows, 3, base=looked_at(rows))
+    writer.commit(written)
+    assert len(read_ours(rows)) == 9

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from connect_script import START_CONNECT
 from documents import ROOT
-from script_process import run_script
+from script_process import run_command
 
 pytestmark = pytest.mark.spark
 
@@ -75,6 +77,14 @@ spark.createDataFrame([(1, "a")], made.toDF().schema).write.format("lance").mode
 )
 print("made", made.toDF().collect()[0].name)
 spark.range(3).write.format("lance").option("userMetadata", "by hand").mode("append").save(path)
+near = LanceTable.create(
+    spark, path + "-near", "id bigint, v array<float>", options={"v.fixed_size_list": 2}
+)
+vectors = spark.range(400).selectExpr("id", "array(CAST(id AS float), 0F) AS v")
+vectors.write.format("lance").mode("append").save(path + "-near")
+print("nearest", [row.id for row in near.nearest([7.1, 0], 2).collect()])
+asked = vectors.selectExpr("CAST(id AS string) AS q", "v")
+print("joined", near.nearest(asked, 1).where("q = CAST(id AS string)").count())
 made_by = table.history().select("applicationId", "userMetadata").collect()
 print("by", {row[0] for row in made_by} == {spark.conf.get("spark.app.id")}, made_by[0][1])
 print("about", spark.read.format("lance").load(path + "$history").count() == len(made_by))
@@ -96,7 +106,10 @@ spark.stop()
 
 
 def test_tables_are_read_changed_and_followed_in_spark_connect(tmp_path):
-    printed = run_script(SCRIPT, tmp_path / "t", ROOT / "examples")
+    command = [sys.executable, "-c", SCRIPT, tmp_path / "t", ROOT / "examples"]
+    printed, errors = run_command(*command)
+    assert "UNRESOLVED" not in errors  # which PySpark prints though somebody catches it
+    assert "CANNOT_RESOLVE" not in errors
     assert printed.splitlines() == [
         "rows 15",
         "old 10",
@@ -114,6 +127,8 @@ def test_tables_are_read_changed_and_followed_in_spark_connect(tmp_path):
         "fed 2 [(1, 6)]",
         "batches ['0', '0']",
         "made a",
+        "nearest [7, 8]",
+        "joined 400",
         "by True by hand",
         "about True",
         "typed True",

@@ -139,3 +139,14 @@ def test_the_files_have_the_encodings_also_after_an_append(spark, tmp_path):
     dataset = lance.dataset(path)
     assert dataset.to_table(filter="id = 7")["tags"].to_pylist() == [expected] * 2
     assert dataset.count_rows() == 800
+
+
+@pytest.mark.parametrize("depth", ["columns", "members"])
+def test_names_that_differ_by_case_only_are_told_as_that(depth):
+    pair = StructType([StructField("Name", LongType()), StructField("NAME", LongType())])
+    schema = pair if depth == "columns" else StructType([StructField("s", pair)])
+    with pytest.raises(InvalidInputError, match=r"case only, 'Name' and 'NAME'\n.*caseSensitive"):
+        stored_schema(schema, {}, existing=None, overwrite=False)
+    same = StructType([StructField("name", LongType()), StructField("name", LongType())])
+    with pytest.raises(InvalidInputError, match="two columns named 'name'"):
+        stored_schema(same, {}, existing=None, overwrite=False)

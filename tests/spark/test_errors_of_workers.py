@@ -136,3 +136,23 @@ def test_a_subquery_that_fails_is_told_in_a_few_lines(spark, path):
         assert len(message.splitlines()) < 5
         assert "hint: " in message
     spark.catalog.dropTempView("damaged")
+
+
+@pytest.mark.spark
+def test_strings_of_spark_that_are_not_utf8_are_refused_by_every_write(spark, tmp_path):
+    path = str(tmp_path / "t")
+    good = spark.sql("SELECT id, CAST(id AS STRING) AS text FROM range(4)")
+    good.write.format("lance").mode("append").save(path)
+    bad = spark.sql("SELECT 2L AS id, CAST(X'4FFF' AS STRING) AS text")
+    table = LanceTable.forPath(spark, path)
+    merge = table.merge(bad.alias("source"), "target.id = source.id").whenMatchedUpdateAll()
+    for call in (
+        lambda: table.update("id = 1", {"text": "CAST(X'4FFF' AS STRING)"}),
+        lambda: merge.execute(),
+        lambda: bad.write.format("lance").mode("append").save(path),
+    ):
+        with pytest.raises((InvalidInputError, PySparkException)) as caught:
+            call()
+        found = error_in(str(caught.value))
+        assert type(found) is InvalidInputError and "column 'text' is not UTF-8" in found.what
+    assert table.toDF().exceptAll(good).isEmpty() and table.toDF().count() == 4

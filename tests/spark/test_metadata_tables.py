@@ -34,6 +34,7 @@ def test_rows_are_those_of_the_methods(spark, path):
     for name, frame in (
         ("history", table.history()),
         ("fragments", table.fragments()),
+        ("indices", table.indices()),
         ("detail", table.detail()),
         ("tags", table.tags()),
         ("branches", table.branches()),
@@ -41,7 +42,8 @@ def test_rows_are_those_of_the_methods(spark, path):
         found = read(spark, f"{path}${name}")
         assert found.schema == frame.schema
         assert found.collect() == frame.collect()
-        assert found.count() == frame.count() > 0
+        assert found.count() == frame.count()
+        assert frame.count() > 0 or name == "indices"  # the table has none
     versions = read(spark, f"{path}$versions")
     assert [row.version for row in versions.collect()] == [3, 2, 1]
     assert versions.where("array_contains(tags, 'two')").first().version == 2

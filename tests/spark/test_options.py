@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pyspark_lance.spark.options.option_table import (
     OPTIONS,
     WITHOUT_EFFECT,
     canonical_options,
+    check_properties,
     split_table_properties,
 )
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, split_names
@@ -264,6 +266,35 @@ def test_properties_of_lance_spark_say_how_columns_are_stored(caplog):
     assert all(word in line for word in given)
     with pytest.raises(InvalidInputError, match=r"v.lance.encoding cannot be 'plain'"):
         split_table_properties({"v.lance.encoding": "plain"}, "/t")
+
+
+def test_properties_that_say_what_a_new_table_is_are_options():
+    given = {"file_format_version": "2.0", "enableStableRowIds": "false", "version": "7"}
+    kept, options = split_table_properties(given, "/t")
+    assert kept == {"version": "7"}
+    assert options == {"fileFormatVersion": "2.0", "enableStableRowIds": "false"}
+    for word in ("mergeSchema", "commit_retries", "storage.secret", "Storage.key"):
+        with pytest.raises(InvalidInputError, match=rf"{word} is an option.*\n.*/t\n.*OPTIONS"):
+            split_table_properties({word: "true"}, "/t")
+    stated = {"path": "/t", "_lance.properties": json.dumps({"fileFormatVersion": "9"})}
+    with pytest.raises(InvalidInputError, match="fileFormatVersion cannot be '9'"):
+        WriteOptions.parse(stated)
+
+
+def test_properties_of_columns_are_options_once_the_columns_are_known():
+    properties = {"v.fixed_size_list": "3", "team.json": "x", "V.Compression": "zstd", "v": "1"}
+    given = {"path": "/t", "_lance.properties": json.dumps(properties)}
+    options = WriteOptions.parse({**given, "v.compression": "lz4"}).for_columns(["id", "v"])
+    assert dict(options.table_properties) == {"team.json": "x", "v": "1"}
+    assert options.column_types["v.fixed_size_list"] == "3"
+    assert options.column_types["v.compression"] == "lz4"
+
+
+def test_names_of_options_are_no_properties_of_a_table_that_is_there():
+    check_properties(["version", "team.json", "lance.auto_cleanup.interval"], ["id"], "/t")
+    for word in ("fileFormatVersion", "id.json", "ID.float16", "v.arrow.float16", "storage.key"):
+        with pytest.raises(InvalidInputError, match=f"{word} is an option"):
+            check_properties([word], ["id"], "/t")
 
 
 def test_options_of_a_view_that_shows_changes_take_no_rows():

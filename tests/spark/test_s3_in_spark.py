@@ -34,7 +34,7 @@ def test_a_table_whose_versions_dynamodb_decides_is_written_changed_and_read(spa
     frame = spark.range(100).repartition(2)
     for _ in range(2):
         frame.write.format("lance").mode("append").options(**named).save(path)
-    assert LanceTable.forPath(spark, path, **options).delete("id < 50").num_deleted_rows == 100
+    assert LanceTable.forPath(spark, path, options).delete("id < 50").num_deleted_rows == 100
     assert spark.read.format("lance").options(**named).load(path).count() == 100
     rows = external_manifests.dynamodb_client(s3_server).scan(TableName=table)["Items"]
     assert sorted(int(row["version"]["N"]) for row in rows) == [1, 2, 3]

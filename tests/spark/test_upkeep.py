@@ -130,3 +130,24 @@ def test_zone_maps_are_made_on_the_executors(spark, tmp_path):
     assert [row.id for row in table.scan(filter="id IN (7, 202)").collect()] == [7, 202]
     assert table.delete("id = 7").num_deleted_rows == 1
     assert table.update("id > 200", {"id": "id + 1"}).num_updated_rows == 2
+
+
+def test_rows_about_a_table_start_no_python_process(spark, tmp_path):
+    """A limit would end it with a traceback on the console."""
+    path = str(tmp_path / "table")
+    spark.range(3).write.format("lance").mode("append").save(path)
+    table = LanceTable.forPath(spark, path)
+    table.registerConsumer("mirror")
+    frames = [
+        table.history(), table.fragments(), table.detail(), table.tags(), table.branches(),
+        table.consumers(),
+    ]  # fmt: skip
+    for frame in frames:
+        assert "PythonRDD" not in frame._jdf.queryExecution().toRdd().toDebugString()
+        assert len(frame.take(1)) == min(frame.count(), 1)
+    (consumer,) = table.consumers().collect()
+    assert (consumer.name, consumer.version, consumer.lag) == ("mirror", 1, 0)
+    assert (
+        "PythonRDD"
+        in spark.createDataFrame([(1,)], "a int")._jdf.queryExecution().toRdd().toDebugString()
+    )

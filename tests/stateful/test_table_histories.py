@@ -10,9 +10,8 @@ In one history of ``REPLAYED`` pylance replays every step on a copy of its own
 (``pylance_replay.py``), and contents, row ids, versions and ``next_row_id`` of both are compared
 after each step.  To do so in all of them would double the time of the whole test.
 
-300 histories of 30 steps run by default, always the same; more by
-``PYSPARK_LANCE_HISTORIES=5000 pytest tests/stateful --timeout 0``, other ones by
-``PYSPARK_LANCE_SEED=7``.
+60 histories of 30 steps run by default, always the same; 5,000 by ``poe nightly-histories``, other
+ones by ``PYSPARK_LANCE_SEED=7``.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
-HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "160"))
+HISTORIES = int(os.environ.get("PYSPARK_LANCE_HISTORIES", "60"))
 STEPS = 30
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "0"))
 PARTS = 4

@@ -228,8 +228,9 @@ def test_links_to_files_are_files_and_links_to_folders_are_not_followed(store, t
     os.symlink(tmp_path / "table", tmp_path / "table" / "loop")
     os.symlink("nowhere", tmp_path / "table" / "dangling")
     assert paths(store) == ["data/x", "data/y"]
-    assert sorted(store.list_paths("")) == ["data/x", "data/y"]
-    assert list(store.list_paths("none")) == []
+    assert sorted(store.list_names("data")) == ["x", "y"]
+    assert store.list_names("") == []  # folders, and links to them and to nothing, are no objects
+    assert store.list_names("none") == store.list_names("data/x") == []
     assert bytes(store.get("data/y")) == b"123"
     assert not store.exists("dangling")
 

@@ -416,9 +416,9 @@ def test_what_was_before_a_branch_is_not_called_removed(path):
     ("starting", "ending", "message"),
     [
         (Bound(), Bound(), "needs a start"),
-        (without(4), Bound(), "start at version 5, after its end 2"),
+        (without(4), Bound(), "start at version 5, but the newest is 2"),
         (without(2), Bound(version=1), "start at version 3, after its"),
-        (Bound(version=4), Bound(), "start at version 4, after its end 2"),
+        (Bound(version=4), Bound(), "start at version 4, but the newest is 2"),
         (Bound(version=2), Bound(version=1), "start at version 2, after its end 1"),
         (Bound(version=1), Bound(version=9), "newest is 2"),
     ],

@@ -8,6 +8,8 @@ import pytest
 from pyspark_lance.errors import SchemaMismatchError
 from pyspark_lance.format.plain_types import plain_type, to_plain
 from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.table.feed.cast_values import cast_values
+from pyspark_lance.table.rows.arrow_casts import arrow_cast
 from pyspark_lance.table.rows.conform import conform_array, conform_batch, storable
 
 MAP = pa.map_(pa.string(), pa.int32())
@@ -103,3 +105,48 @@ def test_texts_of_limited_length_in_maps_are_checked(row, part):
     assert conformed(good)["m"].to_pylist() == good
     with pytest.raises(SchemaMismatchError, match=rf"'m\.{part}' has 3 characters"):
         conformed([*good, row])
+
+
+_NANOS = pa.timestamp("ns")
+
+
+@pytest.mark.parametrize(
+    ("whole", "first", "target"),
+    [
+        (pa.array([[300], [1]], pa.list_(pa.int16())), 1, pa.list_(pa.int8())),
+        (pa.array([[300], [1]], pa.list_(pa.int16())), 1, pa.list_(pa.int8(), 1)),
+        (pa.array([[300], [1]], pa.list_(pa.int16(), 1)), 1, pa.list_(pa.int8(), 1)),
+        (pa.array([[("k", 300)], []], pa.map_(pa.string(), pa.int16())), 1,
+         pa.map_(pa.string(), pa.int8())),
+        (pa.array([{"a": [300]}, {"a": [1]}], pa.struct([("a", pa.list_(pa.int16()))])), 1,
+         pa.struct([("a", pa.list_(pa.int8()))])),
+        (pa.StructArray.from_arrays([pa.array([300, 1], pa.int16())], ["a"],
+                                    mask=pa.array([True, False])), 0,
+         pa.struct([("a", pa.int8())])),
+        (pa.ListArray.from_arrays(pa.array([0, 1, 2]), pa.array([300, 1], pa.int16()),
+                                  mask=pa.array([True, False])), 0, pa.list_(pa.int8(), 1)),
+    ],
+    ids=lambda x: str(getattr(x, "type", x))[:40],
+)  # fmt: skip
+def test_values_that_are_not_seen_do_not_matter(whole, first, target):
+    result = conform_array(whole.slice(first), target, "c")
+    result.validate(full=True)
+    assert result.to_pylist() == whole.slice(first).to_pylist()
+    assert arrow_cast(whole.slice(first), target).equals(result)
+    assert cast_values(whole.slice(first), target).to_pylist() == result.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("whole", "first"),
+    [
+        (pa.array([[1], [1000]], pa.list_(_NANOS)), 1),
+        (pa.array([[1], [1000]], pa.list_(_NANOS, 1)), 1),
+        (pa.StructArray.from_arrays([pa.array([1, 1000], _NANOS)], ["a"],
+                                    mask=pa.array([True, False])), 0),
+    ],
+)  # fmt: skip
+def test_values_that_are_not_seen_need_not_be_shown(whole, first):
+    part = whole.slice(first)
+    plain = to_plain(part, plain_type(part.type, "c"), "c")
+    plain.validate(full=True)
+    assert plain.to_pylist() == part.to_pylist()

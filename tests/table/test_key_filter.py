@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_lance.table.change import key_filter
 from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
 
 TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=40)), min_size=1, max_size=30)
@@ -41,6 +42,13 @@ def test_all_keys_pass_and_few_others():
     swapped = hash_keys([pa.array(np.roll(np.arange(200_000), 7)), names])
     assert keys.may_contain(swapped).mean() < 0.001
     assert keys.share() < 0.001
+
+
+def test_few_keys_have_the_bits_that_many_have(monkeypatch):
+    hashes = [hash_keys([pa.array(np.arange(first, first + 900))]) for first in (0, 500, 5000)]
+    few = KeyFilter.of(hashes)
+    monkeypatch.setattr(key_filter, "_FEW_KEYS", 0)
+    assert KeyFilter.of(hashes) == few
 
 
 def test_long_texts_and_extremes():

@@ -10,7 +10,11 @@ from row_changes import insert, matched_delete, matched_update
 from table_access import read_ours, write_table
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.row_address import row_addresses
 from pyspark_lance.table.change import plain_merge_stages
+from pyspark_lance.table.change.plain_merge_stages import parts_of_few
+from pyspark_lance.table.change.sort_changes import Parts
 
 COLUMNS = ["id", "k", "v"]
 SHAPES = {
@@ -62,6 +66,17 @@ def test_two_source_rows_for_one_row_are_an_error(tmp_path, buckets):
     twice = pa.table({"id": [12, 12], "k": ["k5", "k5"], "v": [1, 2]})
     with pytest.raises(InvalidInputError, match="more than one source row"):
         merge_rows(path, twice, ["id", "k"], SHAPES["upsert"], buckets=buckets)
+
+
+def test_few_rows_are_not_split_by_their_fragments():
+    fragments = [Fragment(id=number, files=(), physical_rows=10) for number in range(20)]
+    addresses = row_addresses(7, np.arange(3)), row_addresses(2**32 - 1, np.arange(3))
+    every = np.concatenate([row_addresses(0, np.arange(2)), *addresses])
+    few = parts_of_few(fragments, (b"x" * 1000,))
+    assert few.of_rows(every).tolist() == [0] * 8
+    many = parts_of_few(fragments, (b"x" * 1_000_000,))
+    assert many == Parts.of(fragments)
+    assert many.of_rows(addresses[0]).tolist() == [7] * 3
 
 
 def test_too_many_rows_of_the_target_are_not_sent_to_every_task(monkeypatch):

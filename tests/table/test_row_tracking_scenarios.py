@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from table_access import LINEAGE, append, read_ours
 
-from pyspark_lance.table.scan.fragment_pruning import row_id_index
+from pyspark_lance.table.index.row_ids import row_id_index_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -103,7 +103,7 @@ def test_the_row_id_index_finds_the_live_place_of_a_moved_row(path):
     lance.dataset(path).update({"id": "id"}, where="id = 4")
     lance.dataset(path).delete("id = 6")
     snapshot = Snapshot.open(Table(path))
-    index = row_id_index(snapshot, snapshot.manifest.fragments)
+    index = row_id_index_of(snapshot, snapshot.manifest.fragments)
     addresses, found = index.addresses_of([4, 5, 6, 99])
     assert found.tolist() == [True, True, False, False]
     assert addresses.tolist()[:2] == [1 << 32, 5]

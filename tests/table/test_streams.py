@@ -320,6 +320,30 @@ def test_a_table_made_anew_is_not_followed(path, tmp_path):
         stream.latest_offset(StreamOffset(17), ALL)
 
 
+_PLACES = [BEGINNING, StreamOffset(0), StreamOffset(2), StreamOffset(3, 1, 4), StreamOffset(5)]
+_BEYOND = [
+    StreamOffset(17), StreamOffset(2, 1, 17), StreamOffset(17, 1, 18), StreamOffset(-1, 3, 17),
+    StreamOffset(5, 1, 6),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("beyond", _BEYOND, ids=str)
+@pytest.mark.parametrize("settings", [{}, {"begins_after_newest": True}, {"starting": Bound(2)}])
+def test_a_place_that_the_table_does_not_have_says_that_it_was_replaced(
+    path, beyond, settings, fails
+):
+    stream = follow(path, fails_on_data_loss=fails, **settings)
+    for limits in (ALL, StreamLimits(rows=2)):
+        with pytest.raises(InvalidInputError, match="replaced by another one"):
+            stream.latest_offset(beyond, limits)
+    batches = [(beyond, end) for end in _PLACES + _BEYOND] + [(start, beyond) for start in _PLACES]
+    for start, end in batches:
+        if start != end:
+            with pytest.raises(InvalidInputError, match="replaced by another one"):
+                stream.plan_batch(start, end, all_columns)
+
+
 @pytest.mark.parametrize(
     "value",
     [{}, {"f": 2, "v": 1}, {"f": 1, "v": "1"}, {"f": 1, "v": 1, "i": 3}, {"f": 1, "v": -7}],

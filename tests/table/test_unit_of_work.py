@@ -19,6 +19,7 @@ from pyspark_lance.commit.commit_handler import (
 from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError, StorageError
 from pyspark_lance.format.operation import Append, UpdateConfig, UpdateMap
+from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.table.rows.write_fragments import WriteFragmentsRequest, write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -127,6 +128,28 @@ def test_nothing_is_removed_while_the_commit_is_in_doubt(table, arrives):
     work = UnitOfWork(table, CommitSettings(retries=2), environment=quick(NoAnswer(arrives)))
     with pytest.raises(StorageError):
         work.run(attempt)
+    assert len(files(table) - before) == 1
+
+
+class DroppedMeanwhile:
+    """The table goes while the put of its next version is under way."""
+
+    def put(self, store, location, data, *, uuid):
+        for info in list(store.list(VERSIONS)):
+            store.delete(info.path)
+        return Undecided(OSError("no answer"))
+
+
+def test_nothing_is_removed_of_a_table_that_is_gone_while_the_put_may_yet_arrive(table):
+    before = files(table)
+
+    def attempt(work):
+        fragments = written(table)
+        work.register(fragments)
+        return append_by(work, table, fragments)
+
+    with pytest.raises(CommitConflictError, match="dropped"):
+        UnitOfWork(table, CommitSettings(), environment=quick(DroppedMeanwhile())).run(attempt)
     assert len(files(table) - before) == 1
 
 

@@ -19,11 +19,13 @@ from row_changes import set_to
 from table_access import append, random_history_or_skip, write_table
 
 from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.deletion_file import write_deletion_file
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
 from pyspark_lance.metafile.paths import deletion_path
+from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.upkeep.branches import create_branch
 from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.upkeep.findings import REMEDIES
@@ -213,6 +215,34 @@ def tag_of_nothing(path):
     file.write_text(json.dumps({**content, "version": 77}))
 
 
+def index_file(path):
+    (file,) = Path(path, "_indices").glob("*/*.lance")
+    return file
+
+
+def other_end(path):
+    def without_sizes(found):
+        messages = [table_pb2.IndexMetadata.FromString(index.raw) for index in found]
+        for message in messages:
+            assert message.files
+            del message.files[:]
+        return tuple(IndexMetadata.from_bytes(one.SerializeToString()) for one in messages)
+
+    change_manifest(path, lambda m: m, indices=without_sizes)
+    assert verify(Table(path)).findings == ()
+    cut(index_file(path))
+
+
+def deletions_by_row_id(path):
+    """As pylance 0.30 wrote them; behind the rows of the fragment, where Lance reads over them."""
+
+    def deletions(fragment):
+        vector = DeletionVector.of(np.array([3, 10, 11], np.uint32))
+        return write_deletion_file(Table(path).store(), fragment.id, 3, vector, id=7)
+
+    change_fragment(path, 0, deletion_file=deletions)
+
+
 def with_bitmaps(*bitmaps):
     return lambda found: tuple(found[0].with_fragment_bitmap(BitMap(one)) for one in bitmaps)
 
@@ -314,6 +344,10 @@ DAMAGE = {
         "index_overlap",
         lambda p: change_manifest(p, lambda m: m, indices=with_bitmaps([0, 1], [1])),
     ),
+    "index file gone": ("bad_index_file", lambda p: index_file(p).rename(f"{index_file(p)}.old")),
+    "index file cut short": ("bad_index_file", lambda p: cut(index_file(p))),
+    "index file with another end, of no noted size": ("bad_index_file", other_end),
+    "deletion file of row ids": ("deletions_elsewhere", deletions_by_row_id),
     "index without files": ("missing_index", lambda p: shutil.rmtree(Path(p, "_indices"))),
     "data file gone": ("missing_data_file", lambda p: first_file(p).unlink()),
     "data file cut short": ("file_size", lambda p: cut(first_file(p))),

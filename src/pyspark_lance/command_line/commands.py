@@ -13,6 +13,7 @@ from pyspark_lance.command_line.drawing import to_svg
 from pyspark_lance.command_line.output import Output, Progress
 from pyspark_lance.command_line.picture import picture_of
 from pyspark_lance.command_line.png import to_png
+from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
@@ -34,12 +35,24 @@ FOUND_ERRORS = 1
 def show_info(table: Table, given: argparse.Namespace, output: Output) -> int:
     """``info``."""
     if given.plot:
-        file = Path(given.plot)
-        drawing = picture_of(table)
-        is_png = file.suffix.lower() == ".png"
-        file.write_bytes(to_png(drawing) if is_png else to_svg(drawing).encode())
+        _plot(table, Path(given.plot))
     output.row(asdict(detail(table)))
     return 0
+
+
+def _plot(table: Table, file: Path) -> None:
+    """Draws the table; what stands in the way is said before anything is drawn."""
+    kind = file.suffix.lower()
+    if kind not in (".png", ".svg"):
+        raise InvalidInputError(
+            f"{str(file)!r} is no name of a picture", hint="end it with .png or .svg"
+        )
+    if not file.parent.is_dir():
+        raise InvalidInputError(
+            f"there is no folder {str(file.parent)!r} for the picture", hint="make it first"
+        )
+    drawing = picture_of(table)
+    file.write_bytes(to_png(drawing) if kind == ".png" else to_svg(drawing).encode())
 
 
 def show_history(table: Table, given: argparse.Namespace, output: Output) -> int:

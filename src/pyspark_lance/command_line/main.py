@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections.abc import Sequence
+from typing import NoReturn
 
 from pyspark_lance.command_line.commands import (
     show_changes,
@@ -19,7 +21,7 @@ from pyspark_lance.command_line.commands import (
     show_verification,
     tail,
 )
-from pyspark_lance.command_line.output import Output
+from pyspark_lance.command_line.output import Output, printable
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.feed.change_mode import Deduplication
@@ -37,25 +39,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = _parser().parse_args(arguments)
     try:
+        _check_values(given)
         storage = dict(_option(text) for text in given.storage)
         table = Table(given.table, storage, given.branch)
         return int(given.run(table, given, Output.of(given.output)))
     except LanceError as error:
-        sys.stderr.write(f"{error}\n")
+        _tell(error)
         return 2
-    except BrokenPipeError:  # whoever read our output has seen enough
-        sys.stderr.close()
-        return 0
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
+            sys.stderr.close()
+            return 0
+        _tell(error)
+        return 2
     except KeyboardInterrupt:
         return 0
 
 
+def _check_values(given: argparse.Namespace) -> None:
+    """Refuses ``--option=--``, of which argparse makes an empty list."""
+    for name, value in vars(given).items():
+        if [] in value if name == "storage" else value == []:
+            raise InvalidInputError(f"the option --{name.replace('_', '-')} needs a value, not --")
+
+
+def _tell(error: Exception) -> None:
+    lines = str(error).split("\n")
+    sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Ends the process; what was given wrongly is in the message."""
+        super().error(printable(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m pyspark_lance", description="Lance tables, without Spark."
-    )
+    parser = _Parser(prog="python -m pyspark_lance", description="Lance tables, without Spark.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    common = argparse.ArgumentParser(add_help=False)
+    common = _Parser(add_help=False)
     common.add_argument("table", help="path or URI of the table")
     common.add_argument("--branch", help="a branch of it")
     common.add_argument("--output", choices=("text", "json"), default="text")
@@ -75,40 +97,42 @@ def _parser() -> argparse.ArgumentParser:
     info = add("info", show_info, "counts, sizes, properties, and advice on the shape of the table")
     info.add_argument("--plot", metavar="FILE", help="draw fragments over versions, .png or .svg")
     history = add("history", show_history, "the versions, the newest first, and who made them")
-    history.add_argument("--limit", type=int, help="the newest so many")
+    history.add_argument("--limit", type=_count, help="the newest so many")
     fragments = add("fragments", show_fragments, "the layout of a version")
-    fragments.add_argument("--version", type=int, help="the newest, unless given")
+    fragments.add_argument("--version", type=_count, help="the newest, unless given")
     verify = add("verify", show_verification, "look for everything that is wrong")
-    verify.add_argument("--version", type=int, help="the newest, unless given")
+    verify.add_argument("--version", type=_count, help="the newest, unless given")
     verify.add_argument("--read-data", action="store_true", help="also decode every value")
     _add_compact(add("compact", show_compaction, "join small fragments, drop deleted rows"))
     _add_cleanup(add("cleanup", show_cleanup, "remove old versions and what only they need"))
     changes = add("changes", show_changes, "the rows that versions changed")
-    changes.add_argument("first", type=int, help="first version")
-    changes.add_argument("last", type=int, nargs="?", help="last version; the newest unless given")
+    changes.add_argument("first", type=_whole, help="first version; 0 is the beginning")
+    changes.add_argument(
+        "last", type=_count, nargs="?", help="last version; the newest unless given"
+    )
     changes.add_argument(
         "--mode", choices=[mode.value for mode in Deduplication], default="dropCarryovers"
     )
     changes.add_argument("--counts", action="store_true", help="only how many, by version")
     follow = add("tail", tail, "follow new versions as they come")
-    follow.add_argument("--start", type=int, help="first version; the next one unless given")
-    follow.add_argument("--count", type=int, help="stop after so many versions")
-    follow.add_argument("--interval", type=float, default=2.0, help="seconds between two looks")
+    follow.add_argument("--start", type=_count, help="first version; the next one unless given")
+    follow.add_argument("--count", type=_count, help="stop after so many versions")
+    follow.add_argument("--interval", type=_interval, default=2.0, help="seconds between two looks")
     return parser
 
 
 def _add_compact(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--target-rows-per-fragment", type=int)
+    command.add_argument("--target-rows-per-fragment", type=_count)
     command.add_argument("--materialize-deletions-threshold", type=float)
-    command.add_argument("--max-bytes-per-file", type=int)
-    command.add_argument("--max-source-rows", type=int)
+    command.add_argument("--max-bytes-per-file", type=_count)
+    command.add_argument("--max-source-rows", type=_count)
     command.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
 def _add_cleanup(command: argparse.ArgumentParser) -> None:
     command.add_argument("--older-than", type=_seconds, metavar="DURATION", help="such as 14days")
-    command.add_argument("--before-version", type=int)
-    command.add_argument("--retain-versions", type=int)
+    command.add_argument("--before-version", type=_count)
+    command.add_argument("--retain-versions", type=_count)
     command.add_argument("--keep-tagged", action="store_true", help="instead of an error")
     command.add_argument(
         "--delete-unverified", action="store_true", help="young files, too; if nobody writes"
@@ -121,6 +145,30 @@ def _seconds(text: str) -> float:
         return parse_duration(text)
     except InvalidInputError as error:
         raise argparse.ArgumentTypeError(error.what) from error
+
+
+def _whole(text: str, least: int = 0) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+    return number
+
+
+def _count(text: str) -> int:
+    return _whole(text, 1)
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
 
 
 def _option(text: str) -> tuple[str, str]:

@@ -40,9 +40,8 @@ class Output:
             return
         every = [dict(row) for row in rows]
         if every:
-            _write_table(
-                [list(every[0]), *([shown(value) for value in row.values()] for row in every)]
-            )
+            lines = [list(every[0]), *([shown(value) for value in row.values()] for row in every)]
+            _write_table([[printable(cell) for cell in line] for line in lines])
 
     def row(self, row: Row) -> None:
         """One row, as a list of its columns."""
@@ -51,15 +50,18 @@ class Output:
             return
         width = max(map(len, row), default=0)
         for name, value in row.items():
-            sys.stdout.write(f"{name.ljust(width)}  {shown(value)}\n")
+            sys.stdout.write(f"{name.ljust(width)}  {printable(shown(value))}\n")
 
     def note(self, text: str) -> None:
         """A remark, for people only."""
         if not self.as_json:
-            sys.stdout.write(f"{text}\n")
+            sys.stdout.write(f"{printable(text)}\n")
 
     def _line(self, row: Row) -> None:
-        sys.stdout.write(json.dumps(row, default=_as_json, ensure_ascii=False) + "\n")
+        line = json.dumps(row, default=_as_json, ensure_ascii=False)
+        if not _is_unicode(line):
+            line = json.dumps(row, default=_as_json)
+        sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
 
@@ -96,6 +98,25 @@ def shown(value: Any) -> str:
     return str(value)
 
 
+def printable(text: str) -> str:
+    """``text`` on one line, without signs that are orders to a terminal.
+
+    A value must not look like another line, or like the prompt: such signs are shown as ``repr``
+    shows them. Those that no encoding has come from names of files that are not UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _as_json(value: Any) -> Any:
     if isinstance(value, datetime | date):
         return value.isoformat()
@@ -123,7 +144,8 @@ def _write_rich(lines: Sequence[Sequence[str]]) -> bool:
         text = importlib.import_module("rich.text")
     except ImportError:
         return False
-    table = tables.Table(*map(str, lines[0]))
+    # Not as str, in which [brackets] mean styles.
+    table = tables.Table(*map(text.Text, lines[0]))
     for line in lines[1:]:
         table.add_row(*(text.Text(cell) for cell in line))
     console.Console().print(table)

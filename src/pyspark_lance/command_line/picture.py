@@ -8,6 +8,7 @@ compaction, updates, deletes and restores do to a table shows at a glance.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from pyspark_lance.command_line.drawing import Band, Box, Drawing, Group, Shape, Text
+from pyspark_lance.errors import VersionNotFoundError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
@@ -62,16 +64,25 @@ class _Column:
         return max((top + height for top, height in self.places.values()), default=float(_TOP))
 
 
+def _opened(table: Table, numbers: Sequence[int]) -> Iterator[Snapshot]:
+    """The versions, without those that are gone by now."""
+    for number in numbers:
+        with contextlib.suppress(VersionNotFoundError):
+            yield Snapshot.open(table, VersionSpec(version=number))
+
+
 def picture_of(table: Table) -> Drawing:
     """The picture of the newest versions that are left.
 
     Raises:
         TableNotFoundError: There is no table.
     """
-    every = [location.version for location in list_versions(Snapshot.open(table).store)]
-    numbers = every[-_MOST_VERSIONS:]
+    newest = Snapshot.open(table)
+    older = [one.version for one in list_versions(newest.store) if one.version < newest.version]
+    hidden = max(0, len(older) + 1 - _MOST_VERSIONS)
+    snapshots = [*_opened(table, older[hidden:]), newest]
+    numbers = [snapshot.version for snapshot in snapshots]
     entries = {entry.version: entry for entry in history(table, len(numbers))}
-    snapshots = [Snapshot.open(table, VersionSpec(version=number)) for number in numbers]
     most = max(
         sum(fragment.physical_rows for fragment in each.manifest.fragments) for each in snapshots
     )
@@ -83,8 +94,8 @@ def picture_of(table: Table) -> Drawing:
     ]
     bottom = max(column.bottom for column in columns)
     shapes: list[Shape] = [Text(_LEFT, 26, table.uri, 13, bold=True)]
-    if len(every) > len(numbers):
-        shapes.append(Text(_LEFT, 44, f"{len(every) - len(numbers)} older versions not shown"))
+    if hidden:
+        shapes.append(Text(_LEFT, 44, f"{hidden} older versions not shown"))
     for before, after in pairwise(columns):
         shapes += _bands(before, after)
     for column in columns:

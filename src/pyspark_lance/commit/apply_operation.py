@@ -144,7 +144,11 @@ def _replace_fragments(draft: Draft, operation: Delete | Update) -> None:
                 f"its update {fragment.physical_rows}"
             )
         if fragment.num_deleted_rows < before.num_deleted_rows:
-            raise CommitConflictError(f"deleted rows of fragment {fragment.id} would come back")
+            raise CommitConflictError(
+                f"deleted rows of fragment {fragment.id} would come back: it has "
+                f"{before.num_deleted_rows} by now, and {fragment.num_deleted_rows} after this",
+                hint="repeat the work; if it ends like this again, look at the table with verify()",
+            )
         if present.isdisjoint(changed_fields(before, fragment)):
             # Only rows went.  The rest is taken as it is now: a column that was dropped since
             # the work was planned must not come back with its file.

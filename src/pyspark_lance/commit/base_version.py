@@ -6,6 +6,7 @@ does not say which version somebody has read.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from pyspark_lance.format.manifest import Manifest
@@ -39,3 +40,7 @@ class BaseVersion:
             manifest.max_fragment_id,
             tuple((field.id, field.name, field.logical_type) for field in manifest.schema.walk()),
         )
+
+    def digest(self) -> str:
+        """A short text that is another one for another version, for those who only hand it on."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:32]

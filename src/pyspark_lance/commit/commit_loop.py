@@ -29,9 +29,10 @@ from pyspark_lance.commit.newer_versions import NewerVersions
 from pyspark_lance.commit.next_manifest import next_manifest
 from pyspark_lance.commit.proposal import Proposal
 from pyspark_lance.commit.rebase import Overtaken, rebase
-from pyspark_lance.commit.retries import Environment, Retries
+from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.commit.version_put import (
     CommitResult,
+    TableGoneError,
     VersionPut,
     WantedVersion,
     table_was_replaced,
@@ -57,11 +58,14 @@ from pyspark_lance.metafile.manifest_file import (
     encode_manifest,
     find_version,
     latest_version,
+    look_again,
+    newest_seen,
     read_manifest,
 )
 from pyspark_lance.metafile.paths import (
     TRANSACTIONS,
     VERSION_HINT,
+    VERSIONS,
     NamingScheme,
     deletion_path,
     manifest_path,
@@ -69,6 +73,7 @@ from pyspark_lance.metafile.paths import (
 from pyspark_lance.metafile.transaction_file import transaction_name, write_transaction
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.turns import turn
 
 logger = logging.getLogger(__name__)
 
@@ -105,20 +110,23 @@ def commit(
     left = retries or Retries()
     clock = left.environment.monotonic
     work = _Commit(store, proposal, read, left.environment)
-    started = clock()
+    started = began = clock()
     attempts, slot, failure = 1, 0.0, None
     try:
         while True:
             try:
-                result = work.attempt()
+                with turn(store, VERSIONS, TURN_S, meanwhile=work.write_ahead) as is_alone:
+                    # The time of an attempt is without that of waiting for the turn.
+                    began = clock() if is_alone else began
+                    result = work.attempt()
             except (LanceError, OSError) as error:
-                if not work.is_in_doubt:
+                if not work.is_in_doubt or isinstance(error, TableGoneError):
                     raise
                 result, failure = None, error  # keep looking: the answer matters
             if result is not None:
                 return result
             # Others are about as fast as we are, so this is the right measure for waiting.
-            slot = slot or 1.1 * (clock() - started)
+            slot = slot or 1.1 * (clock() - began)
             if not left.again(slot_s=slot, since_s=started):
                 raise work.gave_up(attempts, clock() - started) from (failure or work.doubt)
             attempts += 1
@@ -148,6 +156,7 @@ class _Commit:
         self._written_transaction: tuple[str, bytes] | None = None
         self._written_deletions: list[str] = []
         self._version = VersionPut(store, environment.handler, transaction.uuid)
+        self._has_looked = False
 
     def attempt(self) -> CommitResult | None:
         """One round; ``None`` if somebody else took the version."""
@@ -157,7 +166,7 @@ class _Commit:
                 return self._committed(doubt.result)
             if self._version.in_doubt is not None:
                 return None
-        location = latest_version(self._store)
+        location = self._newest()
         if self._proposal.create is not None:
             if location is not None:
                 return self._found_table()
@@ -169,6 +178,8 @@ class _Commit:
         except FileNotFoundError:
             return None  # removed since it was listed, so there are newer ones
         if self._planned.read_version > latest.manifest.version:
+            if self._is_base_there(latest):
+                return None  # the listing is late
             raise CommitConflictError(
                 f"the work was planned on version {self._planned.read_version}, "
                 f"but the newest is {latest.manifest.version}",
@@ -177,6 +188,17 @@ class _Commit:
         self._check_base(latest)
         newer = self._newer.up_to(latest)
         return self._settled(latest, newer) or self._put(latest, self._rebased(latest, newer))
+
+    def _newest(self) -> ManifestLocation | None:
+        """The newest version; at first that which the plan was made on, if nobody followed it.
+
+        Between a look and the put anything may happen, so that an older look is no less safe.
+        """
+        seen = None if self._has_looked or self._proposal.create else newest_seen(self._store)
+        self._has_looked = True
+        if seen is not None and seen.version >= self._planned.read_version:
+            return seen
+        return latest_version(self._store)
 
     def _is_ours(self, location: ManifestLocation) -> bool:
         """Whether the version there is the one we wanted to make."""
@@ -193,12 +215,24 @@ class _Commit:
             path = manifest_path(number, latest.location.scheme)
             location = ManifestLocation(path, number, latest.location.scheme)
             try:
-                manifest = read_manifest(self._store, location, with_indices=False).manifest
+                manifest = self._read(self._store, location).manifest
             except FileNotFoundError as error:
                 what = f"version {number}, which the work was planned on, was cleaned up"
                 raise RetryableCommitError(what, self._store.uri, REDO) from error
         if BaseVersion.of(manifest) != self._proposal.base:
-            raise table_was_replaced(self._store)
+            raise table_was_replaced(self._store.uri)
+
+    def _is_base_there(self, latest: ManifestFile) -> bool:
+        """Whether the version that the work was planned on is there, newer than any listed."""
+        base = self._proposal.base
+        if base is None:
+            return False
+        path = manifest_path(base.version, latest.location.scheme)
+        location = ManifestLocation(path, base.version, latest.location.scheme)
+        with contextlib.suppress(FileNotFoundError):
+            file = read_manifest(self._store, location, with_indices=False)
+            return BaseVersion.of(file.manifest) == base
+        return False
 
     def _found_table(self) -> CommitResult:
         """There is a table where one was to be made; a call before this one may have made it."""
@@ -214,7 +248,7 @@ class _Commit:
         """The result, if the work is in the table already."""
         for version, theirs in newer:
             if theirs.uuid == self._planned.uuid:
-                return self._result_at(find_version(self._store, version))
+                return self._landed_before(version)
         wanted = self._application
         if wanted is not None and (
             is_committed(wanted, latest.manifest.config)
@@ -230,6 +264,18 @@ class _Commit:
                 already_committed=True,
             )
         return None
+
+    def _landed_before(self, version: int) -> CommitResult:
+        """Our own version, made by an earlier call."""
+        try:
+            return self._result_at(find_version(self._store, version))
+        except FileNotFoundError as error:
+            # Nobody may take this for a failure: the files are those of the versions after it.
+            raise StorageError(
+                f"the work is in the table as version {version}, which others have removed since",
+                self._store.uri,
+                "nothing is left to do",
+            ) from error
 
     def _result_at(self, location: ManifestLocation) -> CommitResult:
         """Our own version, found by looking."""
@@ -332,9 +378,17 @@ class _Commit:
         """The version that a Restore goes back to."""
         if not isinstance(transaction.operation, Restore):
             return None
-        location = find_version(self._store, transaction.operation.version)
-        file = self._read(self._store, location)
+        version = transaction.operation.version
+        # Removed between the two looks: the first one says so, when it is made again.
+        file = look_again(
+            self._store, lambda: self._read(self._store, find_version(self._store, version))
+        )
         return TableState(file.manifest, file.indices)
+
+    def write_ahead(self) -> None:
+        """Writes what nearly every attempt will need, while others are at work."""
+        with contextlib.suppress(LanceError, OSError):  # the attempt says what is wrong
+            self._write_transaction(self._planned)
 
     def _write_transaction(self, transaction: Transaction) -> None:
         """Writes the transaction file, unless an earlier attempt wrote the same."""

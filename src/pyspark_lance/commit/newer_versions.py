@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyspark_lance.commit.whereabouts import transaction_of
+from pyspark_lance.commit.whereabouts import transaction_in_file, transaction_of
 from pyspark_lance.errors import RetryableCommitError
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
-    list_versions,
-    read_manifest,
+    read_transactions,
 )
+from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.object_store import ObjectStore
 
 
@@ -33,30 +34,29 @@ class NewerVersions:
         """
         wanted = range(self.read_version + 1, latest.manifest.version + 1)
         missing = [version for version in wanted if version not in self._known]
-        locations: dict[int, ManifestLocation] = {}
-        if missing and missing != [latest.manifest.version]:
-            locations = {location.version: location for location in list_versions(self.store)}
-        for version in missing:
-            if version == latest.manifest.version:
-                self._known[version] = self._transaction(latest)
-            else:
-                self._known[version] = self._read(version, locations.get(version))
+        if missing and missing[-1] == latest.manifest.version:
+            self._learn(missing.pop(), transaction_of(self.store, latest))
+        self._read(missing, latest.location.scheme)
         return [(version, self._known[version]) for version in wanted]
 
-    def _read(self, version: int, location: ManifestLocation | None) -> Transaction:
-        if location is None:
-            raise _gone(f"version {version}", None)
-        try:
-            file = read_manifest(self.store, location, with_indices=False)
-        except FileNotFoundError as error:
-            raise _gone(f"version {version}", error) from error
-        return self._transaction(file)
+    def _read(self, versions: Sequence[int], scheme: NamingScheme) -> None:
+        """By their names, as a listing would show every version that is kept."""
+        locations = [
+            ManifestLocation(manifest_path(version, scheme), version, scheme)
+            for version in versions
+        ]
+        found = read_transactions(self.store, locations)
+        for version in versions:
+            try:
+                transaction, name = next(found)
+            except FileNotFoundError as error:
+                raise _gone(f"version {version}", error) from error
+            self._learn(version, transaction or transaction_in_file(self.store, name))
 
-    def _transaction(self, file: ManifestFile) -> Transaction:
-        transaction = transaction_of(self.store, file)
+    def _learn(self, version: int, transaction: Transaction | None) -> None:
         if transaction is None:
-            raise _gone(f"the transaction of version {file.manifest.version}", None)
-        return transaction
+            raise _gone(f"the transaction of version {version}", None)
+        self._known[version] = transaction
 
 
 def _gone(what: str, cause: FileNotFoundError | None) -> RetryableCommitError:

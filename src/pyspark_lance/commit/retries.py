@@ -18,8 +18,12 @@ from pyspark_lance.errors import InvalidInputError
 DEFAULT_RETRIES = 10
 DEFAULT_TIMEOUT_S = 30.0
 
-# Waiting is spread over ever more slots, each as long as an attempt, so that few others share one.
-_MAX_SLOTS = 64
+TURN_S = 5.0
+"""Writers on one machine take turns, as long as none has to wait longer than this."""
+
+# Waiting is spread over so many slots, each as long as an attempt: first ever more, so that few
+# others share one, then ever fewer, so that those go first who have waited for long.
+_SLOTS = (4, 16, 64, 32, 16, 8, 4, 2, 1)
 _MAX_WAIT_S = 3.0
 _SLOT_S = 0.0125
 
@@ -85,6 +89,11 @@ class Retries:
         """Seconds since the work was first in the way of another."""
         return 0.0 if self._first_s is None else self.environment.monotonic() - self._first_s
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until nothing is tried again."""
+        return max(0.0, self._timeout_s - self.elapsed_s)
+
     def again(self, *, slot_s: float = _SLOT_S, since_s: float | None = None) -> bool:
         """Waits, and says whether to try again.
 
@@ -96,7 +105,7 @@ class Retries:
         self._first_s = now if self._first_s is None else self._first_s
         if self.attempts >= self._most:
             return False
-        slots = min(4 * 2 ** (self.attempts - 1), _MAX_SLOTS)
+        slots = _SLOTS[min(self.attempts, len(_SLOTS)) - 1]
         wait = min(self.environment.chance.uniform(0, slots * slot_s), _MAX_WAIT_S)
         if now + wait - (self._first_s if since_s is None else since_s) > self._timeout_s:
             return False

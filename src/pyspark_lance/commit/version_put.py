@@ -22,7 +22,7 @@ from pyspark_lance.commit.commit_handler import (
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.commit.index_rules import Indices
 from pyspark_lance.commit.judge_newer import REDO
-from pyspark_lance.commit.whereabouts import Fate, fate_of, files_of, new_files
+from pyspark_lance.commit.whereabouts import Fate, Work, fate_of, files_of
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Restore
@@ -31,6 +31,7 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
     list_versions,
+    look_again,
     newest_versions,
     read_manifest,
 )
@@ -60,6 +61,13 @@ class CommitResult:
     transaction: Transaction
     location: ManifestLocation
     already_committed: bool = False
+
+
+class TableGoneError(CommitConflictError):
+    """The table that the work was planned on is not there, or a request may reach another one yet.
+
+    What was written stays: nobody can know whether a version will name it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +109,20 @@ class VersionPut:
         """The step that decides: whether the version is there, and ours.
 
         Raises:
-            CommitConflictError: The table was replaced; the manifest is gone again.
+            CommitConflictError: Another table is there; the manifest is gone again.
+            TableGoneError: The table is not there any more; the manifest is gone again.
             StorageError: It is in doubt.
         """
-        self.in_doubt = wanted
+        was_in_doubt, self.in_doubt = self.in_doubt is not None, wanted
         location = wanted.result.location
         match self._handler.put(self._store, location, wanted.data, uuid=self._uuid):
             case Undecided(cause):
                 self.in_doubt = replace(wanted, cause=cause)
                 return False
             case LostRace():
-                self.in_doubt = None
+                # The request before this one may have won an earlier race for the number.
+                if not was_in_doubt:
+                    self.in_doubt = None
                 logger.debug("version %d of %s is taken", location.version, self._store.uri)
                 return False
             case _:
@@ -121,15 +132,14 @@ class VersionPut:
         """Whether the version in doubt is in the history; if not, it may still be in doubt.
 
         Raises:
-            CommitConflictError: The table was replaced.
+            TableGoneError: Another table is there, or none, and the put may arrive yet.
             StorageError: It still is in doubt.
         """
         versions = list_versions(self._store)
         number = doubt.result.version
         if not versions or versions[-1].version < number:
-            if doubt.before is not None and not self._is_same(doubt.before, versions[-1:]):
-                self.in_doubt = None
-                raise table_was_replaced(self._store)
+            if doubt.before is not None and not self._may_put_again(doubt.before, versions):
+                return False
             # Still free, so the lost request may arrive yet.  The same bytes again: whichever
             # request gets there, the files it refers to are there.
             return self.put(doubt)
@@ -137,29 +147,77 @@ class VersionPut:
         if holder == self._uuid:
             return self._confirmed(doubt)
         newer = [location for location in versions if location.version > number]
-        fate = self._fate(doubt, newer) if newer else Fate.LOST
+        if holder is None and not newer:
+            return False  # removed since it was listed, so there are newer ones
+        fate = self._fate(doubt) if newer else Fate.LOST
         if fate is Fate.UNKNOWN and holder is None:
             return False
         self.in_doubt = None
         return fate is Fate.IN_HISTORY
 
+    def _may_put_again(self, before: ManifestFile, versions: Sequence[ManifestLocation]) -> bool:
+        """Whether the table is still the one whose newest version was ``before``.
+
+        Raises:
+            TableGoneError: It is not.
+        """
+        is_same = self._is_same(before, versions[-1:])
+        if is_same is None and versions[-1:] and versions[-1].version >= before.location.version:
+            return False  # removed since it was listed, so there are newer ones
+        if is_same is None:  # perhaps the listing is late
+            is_same = self._is_same(before, [replace(before.location, identity="")])
+        if not is_same:
+            raise table_is_gone(self._store)
+        return True
+
     def _confirmed(self, wanted: WantedVersion) -> bool:
-        """Our manifest is there; it counts if it is the newest, or newer ones follow it."""
+        """Our manifest is there; it counts if it is the newest, or newer ones follow it.
+
+        What is not there says something only as long as ours is the newest version: others may
+        have followed it and removed whatever it needs.  So after each look at files there is
+        another one at the versions.
+        """
         number = wanted.result.version
-        newest = newest_versions(self._store, 2)
-        if newest and newest[0].version > number:
+        wrong: CommitConflictError | None = None
+        for is_last in (False, True):
+            newest = newest_versions(self._store, 2)
+            if newest and newest[0].version > number:
+                return self._is_in_history(wanted)
+            if not is_last:
+                below = [location for location in newest if location.version < number]
+                wrong = self._wrong_below(wanted, below)
+                if wrong is None:
+                    self.in_doubt = None
+                    return True
+        assert wrong is not None
+        self._take_back(wanted)
+        newest = newest_versions(self._store, 1)
+        if newest and newest[0].version > number:  # somebody has followed it at the last moment
+            self.in_doubt = wanted
             return self._is_in_history(wanted)
-        older = [location for location in newest if location.version < number]
-        if not self._follows(wanted, older):
-            self._take_back(wanted)
-            raise table_was_replaced(self._store)
+        raise wrong
+
+    def _wrong_below(
+        self, wanted: WantedVersion, below: Sequence[ManifestLocation]
+    ) -> CommitConflictError | None:
+        """Why our manifest, the newest one, makes no version of the table that was planned on."""
+        before = wanted.before
+        is_same = True if before is None else self._is_same(before, below)
+        if is_same is False:
+            return table_was_replaced(self._store.uri)
+        if before is not None and is_same is None and not self._has_files_of(before, wanted):
+            return table_is_gone(self._store)
         if self._was_cleaned_up(wanted):
-            self._take_back(wanted)
-            raise RetryableCommitError(
+            return RetryableCommitError(
                 "files of the version that is restored were cleaned up", self._store.uri, REDO
             )
-        self.in_doubt = None
-        return True
+        return None
+
+    def _has_files_of(self, before: ManifestFile, wanted: WantedVersion) -> bool:
+        """Whether a file is there that our version has of the one it was made of."""
+        paths = files_of(wanted.result.manifest.fragments)
+        kept = sorted(paths & files_of(before.manifest.fragments)) or sorted(paths)
+        return not kept or self._store.exists(kept[0])
 
     def _was_cleaned_up(self, wanted: WantedVersion) -> bool:
         """Whether a restored version came too late: other clients clean up without asking."""
@@ -174,25 +232,42 @@ class VersionPut:
 
     def _is_in_history(self, wanted: WantedVersion) -> bool:
         """Our manifest was put, and there are newer ones: whether they were made of it."""
-        versions = {location.version: location for location in list_versions(self._store)}
-        number = wanted.result.version
-        newer = [location for location in versions.values() if location.version > number]
-        fate = self._fate(wanted, newer)
-        if fate is Fate.UNKNOWN and number in versions:
-            # The one after ours is gone and ours is not, though cleanups begin with the oldest.
-            late = newer[0].modified_ns <= versions[number].modified_ns
-            fate = Fate.LOST if late else Fate.UNKNOWN
+        fate = self._fate(wanted, was_put=True)
         if fate is Fate.LOST:
-            logger.info("others outran version %d of %s", number, self._store.uri)
+            logger.info("others outran version %d of %s", wanted.result.version, self._store.uri)
             self._take_back(wanted)
         elif fate is Fate.IN_HISTORY:
             self.in_doubt = None
         return fate is Fate.IN_HISTORY
 
-    def _fate(self, wanted: WantedVersion, newer: Sequence[ManifestLocation]) -> Fate:
-        before = wanted.before.manifest if wanted.before is not None else None
-        ours = TableState(wanted.result.manifest, wanted.result.indices)
-        return fate_of(self._store, ours, new_files(before, ours.manifest), newer)
+    def _fate(self, wanted: WantedVersion, *, was_put: bool = False) -> Fate:
+        """What became of our version, as the newer ones tell."""
+        number = wanted.result.version
+
+        def look() -> Fate:
+            versions = {location.version: location for location in list_versions(self._store)}
+            newer = [location for location in versions.values() if location.version > number]
+            if not newer:
+                return Fate.UNKNOWN  # another table has taken the place of those that were there
+            # Ours came later than those after it, into a gap that a cleanup had left.
+            is_late = (
+                was_put
+                and number in versions
+                and newer[0].modified_ns <= versions[number].modified_ns
+            )
+            fate = fate_of(self._store, self._work(wanted, was_put and not is_late), newer)
+            return Fate.LOST if is_late and fate is Fate.UNKNOWN else fate
+
+        return look_again(self._store, look)
+
+    def _work(self, wanted: WantedVersion, was_put: bool) -> Work:
+        result = wanted.result
+        return Work(
+            result.transaction.operation,
+            wanted.before.manifest if wanted.before is not None else None,
+            TableState(result.manifest, result.indices),
+            was_put,
+        )
 
     def _take_back(self, wanted: WantedVersion) -> None:
         """Removes a manifest of ours that no other was made of.
@@ -203,32 +278,38 @@ class VersionPut:
             self._store.delete(wanted.result.location.path)
         self.in_doubt = None
 
-    def _follows(self, wanted: WantedVersion, below: Sequence[ManifestLocation]) -> bool:
-        """Whether the version that ours was made of is below ours, or was until a cleanup."""
-        before = wanted.before
-        if before is None or self._is_same(before, below):
-            return True
-        if below and below[0].version == before.manifest.version:
-            return False
-        paths = files_of(wanted.result.manifest.fragments)
-        kept = sorted(paths & files_of(before.manifest.fragments)) or sorted(paths)
-        return not kept or self._store.exists(kept[0])
+    def _is_same(self, before: ManifestFile, newest: Sequence[ManifestLocation]) -> bool | None:
+        """Whether the manifest in ``newest`` is still the one that was read.
 
-    def _is_same(self, before: ManifestFile, newest: Sequence[ManifestLocation]) -> bool:
-        """Whether the manifest in ``newest`` is still the one that was read."""
+        Returns:
+            False if that of another table was seen there; None if it was not to be seen at all.
+        """
         read = before.location
         if not newest or newest[0].version != read.version:
-            return False
+            return None
         if read.identity and newest[0].identity == read.identity:
             return True
-        manifest = read_manifest(self._store, newest[0], with_indices=False).manifest
+        try:
+            manifest = read_manifest(self._store, newest[0], with_indices=False).manifest
+        except FileNotFoundError:
+            return None
         return BaseVersion.of(manifest) == BaseVersion.of(before.manifest)
 
 
-def table_was_replaced(store: ObjectStore) -> CommitConflictError:
+def table_was_replaced(uri: str) -> CommitConflictError:
     """The error for a table that is not the one that the work was planned on."""
     return CommitConflictError(
         "the table was replaced by another one while the work was under way",
-        store.uri,
+        uri,
         "open the table again",
+    )
+
+
+def table_is_gone(store: ObjectStore) -> TableGoneError:
+    """The error for a table of which nothing is left to see."""
+    return TableGoneError(
+        "the table was dropped while the work was under way, or replaced by another one",
+        store.uri,
+        "open the table again; if there is one, look in its history for the work before doing it "
+        "again",
     )

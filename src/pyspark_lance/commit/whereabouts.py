@@ -9,7 +9,8 @@ anybody looked.  What tells is whether the versions after it were made of it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.commit.next_manifest import next_manifest
@@ -23,9 +24,11 @@ from pyspark_lance.format.operation import (
     Merge,
     Operation,
     Overwrite,
+    Project,
     Restore,
     Rewrite,
     Update,
+    UpdateConfig,
 )
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
@@ -42,39 +45,55 @@ class Fate(enum.Enum):
     UNKNOWN = "nothing is left that tells"
 
 
-def fate_of(
-    store: ObjectStore,
-    ours: TableState,
-    new_files: frozenset[str],
-    newer: Sequence[ManifestLocation],
-) -> Fate:
-    """What became of ``ours``; at most two manifests are read.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A version that we made or wanted to make.
+
+    Attributes:
+        operation: What it does.
+        before: The version that it was made of; None for a new table.
+        ours: The version as it was put.
+        was_put: Whether it is known that the put was carried out, and before the versions after it.
+    """
+
+    operation: Operation
+    before: Manifest | None
+    ours: TableState
+    was_put: bool = False
+
+
+def fate_of(store: ObjectStore, work: Work, newer: Sequence[ManifestLocation]) -> Fate:
+    """What became of a version; at most two manifests are read.
 
     Args:
         store: The store at the table root.
-        ours: The version as it was put.
-        new_files: Paths of the files that no version before it named.
+        work: The version as it was put.
         newer: All versions after it, ascending; at least one.
 
     Raises:
         FileNotFoundError: A version was removed since it was listed.
         StorageError: The store failed.
     """
+    ours, files = work.ours, new_files(work.before, work.ours.manifest)
     following = read_manifest(store, newer[0])
+    newest = following
     transaction = transaction_of(store, following)
-    if new_files & files_of(following.manifest.fragments):
+    if files & files_of(following.manifest.fragments):
         return Fate.IN_HISTORY
     if len(newer) > 1:
         newest = read_manifest(store, newer[-1], with_indices=False)
-        if new_files & files_of(newest.manifest.fragments):
+        if files & files_of(newest.manifest.fragments):
             return Fate.IN_HISTORY
+    # What never arrived, or too late, may have been done by others, who were told so.
+    is_done = work.was_put and _is_as_wanted(work, newest.manifest)
+    unknown = Fate.IN_HISTORY if is_done else Fate.UNKNOWN
     if transaction is None:
-        return Fate.UNKNOWN
+        return unknown
     operation = transaction.operation
-    if new_files & files_of(_fragments_named(operation)):
+    if files & files_of(_fragments_named(operation)):
         return Fate.IN_HISTORY
     if newer[0].version != ours.manifest.version + 1:
-        return Fate.UNKNOWN
+        return unknown
     if isinstance(operation, Overwrite | Restore | Clone):
         return Fate.IN_HISTORY
     try:
@@ -83,6 +102,51 @@ def fate_of(
         return Fate.LOST  # it could not have been made of ours
     same = _content(expected.manifest) == _content(following.manifest)
     return Fate.IN_HISTORY if same else Fate.LOST
+
+
+def _is_as_wanted(work: Work, newest: Manifest) -> bool:
+    """Whether work that says what the table is to be like has made the newest version so.
+
+    Work of the same kind leaves the same table, whoever did it last: to say that ours is in the
+    history is right in some order of all commits.
+    """
+    before, ours = work.before, work.ours.manifest
+    if before is None:
+        return False
+    match work.operation:
+        case Restore():
+            return _is_restored(before, ours, newest)
+        case Project():
+            return ours.schema == newest.schema != before.schema
+        case UpdateConfig():
+            old, new, found = map(_properties, (before, ours, newest))
+            changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+            return bool(changed) and all(new.get(key) == found.get(key) for key in changed)
+        case _:
+            return False
+
+
+def _properties(manifest: Manifest) -> dict[tuple[object, str], object]:
+    """All that ``UpdateConfig`` changes, by where it is and its name."""
+    schema = manifest.schema
+    maps: list[tuple[object, Mapping[str, object]]] = [
+        ("config", manifest.config),
+        ("table", manifest.table_metadata),
+        ("schema", schema.metadata),
+        *((one.id, one.metadata) for one in schema.walk()),
+    ]
+    return {(where, key): value for where, values in maps for key, value in values.items()}
+
+
+def _is_restored(before: Manifest, ours: Manifest, newest: Manifest) -> bool:
+    """Whether rows or files are back that only a restore brings, or no row is there but ours."""
+    old, new, found = (
+        {one.id: files_of([one]) for one in manifest.fragments}
+        for manifest in (before, ours, newest)
+    )
+    if any(old[one] != new[one] == found[one] for one in old.keys() & new.keys() & found.keys()):
+        return True
+    return old.keys() != new.keys() and found.keys() <= new.keys() and newest.schema == ours.schema
 
 
 def new_files(before: Manifest | None, after: Manifest) -> frozenset[str]:
@@ -110,11 +174,15 @@ def files_of(fragments: Iterable[Fragment], *, own: bool = False) -> frozenset[s
 
 def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
     """The transaction that made a version, from its inline copy or its file; None if it is gone."""
-    transaction = file.transaction()
-    if transaction is not None or not file.manifest.transaction_file:
-        return transaction
+    return file.transaction() or transaction_in_file(store, file.manifest.transaction_file)
+
+
+def transaction_in_file(store: ObjectStore, name: str) -> Transaction | None:
+    """The transaction in a file of its own, whose name may be empty; None if it is gone."""
+    if not name:
+        return None
     try:
-        return read_transaction(store, file.manifest.transaction_file)
+        return read_transaction(store, name)
     except (FileNotFoundError, CorruptFileError):
         return None
 

@@ -84,9 +84,9 @@ def logical_v2(file: OpenFile, descriptors: pa.StructArray, data_type: pa.DataTy
         parts[name] = pc.if_else(ranged, pa.array(values), pa.scalar(None, pa.uint64()))
     names = [field.name for field in data_type]
     if not set(names) <= parts.keys():
-        raise UnsupportedFeatureError(f"blob columns of type {data_type}", where=file.path)
+        raise UnsupportedFeatureError(f"blob columns of type {data_type}", where=file.place)
     if "position" not in names and bool(pc.any(ranged).as_py()):
-        raise CorruptFileError("a part of an object where the schema has no ranges", file.path)
+        raise CorruptFileError("a part of an object where the schema has no ranges", file.place)
     return pa.StructArray.from_arrays(
         [parts[field.name].cast(field.type) for field in data_type],
         fields=list(data_type),
@@ -113,7 +113,7 @@ class _V2Blobs:
         unknown = self._valid & (self.kinds > EXTERNAL)
         if unknown.any():
             raise UnsupportedFeatureError(
-                f"blobs of kind {self.kinds[unknown][0]}", where=file.path
+                f"blobs of kind {self.kinds[unknown][0]}", where=file.place
             )
 
     def pieces(self, *, external: bool) -> list[Buffer]:
@@ -163,7 +163,7 @@ class _V2Blobs:
             except FileNotFoundError as error:
                 raise MissingFileError(
                     "a file that holds blobs is missing",
-                    where=f"{source.store.uri}/{source.path}, referred to by {self._file.path}",
+                    where=f"{source.store.uri}/{source.path}, referred to by {self._file.place}",
                 ) from error
 
         return fetch
@@ -194,7 +194,7 @@ class _V2Blobs:
         if self._file.external is None:
             raise UnsupportedFeatureError(
                 "blobs outside of the table, in a file that was opened without one",
-                where=self._file.path,
+                where=self._file.place,
             )
         return self._file.external
 
@@ -236,7 +236,7 @@ def _fetch_from(
     if not len(rows):
         return
     starts, lengths = positions[rows], sizes[rows]
-    _check_places(starts, lengths, file.metadata.file_size, file.path)
+    _check_places(starts, lengths, file.metadata.file_size, file.place)
     for row, piece in zip(rows.tolist(), file.fetch(_ranges(starts, lengths)), strict=True):
         blobs[row] = piece
 

@@ -124,6 +124,11 @@ class FileTail:
             return memoryview(self.content)[start - tail_start : end - tail_start]
         return self.store.get_range(self.path, start, end)
 
+    @property
+    def place(self) -> str:
+        """Root and path of the file, for messages."""
+        return f"{self.store.uri}/{self.path}"
+
 
 def read_tail(
     store: ObjectStore,
@@ -148,7 +153,7 @@ def read_tail(
     if size_bytes and size_bytes != file_size and not is_legacy(content):
         raise CorruptFileError(
             f"the manifest says the file has {size_bytes} bytes, it has {file_size}",
-            where=path,
+            where=f"{store.uri}/{path}",
             hint="the file was cut short or replaced",
         )
     return FileTail(store, path, file_size, content)
@@ -158,7 +163,7 @@ class FileMetadata:
     """Everything a 2.x file says about itself; columns are parsed on demand.
 
     Attributes:
-        path: Path of the file in its store, for messages.
+        path: Root and path of the file, for messages.
         file_size: Length of the file in bytes.
         footer: The fixed tail.
         num_rows: Top-level rows of the file.
@@ -220,8 +225,8 @@ class FileMetadata:
             CorruptFileError: The bytes contradict the format.
             UnsupportedFeatureError: The file is not of version 2.0, 2.1 or 2.2.
         """
-        footer = Footer.from_bytes(tail.content, tail.file_size, tail.path)
-        return cls(tail.path, tail.file_size, footer, tail.read)
+        footer = Footer.from_bytes(tail.content, tail.file_size, tail.place)
+        return cls(tail.place, tail.file_size, footer, tail.read)
 
     @property
     def version(self) -> str:

@@ -46,6 +46,11 @@ class FileBytes:
     )
 
     @property
+    def place(self) -> str:
+        """Root and path of the file, for messages."""
+        return f"{self.store.uri}/{self.path}"
+
+    @property
     def is_near(self) -> bool:
         """Whether bytes come so fast that nothing is won by asking for many at once."""
         return isinstance(self.store, LocalStore)
@@ -69,7 +74,7 @@ class FileBytes:
             # It was there when it was opened.
             raise MissingFileError(
                 "a data file went away while it was read",
-                where=f"{self.store.uri}/{self.path}",
+                where=self.place,
                 hint="its version may have been cleaned up; read a newer one",
             ) from error
 

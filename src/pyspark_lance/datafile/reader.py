@@ -96,7 +96,7 @@ class DataFileReader:
             UnsupportedFeatureError: The file is of no version that is known.
         """
         tail = read_tail(store, path, size_bytes, ahead_bytes)
-        if file_version_of(tail.content, path) == "0.1":
+        if file_version_of(tail.content, tail.place) == "0.1":
             return cls(LegacyFile(store, path, LegacyMetadata(tail)))
         return cls(OpenFile(store, path, FileMetadata.of_tail(tail), external, tail.whole))
 
@@ -246,7 +246,7 @@ class DataFileReader:
         if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < self.num_rows:
             raise InvalidInputError(
                 f"offsets {positions.min()} to {positions.max()} of a file of {self.num_rows} rows",
-                where=self._file.path,
+                where=self._file.place,
             )
         ascending = bool((positions[1:] > positions[:-1]).all())
         if ascending:
@@ -295,7 +295,7 @@ class DataFileReader:
             raise InvalidInputError(
                 f"row ranges must ascend inside of the file's {self.num_rows} rows: "
                 f"{list(ranges)[:5]}",
-                where=self._file.path,
+                where=self._file.place,
             )
         apart = starts[1:] != ends[:-1]
         return RowRanges(
@@ -354,7 +354,7 @@ class DataFileReader:
                 raise
             raise UnsupportedFeatureError(
                 f"{rows.num_rows} rows hold more than 2 GiB of strings in one column",
-                where=self._file.path,
+                where=self._file.place,
                 hint="read fewer rows at a time",
             ) from error
         finally:
@@ -480,7 +480,7 @@ class DataFileReader:
             if rows.num_rows == 1:
                 raise UnsupportedFeatureError(
                     f"row {rows.start} holds more than 2 GiB of strings in one column",
-                    where=self._file.path,
+                    where=self._file.place,
                 ) from error
             for half in _halves(rows):
                 yield from self._decode_window(readers, half, windows)

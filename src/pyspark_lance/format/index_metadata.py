@@ -9,7 +9,7 @@ Source: docs/format/table-format.md, section 10.6; protos/table.proto, message I
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -45,6 +45,8 @@ class IndexMetadata:
         details_type: Type URL that tells the kind; '' if absent.
         base_id: Base path the index lives under; None for the table's own root.
         index_version: Layout version of the kind of index; 0 if absent.
+        file_sizes: File name below the directory -> bytes, as the writer noted them; older ones
+            note none.
     """
 
     raw: bytes
@@ -56,6 +58,7 @@ class IndexMetadata:
     details_type: str
     base_id: int | None
     index_version: int = 0
+    file_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> IndexMetadata:
@@ -82,6 +85,7 @@ class IndexMetadata:
             details_type=message.index_details.type_url,
             base_id=message.base_id if message.HasField("base_id") else None,
             index_version=message.index_version,
+            file_sizes={file.path: file.size_bytes for file in message.files},
         )
 
     def with_fragment_bitmap(self, bitmap: BitMap | None) -> IndexMetadata:

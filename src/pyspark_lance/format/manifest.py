@@ -86,6 +86,34 @@ class BasePath:
 
 
 @dataclass(frozen=True, slots=True)
+class ManifestSections:
+    """What a manifest says of its file: all that it takes to find the transaction.
+
+    Attributes:
+        version: As in ``Manifest``, like the others.
+        transaction_file: Name inside ``_transactions/``.
+        index_section: Position of the index section.
+        transaction_section: Position of the inline transaction.
+    """
+
+    version: int
+    transaction_file: str
+    index_section: int | None
+    transaction_section: int | None
+
+    @classmethod
+    def from_bytes(cls, data: Any, where: str = "") -> ManifestSections:
+        """Decodes no more of a serialized Manifest message; arguments and errors as there."""
+        message = parse_message(table_pb2.Manifest, data, where)
+        return cls(
+            version=message.version,
+            transaction_file=message.transaction_file,
+            index_section=_optional(message, "index_section"),
+            transaction_section=_transaction_section(message),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """One version of a table.
 
@@ -346,9 +374,6 @@ def _from_message(
     for field in schema.walk():
         if field.id < 0:
             raise CorruptFileError(f"column {field.name!r} has the negative field id {field.id}")
-    section = _optional(message, "transaction_section")
-    if section is None:
-        section = _optional(message, "transaction_section_21")
     if cut is None:
         stored, has_unknown = fragments_from_protos(message.fragments), False
     else:
@@ -372,7 +397,7 @@ def _from_message(
         base_paths=tuple(BasePath.from_proto(base) for base in message.base_paths),
         branch=_optional(message, "branch"),
         index_section=_optional(message, "index_section"),
-        transaction_section=section,
+        transaction_section=_transaction_section(message),
         max_allocated_field_id=max_allocated,
         version_aux_data=message.version_aux_data,
         # Last: it changes the message.
@@ -435,6 +460,13 @@ def _writer_version(message: table_pb2.Manifest) -> WriterVersion | None:
         _optional(writer, "prerelease"),
         _optional(writer, "build_metadata"),
     )
+
+
+def _transaction_section(message: Any) -> int | None:
+    section = _optional(message, "transaction_section")
+    if section is None:
+        section = _optional(message, "transaction_section_21")
+    return None if section is None else int(section)
 
 
 def _optional(message: Any, name: str) -> Any:

@@ -9,7 +9,6 @@ rounding.  Pure: no I/O.
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 
@@ -110,6 +109,8 @@ def to_plain(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
             return array.view(target)  # lineage columns: a cast would copy them
         return array.cast(target)
     except pa.ArrowInvalid as error:
+        if array.type.num_fields:  # it may be a value that is before a slice, or below a null
+            return _to_plain_nested(array, target, name)
         raise InvalidInputError(
             f"a value of column {name!r} ({array.type}) does not fit {target}: {error}",
             hint="leave the column out with the option columns, or rewrite the value",
@@ -119,14 +120,17 @@ def to_plain(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
 
 
 def _fits_int64(array: pa.Array) -> bool:
+    import pyarrow.compute as pc  # whoever only asks for types does without it
+
     largest = pc.max(array).as_py()
     return largest is None or largest < 1 << 63
 
 
-def _member(array: pa.StructArray, place: int, target: pa.StructType) -> pa.Array:
-    """The member of the name that ``target`` has at a place; ``array`` may have more."""
-    index = array.type.get_field_index(target.field(place).name)
-    return array.field(place if index < 0 else index)
+def _members(array: pa.StructArray, target: pa.StructType) -> list[pa.Array]:
+    """The members that ``target`` has, by name or else by place; null where the struct is."""
+    parts = array.flatten()
+    places = [array.type.get_field_index(member.name) for member in target]
+    return [parts[at if place < 0 else place] for at, place in enumerate(places)]
 
 
 def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
@@ -135,12 +139,10 @@ def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Arra
     validity = array.is_valid().buffers()[1] if array.null_count else None
     if types.is_struct(target):
         children = [
-            to_plain(
-                _member(array, i, target), target.field(i).type, f"{name}.{target.field(i).name}"
-            )
-            for i in range(target.num_fields)
+            to_plain(part, member.type, f"{name}.{member.name}")
+            for part, member in zip(_members(array, target), target, strict=True)
         ]
-        mask = pc.is_null(array) if array.null_count else None
+        mask = array.is_null() if array.null_count else None
         fields = [target.field(i) for i in range(target.num_fields)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
     if types.is_list(target):
@@ -167,4 +169,6 @@ def _to_plain_nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Arra
 
 def rebased_offsets(offsets: pa.Array, first: int) -> pa.Buffer:
     """Offsets that start at 0, in their own width: Arrow would widen them to 64 bits."""
+    import pyarrow.compute as pc
+
     return pc.subtract(offsets, pa.scalar(first, offsets.type)).buffers()[1]

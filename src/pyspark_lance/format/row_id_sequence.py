@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.consecutive import consecutive
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.physical_rows import (
     as_positions,
@@ -142,6 +143,15 @@ class RowIdSequence:
         """The ids, shape (len(self),)."""
         if len(self.segments) == 1:
             return self.segments[0].to_array()
+        bounds = [
+            (segment.start, len(segment))
+            for segment in self.segments
+            if isinstance(segment, RangeSegment)
+        ]
+        if len(bounds) == len(self.segments) > 1:  # each of few ids, after updates
+            starts, lengths = np.array(bounds, dtype=np.uint64).T
+            before = np.cumsum(lengths) - lengths  # subtracted without a sign: modulo 2**64
+            return np.repeat(starts - before, lengths.astype(np.int64)) + consecutive(0, len(self))
         parts = [segment.to_array() for segment in self.segments]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
 

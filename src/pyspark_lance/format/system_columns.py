@@ -67,7 +67,7 @@ def check_version_columns(names: tuple[str, ...], *, stable_row_ids: bool, uri: 
         raise InvalidInputError(
             f"{wanted[0]} needs stable row ids, which the rows of this table do not have",
             where=uri,
-            hint="rewrite the data into a new table; new tables get stable row ids by default",
+            hint="LanceTable.enableStableRowIds() gives them some",
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -29,6 +30,9 @@ _CODECS: Final = {0: "lz4", 1: "zstd"}
 _STORED: Final = -1
 # Buffers may be padded to a multiple of this.
 _PADDING: Final = 64
+# Footers of so many bytes are remembered, so many of them.
+_SHORT_BYTES: Final = 1024
+_MOST_SHORT: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +98,38 @@ def read_uint32_column(
     data = memoryview(content).cast("B").toreadonly()
     try:
         footer = _footer(data)
-        _check_column(footer, name)
-        message, body = _only_batch(data, footer)
+        # Files of one writer and of like content have the same footer: it is parsed once.
+        find = _place_of_short if len(footer) <= _SHORT_BYTES else _place_of_batch
+        message, body = _only_batch(data, *find(bytes(footer), name))
         return _values(message, body, num_values, at_most)
     except (struct.error, pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFileError(f"not a readable Arrow IPC file: {error}") from error
 
 
-def _footer(data: memoryview) -> _Table:
+def _footer(data: memoryview) -> memoryview:
     end = len(data) - len(_MAGIC)
     if end < 12 or bytes(data[: len(_MAGIC)]) != _MAGIC or bytes(data[end:]) != _MAGIC:
         raise CorruptFileError("not an Arrow IPC file: its magic bytes are missing")
     length = _number(data, "<i", end - 4)
-    return _Table.root(_cut(data, end - 4 - length, end - 4))
+    return _cut(data, end - 4 - length, end - 4)
+
+
+def _place_of_batch(content: bytes, name: str) -> tuple[int, int, int]:
+    """Position, length of the metadata and of the body of the only batch, as the footer has it."""
+    footer = _Table.root(memoryview(content))
+    _check_column(footer, name)
+    dictionaries, _ = footer.vector(2)
+    batches, start = footer.vector(3)
+    if dictionaries or batches != 1:
+        raise CorruptFileError(f"{batches} batches and {dictionaries} dictionaries, 1 and 0 wanted")
+    return (
+        _number(footer.data, "<q", start),
+        _number(footer.data, "<i", start + 8),
+        _number(footer.data, "<q", start + 16),
+    )
+
+
+_place_of_short = lru_cache(_MOST_SHORT)(_place_of_batch)
 
 
 def _check_column(footer: _Table, name: str) -> None:
@@ -133,15 +156,10 @@ def _check_column(footer: _Table, name: str) -> None:
         raise CorruptFileError(f"column {name!r} is not of type uint32")
 
 
-def _only_batch(data: memoryview, footer: _Table) -> tuple[_Table, memoryview]:
+def _only_batch(
+    data: memoryview, position: int, metadata_length: int, body_length: int
+) -> tuple[_Table, memoryview]:
     """The record batch and its body."""
-    dictionaries, _ = footer.vector(2)
-    batches, start = footer.vector(3)
-    if dictionaries or batches != 1:
-        raise CorruptFileError(f"{batches} batches and {dictionaries} dictionaries, 1 and 0 wanted")
-    position = _number(footer.data, "<q", start)
-    metadata_length = _number(footer.data, "<i", start + 8)
-    body_length = _number(footer.data, "<q", start + 16)
     metadata = _cut(data, position, position + metadata_length)
     # Before Arrow 0.15 there was the length alone.
     prefix = 8 if _number(metadata, "<I", 0) == _CONTINUATION else 4

@@ -9,6 +9,9 @@ cleanup leaves it alone.
 A cleanup renews its mark while it sets manifests aside, and gives up if it could not for half an
 hour; so a mark that is older than an hour is that of a cleanup that died, and counts for nothing.
 The next cleanup removes it, and those whose versions are gone.  Clocks may differ by half an hour.
+
+A full disk has no room for the content of a mark, nor perhaps for its folder.  Then the mark is a
+file without content among the manifests, and its name says the lowest and the highest version.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from typing import Final
 
 from pyspark_lance.errors import StorageError, VersionNotFoundError
 from pyspark_lance.metafile.manifest_file import ManifestLocation
-from pyspark_lance.metafile.paths import CLEANUPS
-from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
+from pyspark_lance.metafile.paths import CLEANUPS, VERSIONS, mark_path, versions_in_mark
+from pyspark_lance.store.object_store import ObjectInfo, ObjectStore, is_out_of_room
 
 SAFE_AGE_S: Final = 7 * 24 * 3600.0
 """Whoever has not finished after this time is taken for dead."""
@@ -49,10 +52,13 @@ class CleanupMark:
         versions: Collection[int],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.path = f"{CLEANUPS}/{uuid.uuid4().hex}.json"
+        name = uuid.uuid4().hex
+        self.path = f"{CLEANUPS}/{name}.json"
+        self._path_in_name = mark_path(min(versions, default=0), max(versions, default=0), name)
         self._store = store
         self._content = json.dumps({"versions": sorted(versions)}).encode()
         self._clock = clock
+        self._paths = {self.path}
         self._put()
 
     def renew(self) -> None:
@@ -73,11 +79,18 @@ class CleanupMark:
 
     def remove(self) -> None:
         """When it is done."""
-        self._store.delete(self.path)
+        for path in self._paths:
+            self._store.delete(path)
 
     def _put(self) -> None:
         self._renewed_at = self._clock()
-        self._store.put(self.path, self._content)
+        try:
+            self._store.put(self.path, self._content)
+        except StorageError as error:
+            if not is_out_of_room(error):
+                raise
+            self._store.put(self._path_in_name, b"")
+            self._paths = {self.path, self._path_in_name}
 
 
 def remove_empty_marks(store: ObjectStore, there: Callable[[], Collection[int]]) -> None:
@@ -90,8 +103,11 @@ def remove_empty_marks(store: ObjectStore, there: Callable[[], Collection[int]])
     marks = _marks(store)
     left = set(there()) if marks else set()
     for info in marks:
-        if _is_stale(info) or not left.intersection(_versions_in(store, info)):
-            store.delete(info.path)
+        if not _is_stale(info):
+            marked = _versions_in(store, info)
+            if any(version in marked for version in left):
+                continue
+        store.delete(info.path)
 
 
 def check_kept(store: ObjectStore, location: ManifestLocation) -> None:
@@ -115,14 +131,22 @@ def check_kept(store: ObjectStore, location: ManifestLocation) -> None:
 
 def _marks(store: ObjectStore) -> list[ObjectInfo]:
     """All marks, without those that are being written."""
-    return [info for info in store.list(CLEANUPS) if info.path.endswith(".json")]
+    marks = [info for info in store.list(CLEANUPS) if info.path.endswith(".json")]
+    if store.lists_names_only:  # a disk, which may be full
+        marks += [info for info in store.list(VERSIONS) if versions_in_mark(info.path) is not None]
+    return marks
 
 
 def _is_stale(info: ObjectInfo) -> bool:
     return 0 < info.modified_ns < time.time_ns() - int(_MARK_S * 1e9)
 
 
-def _versions_in(store: ObjectStore, info: ObjectInfo) -> Iterator[int]:
+def _versions_in(store: ObjectStore, info: ObjectInfo) -> Collection[int]:
+    named = versions_in_mark(info.path)
+    return frozenset(_versions_inside(store, info)) if named is None else named
+
+
+def _versions_inside(store: ObjectStore, info: ObjectInfo) -> Iterator[int]:
     try:
         content = json.loads(bytes(store.get(info.path)))
         yield from (one for one in content["versions"] if isinstance(one, int))

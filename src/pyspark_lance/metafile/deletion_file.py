@@ -5,6 +5,9 @@ Source: docs/format/table-format.md, section 5.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
@@ -16,6 +19,7 @@ from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType,
 from pyspark_lance.metafile.arrow_column_file import read_uint32_column
 from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.plain_values import plain_array
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.store.object_store import ObjectStore
 
 BITMAP_THRESHOLD: Final = 5000
@@ -24,6 +28,43 @@ BITMAP_THRESHOLD: Final = 5000
 _COLUMN: Final = "row_id"
 # Where their number is not known: releases write so many in another way.
 _MOST_OF_AN_ARRAY: Final = 1 << 20
+# Of files on local disks that were read, so many bytes are kept.
+_MOST_KNOWN_BYTES: Final = 16 << 20
+_BYTES_OF_ONE: Final = 512
+
+
+class _KnownVectors:
+    """The vectors that were read last."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._vectors: OrderedDict[Hashable, DeletionVector] = OrderedDict()
+
+    def get(self, key: Hashable) -> DeletionVector | None:
+        with self._lock:
+            vector = self._vectors.get(key)
+            if vector is not None:
+                self._vectors.move_to_end(key)
+            return vector
+
+    def put(self, key: Hashable, vector: DeletionVector) -> None:
+        with self._lock:
+            if key in self._vectors:
+                return
+            self._vectors[key] = vector
+            self._bytes += _bytes_of(vector)
+            while self._bytes > self._most_bytes:
+                self._bytes -= _bytes_of(self._vectors.popitem(last=False)[1])
+
+
+def _bytes_of(vector: DeletionVector) -> int:
+    """About what a vector takes, at most."""
+    return _BYTES_OF_ONE + 2 * len(vector)
+
+
+_known = _KnownVectors(_MOST_KNOWN_BYTES)
 
 
 def read_deletion_file(
@@ -50,6 +91,20 @@ def read_deletion_file(
         CorruptFileError: It contradicts the format or the manifest.
     """
     path = deletion_path(fragment_id, file)
+    if not isinstance(store, LocalStore):
+        return _read(store, path, file, physical_rows, may_exceed=may_exceed)
+    # Most versions change few fragments: what the others have deleted was read before.
+    key = store.uri, path, store.stat(path).identity, file, physical_rows, may_exceed
+    known = _known.get(key)
+    if known is None:
+        known = _read(store, path, file, physical_rows, may_exceed=may_exceed)
+        _known.put(key, known)
+    return known
+
+
+def _read(
+    store: ObjectStore, path: str, file: DeletionFile, physical_rows: int, *, may_exceed: bool
+) -> DeletionVector:
     content = store.get(path)
     at_most = max(physical_rows, _MOST_OF_AN_ARRAY) if may_exceed else physical_rows
     try:

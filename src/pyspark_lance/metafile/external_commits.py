@@ -108,6 +108,7 @@ class ExternallyCommittedStore:
     def __init__(self, inner: ObjectStore, versions: ManifestTable) -> None:
         self.uri = inner.uri
         self.lists_in_order = inner.lists_in_order
+        self.lists_names_only = inner.lists_names_only
         self.unproven_server = ""
         self._inner = inner
         self._versions = versions
@@ -182,13 +183,22 @@ class ExternallyCommittedStore:
         """The bytes of each range."""
         return self._read(path, lambda: self._inner.get_ranges(path, ranges))
 
+    def list_names(self, folder: str) -> list[str]:
+        """The names of the objects right in the folder, as ``list`` shows them."""
+        self._finish_newest(folder)
+        return self._inner.list_names(folder)
+
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All objects in the folder and below, the newest version's manifest among them."""
+        self._finish_newest(prefix)
+        return self._inner.list(prefix, first=first)
+
+    def _finish_newest(self, prefix: str) -> None:
+        """Makes the newest version visible where ``prefix`` has the versions in it."""
         if _FOLDER.startswith(prefix.rstrip("/") + "/") or not prefix:
             latest = self._versions.latest()
             if latest is not None:
                 self._finish(latest)
-        return self._inner.list(prefix, first=first)
 
     def stat(self, path: str) -> ObjectInfo:
         """Size and time of change."""

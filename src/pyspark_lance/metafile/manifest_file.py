@@ -12,16 +12,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import struct
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from pyspark_lance.errors import (
     CorruptFileError,
+    LanceError,
+    StorageError,
     TableNotFoundError,
-    UnsupportedFeatureError,
     VersionNotFoundError,
 )
 from pyspark_lance.format.fragment_bytes import FragmentBytes
@@ -30,7 +32,7 @@ from pyspark_lance.format.index_metadata import (
     indices_from_section,
     section_of_indices,
 )
-from pyspark_lance.format.manifest import DETACHED_BIT, Manifest
+from pyspark_lance.format.manifest import DETACHED_BIT, Manifest, ManifestSections
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.paths import (
     VERSIONS,
@@ -39,8 +41,9 @@ from pyspark_lance.metafile.paths import (
     manifest_path,
     parse_manifest_name,
 )
+from pyspark_lance.metafile.version_names import check_one_scheme, names_in_history
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.store.object_store import Buffer, ObjectStore
+from pyspark_lance.store.object_store import Buffer, ObjectStore, missing
 
 _TAIL_BYTES: Final = 64 * 1024
 # Manifests of a listing that have no more are read whole: that takes less than a second request.
@@ -50,11 +53,21 @@ _MOST_FETCHES: Final = 16
 _MOST_FETCHED_BYTES: Final = 8 << 20
 # So many other objects may be listed before the newest manifest.
 _NO_MANIFESTS: Final = 14
+# Each time others have committed and cleaned up since the listing.
+_MOST_LOOKS: Final = 100
+# So long the newest version of a listing may be taken for the newest.
+_SEEN_S: Final = 2.0
+_MOST_SEEN: Final = 64
 _LENGTH: Final = struct.Struct("<I")
 # Position of the manifest's length, major and minor version, magic.
 _FOOTER: Final = struct.Struct("<qHH4s")
 _MAGIC: Final = b"LANC"
 _MAJOR, _MINOR = 0, 2
+
+_T = TypeVar("_T")
+
+# By the root of a table: when a listing of this process began, and the newest version in it.
+_seen: dict[str, tuple[float, ManifestLocation]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +116,7 @@ class ManifestFile:
 
         Read when asked for, since the transaction of a large overwrite is as large as the manifest.
         """
-        section = self.manifest.transaction_section
-        if section is None or self._bytes is None:
-            return None
-        return self._bytes.section(section, self.manifest)
+        return None if self._bytes is None else self._bytes.transaction_bytes(self.manifest)
 
     def transaction(self) -> Transaction | None:
         """The transaction that made this version, from the inline copy; None if there is none.
@@ -114,11 +124,7 @@ class ManifestFile:
         Raises:
             CorruptFileError: The copy contradicts the format.
         """
-        data = self.transaction_bytes
-        if data is None or self._bytes is None:
-            return None
-        where = f"{self._bytes.name}, transaction section at byte"
-        return Transaction.from_bytes(data, f"{where} {self.manifest.transaction_section}")
+        return None if self._bytes is None else self._bytes.transaction(self.manifest)
 
 
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
@@ -127,8 +133,10 @@ def list_versions(store: ObjectStore) -> list[ManifestLocation]:
     Raises:
         UnsupportedFeatureError: Manifests of both naming schemes are there.
     """
+    if store.lists_names_only:
+        return _newest_by_name(store)[::-1]
     locations = sorted(_locations(store), key=lambda location: location.version)
-    _check_one_scheme(store, locations)
+    check_one_scheme(store, locations)
     return locations
 
 
@@ -147,27 +155,101 @@ def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
     Raises:
         UnsupportedFeatureError: Manifests of both naming schemes are there.
     """
-    if isinstance(store, LocalStore):
+    if store.lists_names_only:
         return _newest_by_name(store, count)
     locations = _locations(store, first=count + _NO_MANIFESTS)
     manifests = list(itertools.islice(locations, count))
     # Names of scheme V2 sort newest first, so one page of the listing is enough.
     if manifests and not (store.lists_in_order and manifests[0].scheme is NamingScheme.V2):
         manifests += locations
-        _check_one_scheme(store, manifests)
+        check_one_scheme(store, manifests)
         manifests.sort(key=lambda location: location.version, reverse=True)
     return manifests[:count]
 
 
-def _newest_by_name(store: LocalStore, count: int) -> list[ManifestLocation]:
-    """The same in a folder, where it takes a call for each file to see more than its name."""
-    paths = store.list_paths(VERSIONS)
-    names = [name for path in paths if (name := _name_in_history(path)) is not None]
-    _check_one_scheme(store, names)
-    names.sort(key=lambda name: name.version, reverse=True)
-    # Those that were removed since the listing leave their places to older ones.
-    located = (_stat(store, name.version, name.scheme) for name in names)
-    return list(itertools.islice((one for one in located if one is not None), count))
+def _newest_by_name(store: ObjectStore, count: int | None = None) -> list[ManifestLocation]:
+    """The same in a folder, where it takes a call for each file to see more than its name.
+
+    Between the two looks others may commit and clean up.  A cleanup never removes the newest
+    version: if the highest name of a listing is gone, there is a higher one, and the rest of the
+    listing says nothing about the table of now.
+
+    Args:
+        store: The table's folder.
+        count: How many; None for all.
+
+    Raises:
+        StorageError: The highest name of every listing was gone.
+    """
+
+    def look() -> list[ManifestLocation]:
+        began = time.monotonic()
+        names = names_in_history(store, store.list_names(VERSIONS))
+        # Older ones that were removed since the listing leave their places to others.
+        located = (_stat(store, name.version, name.scheme) for name in names)
+        first = [_there(store, one) for one in itertools.islice(located, 1)]
+        if first:
+            _remember(store, began, first[0])
+        rest = (one for one in located if one is not None)
+        return first + list(itertools.islice(rest, None if count is None else count - 1))
+
+    return look_again(store, look)
+
+
+def newest_seen(store: ObjectStore) -> ManifestLocation | None:
+    """The newest version that a listing of this process has just shown, if it still may be that.
+
+    That costs two calls, and a listing of thousands of versions milliseconds.  But it is not more
+    than a listing of that time: newer versions may be there, also where the next number is free.
+    So it is for those who look again after what they do, as a commit does.
+    """
+    seen = _seen.get(store.uri) if store.lists_names_only else None
+    if seen is None or time.monotonic() - seen[0] > _SEEN_S:
+        return None
+    location = seen[1]
+    now = _stat(store, location.version, location.scheme)
+    if now is None or now.identity != location.identity:
+        return None
+    return None if _stat(store, location.version + 1, location.scheme) else location
+
+
+def _remember(store: ObjectStore, began: float, newest: ManifestLocation) -> None:
+    if len(_seen) >= _MOST_SEEN:
+        _seen.clear()
+    _seen[store.uri] = began, newest
+
+
+def _there(store: ObjectStore, location: ManifestLocation | None) -> ManifestLocation:
+    if location is None:
+        raise missing(store.uri, VERSIONS)
+    return location
+
+
+def look_again(store: ObjectStore, look: Callable[[], _T]) -> _T:
+    """Lists and reads, and does both again as long as what was listed is gone when it is read.
+
+    Names that were listed and are gone say that others have committed and cleaned up, and nothing
+    else: least of all that there is no table.
+
+    Args:
+        store: Where; for the message.
+        look: Lists and reads; a raw ``FileNotFoundError`` says that something is gone by now.
+
+    Raises:
+        StorageError: It was gone every time.
+    """
+    for _ in range(_MOST_LOOKS):
+        try:
+            return look()
+        except FileNotFoundError as error:
+            if isinstance(error, LanceError):
+                raise
+            gone = error
+    raise StorageError(
+        f"versions were removed faster than they could be looked at, {_MOST_LOOKS} times",
+        where=store.uri,
+        hint="clean up less often",
+    ) from gone
 
 
 def versions_not_listed(store: ObjectStore, newest: ManifestLocation) -> list[ManifestLocation]:
@@ -276,6 +358,33 @@ def read_neighbours(
         yield _checked(location, file, manifest, with_indices=False)
 
 
+def read_transactions(
+    store: ObjectStore, locations: Sequence[ManifestLocation]
+) -> Iterator[tuple[Transaction | None, str]]:
+    """The inline transactions of versions, and the names of the files that have the same.
+
+    Nothing else of the versions is looked at, so that it costs what they changed and not what the
+    table has.
+
+    Raises:
+        FileNotFoundError: A version is gone.
+        CorruptFileError: The bytes contradict the format.
+    """
+    for location, file in zip(locations, _fetched(store, locations), strict=True):
+        position, end = file.manifest_range()
+        where = file.where(position, end)
+        sections = ManifestSections.from_bytes(file.read(position, end), where)
+        _check_version(sections.version, location, where)
+        yield file.transaction(sections), sections.transaction_file
+
+
+def _check_version(version: int, location: ManifestLocation, where: str) -> None:
+    if version != location.version:
+        raise CorruptFileError(
+            f"the manifest says it is version {version}, its name says {location.version}", where
+        )
+
+
 def _fetched(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Iterator[_FileBytes]:
     """The files one after the other; some are asked for ahead of time."""
 
@@ -307,11 +416,7 @@ def _checked(
     """The manifest with what else is in its file."""
     position, end = file.manifest_range()
     where = file.where(position, end)
-    if manifest.version != location.version:
-        raise CorruptFileError(
-            f"the manifest says it is version {manifest.version}, its name says {location.version}",
-            where,
-        )
+    _check_version(manifest.version, location, where)
     if manifest.has_dictionary_values:
         end = _end_of_dictionaries(manifest, position - _LENGTH.size)
         values = bytes(file.read(0, end))
@@ -440,7 +545,20 @@ class _FileBytes:
             )
         return start, footer_start
 
-    def section(self, position: int, manifest: Manifest) -> bytes:
+    def transaction_bytes(self, manifest: Manifest | ManifestSections) -> bytes | None:
+        """The inline copy of the transaction; None if there is none."""
+        section = manifest.transaction_section
+        return None if section is None else self.section(section, manifest)
+
+    def transaction(self, manifest: Manifest | ManifestSections) -> Transaction | None:
+        """The same, parsed."""
+        data = self.transaction_bytes(manifest)
+        if data is None:
+            return None
+        where = f"{self.name}, transaction section at byte {manifest.transaction_section}"
+        return Transaction.from_bytes(data, where)
+
+    def section(self, position: int, manifest: Manifest | ManifestSections) -> bytes:
         """The section whose length is at ``position``; one request at most."""
         manifest_position = self.manifest_range()[0] - _LENGTH.size
         starts = (manifest.index_section, manifest.transaction_section, manifest_position)
@@ -479,14 +597,3 @@ def _name_in_history(path: str) -> ManifestName | None:
     """What the path of an object says if it is a manifest, and not a detached one."""
     name = parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))
     return None if name is None or name.is_detached else name
-
-
-def _check_one_scheme(
-    store: ObjectStore, manifests: Sequence[ManifestLocation | ManifestName]
-) -> None:
-    if len({manifest.scheme for manifest in manifests}) > 1:
-        raise UnsupportedFeatureError(
-            "the table has manifests of both naming schemes",
-            where=f"{store.uri}/{VERSIONS}",
-            hint="a migration was interrupted: finish it with Lance's migrate_manifest_paths_v2",
-        )

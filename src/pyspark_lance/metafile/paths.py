@@ -36,6 +36,7 @@ _MANIFEST_SUFFIX: Final = ".manifest"
 # After the digits in the order of names: the newest version stays the first in a listing.
 _ASIDE_PREFIX: Final = "removed_"
 _ASIDE_SUFFIX: Final = ".part"
+_MARK: Final = "versions_"
 _JSON_SUFFIX: Final = ".json"
 _V2_DIGITS: Final = 20
 _MAX_U64: Final = 2**64 - 1
@@ -129,6 +130,24 @@ def name_before_aside(name: str) -> str | None:
     if not (name.startswith(_ASIDE_PREFIX) and name.endswith(_ASIDE_SUFFIX)):
         return None
     return name.removeprefix(_ASIDE_PREFIX).removesuffix(_ASIDE_SUFFIX)
+
+
+def mark_path(first: int, last: int, name: str) -> str:
+    """Path of the mark of a cleanup that has no room for its content: versions are in its name.
+
+    As other names of manifests on their way out, it is nothing to readers, and goes when it is old.
+    """
+    return f"{VERSIONS}/{_ASIDE_PREFIX}{_MARK}{first}_{last}_{name}{_ASIDE_SUFFIX}"
+
+
+def versions_in_mark(path: str) -> range | None:
+    """The versions that the path of such a mark says; None for other files."""
+    name = name_before_aside(path.removeprefix(f"{VERSIONS}/")) or ""
+    first, _, rest = name.removeprefix(_MARK).partition("_")
+    last = rest.partition("_")[0]
+    if not (name.startswith(_MARK) and first.isdecimal() and last.isdecimal()):
+        return None
+    return range(int(first), int(last) + 1)
 
 
 def manifest_path(version: int, scheme: NamingScheme) -> str:

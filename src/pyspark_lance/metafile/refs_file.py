@@ -5,6 +5,7 @@ Source: docs/format/table-format.md, sections 12.1, 12.2.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import json
@@ -225,12 +226,15 @@ class _References(Generic[_R]):
     def read(self, store: ObjectStore, name: str) -> _R:
         try:
             return self.parse(name, _Json.read(store, self.path_of(name)))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, UnicodeEncodeError) as error:  # no path has such a name
             raise _no_such(self.word, name, self._paths(store), store) from error
 
     def all(self, store: ObjectStore) -> list[_R]:
-        there = sorted(self._paths(store).items())
-        return [self.parse(name, _Json.read(store, path)) for name, path in there]
+        found = []
+        for name, path in sorted(self._paths(store).items()):
+            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                found.append(self.parse(name, _Json.read(store, path)))
+        return found
 
     def delete(self, store: ObjectStore, name: str) -> None:
         paths = self._paths(store)
@@ -335,7 +339,11 @@ def _no_such(
     kind: str, name: str, there: Mapping[str, str], store: ObjectStore
 ) -> VersionNotFoundError:
     near = difflib.get_close_matches(name, there, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(there)) or '-'}"
+    if near:
+        hint = f"did you mean {near[0]!r}?"
+    else:
+        names = ", ".join(sorted(there))
+        hint = f"there are: {names}" if names else f"the table has no {kind} at all"
     return VersionNotFoundError(f"there is no {kind} {name!r}", where=store.uri, hint=hint)
 
 

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_lance.commit.retries import Retries
-from pyspark_lance.errors import CommitConflictError, TableAlreadyExistsError
+from pyspark_lance.errors import CommitConflictError, MissingFileError, TableAlreadyExistsError
+from pyspark_lance.metafile.manifest_file import look_again
 from pyspark_lance.namespace.namespace import DELIMITER
+from pyspark_lance.store.object_store import missing
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
@@ -52,8 +54,28 @@ class ManifestTable:
 
     def rows(self) -> pa.Table:
         """All rows; none if there is no such table."""
-        snapshot = open_existing(self._table)
-        return NO_ROWS if snapshot is None else _rows(snapshot)
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[Snapshot | None, pa.Table]:
+        """The newest version with its rows.
+
+        Every change puts other files in the place of all, so a cleanup after it removes those of
+        the version that is read here.
+        """
+
+        def look() -> tuple[Snapshot | None, pa.Table]:
+            snapshot = open_existing(self._table)
+            if snapshot is None:
+                return None, NO_ROWS
+            try:
+                return snapshot, _rows(snapshot)
+            except MissingFileError as error:
+                newest = open_existing(self._table)
+                if newest is not None and newest.version == snapshot.version:
+                    raise
+                raise missing(self._table.uri, snapshot.file.location.path) from error
+
+        return look_again(self._table.store(), look)
 
     def change(self, edit: Callable[[pa.Table], pa.Table]) -> None:
         """Puts ``edit(rows)`` in the place of the rows; nothing happens if it returns them.
@@ -73,12 +95,13 @@ class ManifestTable:
                     raise
 
     def _change_once(self, edit: Callable[[pa.Table], pa.Table]) -> None:
-        snapshot = open_existing(self._table)
+        snapshot, before = self._newest()
         if snapshot is None:
             if edit(NO_ROWS) is NO_ROWS:
                 return
-            snapshot = self._create()
-        before = _rows(snapshot)
+            self._create()
+            self._change_once(edit)
+            return
         after = edit(before)
         if after is before:
             return
@@ -86,12 +109,11 @@ class ManifestTable:
         plan = plan_write(self._table, after.schema, settings, existing=snapshot)
         commit_write(plan, write_rows(plan, after.to_batches()))
 
-    def _create(self) -> Snapshot:
-        """The first version, without rows, or what others made of it already."""
+    def _create(self) -> None:
+        """Makes the first version, without rows, unless others have made it already."""
         settings = WriteSettings(enable_stable_row_ids=False, file_version=_FILE_VERSION)
         with contextlib.suppress(TableAlreadyExistsError):
             create_table(self._table, _SCHEMA, settings)
-        return Snapshot.open(self._table)
 
 
 def _rows(snapshot: Snapshot) -> pa.Table:

@@ -76,7 +76,12 @@ class NoNamespace:
         raise _no_place()
 
     def drop_namespace(self, namespace: Name, *, cascade: bool) -> bool:
-        """There is none."""
+        """Of the root always refused; there is no other."""
+        if not namespace:
+            raise InvalidInputError(
+                "the root of a catalog cannot be dropped",
+                hint="nothing is in it: tables of this catalog are named by their paths",
+            )
         return False
 
     def tables(self, namespace: Name) -> list[str]:

@@ -11,6 +11,8 @@ from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.tree import Column
 from pyspark_lance.predicate.types import spark_type_of
 
+_LONG = 100
+
 
 def resolve_column(
     path: tuple[str, ...], schema: pa.Schema, *, prefers_exact: bool = False
@@ -37,7 +39,7 @@ def resolve_column(
     for name in path[1:]:
         if not pa.types.is_struct(data_type):
             raise InvalidInputError(
-                f"{'.'.join(names)!r} is not a struct, so it has no field {name!r}",
+                f"{'.'.join(names)!r} is not a struct, so it has no field {_shown(name)}",
                 hint="put a column name that has a dot in it into `backquotes`",
             )
         field = _find_field(name, list(data_type), f"field of {'.'.join(names)}", prefers_exact)
@@ -61,9 +63,14 @@ def _find_field(name: str, fields: list[pa.Field], what: str, prefers_exact: boo
         )
     names = [field.name for field in fields]
     spelled_as = {field_name.lower(): field_name for field_name in names}
-    near = difflib.get_close_matches(wanted, spelled_as, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(wanted[:_LONG], spelled_as, n=1, cutoff=0.6)
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
     raise InvalidInputError(
-        f"there is no {what} {name!r}",
+        f"there is no {what} {_shown(name)}",
         hint=f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}",
     )
+
+
+def _shown(name: str) -> str:
+    """The name in quotes; of a very long one the beginning."""
+    return repr(name) if len(name) <= _LONG else f"{name[:_LONG]!r}…"

@@ -376,6 +376,8 @@ def _overflow(node: Arithmetic) -> InvalidInputError:
 def _call(node: Call, rows: _Rows) -> _Values:
     if node.name == "coalesce":
         return _coalesce(node, rows)
+    if node.name == "array_contains":
+        return _array_contains(node, rows)
     arguments: list[_Values] = []
     valid: pa.Array | None = None
     for argument in node.arguments:
@@ -399,6 +401,19 @@ def _coalesce(node: Call, rows: _Rows) -> _Values:
         missing = result.is_null()
         result = pc.coalesce(result, _evaluate_where(argument, rows, missing))
     return result
+
+
+def _array_contains(node: Call, rows: _Rows) -> _Values:
+    lists = _as_array(_evaluate(node.arguments[0], rows), len(rows))
+    wanted = _evaluate(node.arguments[1], rows)
+    lengths = plain_numbers(pc.list_value_length(lists).fill_null(0))
+    places = np.repeat(np.arange(len(lists)), lengths)
+    equal = compare("=", lists.flatten(), wanted)
+    has_it, is_unknown = (np.zeros(len(lists), np.bool_) for _ in range(2))
+    is_unknown[places[plain_numbers(equal.is_null())]] = True
+    has_it[places[plain_numbers(equal.fill_null(False))]] = True
+    is_unknown |= plain_numbers(lists.is_null())
+    return plain_array(has_it, is_unknown & ~has_it)
 
 
 _RULES: dict[type, Callable[..., _Values]] = {

@@ -17,12 +17,14 @@ from pyspark_lance.predicate import builder as build
 from pyspark_lance.predicate import values
 from pyspark_lance.predicate.columns import resolve_column
 from pyspark_lance.predicate.tokens import (
+    MAX_NESTING,
     Token,
     error_at,
     identifier,
     number_literal,
     string_value,
     tokenize,
+    too_deep,
 )
 from pyspark_lance.predicate.tree import (
     FALSE,
@@ -44,7 +46,6 @@ from pyspark_lance.predicate.types import (
     parse_type,
 )
 
-_MAX_NESTING = 50
 _MAX_DEPTH = 100
 _SUPPORTED = (
     "supported: AND OR NOT, = <> < <= > >= <=>, IN, BETWEEN, LIKE, ILIKE, RLIKE, IS [NOT] NULL / "
@@ -201,16 +202,13 @@ class _Parser:
         return self._error(f"{what}, found {shown}" if what else f"unexpected {shown}", _hint())
 
     def _too_deep(self) -> InvalidInputError:
-        return self._error(
-            f"the condition is nested more than {_MAX_NESTING} levels deep",
-            "write long lists with IN, and long chains of AND or OR without parentheses",
-        )
+        return too_deep(self._text, self._token.position)
 
     # Conditions.
 
     def _disjunction(self) -> Expression:
         self._nesting += 1
-        if self._nesting > _MAX_NESTING:
+        if self._nesting > MAX_NESTING:
             raise self._too_deep()
         result = self._chain("OR", self._conjunction, build.disjunction)
         self._nesting -= 1
@@ -381,7 +379,7 @@ class _Parser:
             result = self._primary()
         while self._take("::"):
             result = values.cast(result, self._type(), self._time_zone)
-        if signs > _MAX_NESTING:
+        if signs > MAX_NESTING:
             raise self._too_deep()
         for _ in range(signs):
             result = values.call("negative", [result])

@@ -229,7 +229,7 @@ class _Parts:
         return _negated(_all_of(unequal))
 
     def _bounds_of(self, value: Expression) -> Bounds | None:
-        column = _ordered_column(value)
+        column = ordered_column(value)
         return None if column is None else self._bounds.get(column.path)
 
 
@@ -256,7 +256,7 @@ class _Sides:
         """None if nothing is known of a side, or both read one column."""
         paths: list[ColumnPath | None] = []
         for side in (left, right):
-            column = _ordered_column(side)
+            column = ordered_column(side)
             is_constant = isinstance(side, Literal) and not side.is_null
             if not is_constant and (column is None or column.path not in bounds):
                 return None
@@ -292,20 +292,20 @@ class _Sides:
         for path, bounds, end in zip(self.columns, self.bounds, (left_end, right_end), strict=True):
             if path is not None and bounds is not None:
                 names.append(path[0])
-                ends.append(_at_path(path, getattr(bounds, end)))
+                ends.append(at_path(path, getattr(bounds, end)))
         rows = pa.record_batch(ends, names)
         holds = evaluate(Comparison(operator, self.left, self.right), rows)
         return plain_numbers(pc.fill_null(holds, plain_scalar(unknown, pa.bool_())))
 
 
-def _at_path(path: ColumnPath, values: pa.Array) -> pa.Array:
+def at_path(path: ColumnPath, values: pa.Array) -> pa.Array:
     """The top-level column in which only the values at ``path`` are there."""
     for name in reversed(path[1:]):
         values = pa.StructArray.from_arrays([values], [name])
     return values
 
 
-def _ordered_column(value: Expression) -> Column | None:
+def ordered_column(value: Expression) -> Column | None:
     """The column that ``value`` is, possibly cast in a way that keeps the order of values."""
     while isinstance(value, Cast) and _keeps_order(value):
         value = value.value
@@ -461,7 +461,7 @@ def _candidates(predicate: Predicate, column: str) -> NDArray[np.uint64] | None:
 
 
 def _is_column(value: Expression, name: str) -> bool:
-    column = _ordered_column(value)
+    column = ordered_column(value)
     return column is not None and column.path == (name,)
 
 

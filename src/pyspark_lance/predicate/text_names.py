@@ -62,10 +62,10 @@ def mentioned(text: str) -> Mentioned:
 
 
 def _hides_names(token: Token, before: str) -> bool:
-    """A star as an argument, an open quote, or a name that starts with a digit."""
+    """A star as an argument, an open quote or comment, or a name that starts with a digit."""
     if token.text == "*":
         return before in ("(", ",", ".")
-    return token.kind == "bad" and (token.text in ("'", '"', "`") or token.text.isdigit())
+    return token.kind == "bad" and (token.text[0] in "'\"`/" or token.text.isdigit())
 
 
 def _name(token: Token) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import decimal
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,6 +15,11 @@ import pyarrow as pa
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.tree import Literal
 from pyspark_lance.predicate.values import decimal_literal, integer_literal, literal
+
+MAX_NESTING = 50
+"""Most levels of a condition."""
+MAX_PARENTHESES = 2 * MAX_NESTING
+"""Most open parentheses; from there on it has too many levels, whatever they are for."""
 
 
 @dataclass(slots=True)
@@ -37,15 +43,18 @@ class Token:
         return self.text.upper() if self.kind in ("word", "operator") else ""
 
 
+# Nothing is tried in two ways (``*+``), so that a long literal takes no memory beside its text.
+# What nothing closes goes to the end, so that nobody looks for its end twice.
 _TOKEN = re.compile(
     r"""(?P<integers>(?<=\bin)\s*\(\s*-?\d{1,38}(?:\s*,\s*-?\d{1,38})*+\s*\))
-      | (?P<space>\s+|--[^\n]*|/\*.*?\*/)
-      | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-      | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[bB][dD]|[lLsSyYfFdD])?(?!\w))
-      | (?P<word>[^\W\d]\w*)
-      | (?P<quoted>`(?:[^`]|``)*`)
-      | (?P<operator><=>|<>|!=|<=|>=|==|\|\||::|[-+*/%(),.=<>!])
-      | (?P<bad>.)
+      | (?P<space>\s++|--[^\n]*+|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)
+      | (?P<string>[rR]'[^']*+'|[rR]"[^"]*+"
+          |'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'|"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+")
+      | (?P<number>(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?(?:[bB][dD]|[lLsSyYfFdD])?(?!\w))
+      | (?P<word>[^\W\d]\w*+)
+      | (?P<quoted>`[^`]*+(?:``[^`]*+)*+`)
+      | (?P<operator><=>|<>|!=|<=|>=|==|\|\||::|/(?!\*)|[-+*%(),.=<>!])
+      | (?P<bad>['"`/].*+|.)
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
@@ -55,31 +64,55 @@ def tokenize(text: str) -> list[Token]:
     """All tokens of ``text``, ended by one of kind ``end``.
 
     Raises:
-        InvalidInputError: A character that starts no token, or a string that does not end.
+        InvalidInputError: A character that starts no token, a string that does not end, or more
+            open parentheses than any condition may have.
     """
-    tokens = tokenize_all(text)
-    for token in tokens:
+    tokens, depth = [], 0
+    for token in _tokens_of(text):
         if token.kind == "bad":
-            raise error_at(text, token.position, _bad_character(token.text))
+            raise error_at(text, token.position, _bad_character(token.text[0]))
+        if token.kind == "operator" and token.text in "()":
+            depth += 1 if token.text == "(" else -1
+            if depth > MAX_PARENTHESES:
+                raise too_deep(text, token.position)
+        tokens.append(token)
     return tokens
 
 
 def tokenize_all(text: str) -> list[Token]:
-    """As ``tokenize``, with a token of kind ``bad`` for each character that starts none."""
-    tokens = [
-        Token(match.lastgroup, match.group(), match.start())
-        for match in _TOKEN.finditer(text)
-        if match.lastgroup is not None and match.lastgroup != "space"
-    ]
-    return [*tokens, Token("end", "", len(text))]
+    """As ``tokenize``, but with tokens of kind ``bad``.
+
+    Such a one is a character that starts no token, or, from a quote or ``/*`` on that nothing
+    closes, all the rest.
+    """
+    return list(_tokens_of(text))
+
+
+def _tokens_of(text: str) -> Iterator[Token]:
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup is not None and match.lastgroup != "space":
+            yield Token(match.lastgroup, match.group(), match.start())
+    yield Token("end", "", len(text))
 
 
 def _bad_character(character: str) -> str:
     if character in "'\"`":
         return f"the {character} is never closed"
+    if character == "/":
+        return "the /* is never closed"
     if character.isdigit():
         return "this is no number (put names that start with a digit into `backquotes`)"
     return f"{character!r} is not understood"
+
+
+def too_deep(text: str, position: int) -> InvalidInputError:
+    """What a condition is told that is nested too deep."""
+    return error_at(
+        text,
+        position,
+        f"the condition is nested more than {MAX_NESTING} levels deep",
+        "write long lists with IN, and long chains of AND or OR without parentheses",
+    )
 
 
 def error_at(text: str, position: int, what: str, hint: str = "") -> InvalidInputError:

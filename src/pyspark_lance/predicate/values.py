@@ -16,6 +16,7 @@ from pyspark_lance.plain_values import plain_scalar, plain_values
 from pyspark_lance.predicate.casts import can_cast, cast_array
 from pyspark_lance.predicate.evaluate import evaluate_expression
 from pyspark_lance.predicate.tree import (
+    BOOLEAN,
     Arithmetic,
     Call,
     Cast,
@@ -211,7 +212,7 @@ _SIGNATURES = {
     "minute": _Signature(("timestamp",), pa.int32()),
     "second": _Signature(("timestamp",), pa.int32()),
 }
-FUNCTION_NAMES = (*sorted(_SIGNATURES), "coalesce", "concat", "substring")
+FUNCTION_NAMES = (*sorted(_SIGNATURES), "array_contains", "coalesce", "concat", "substring")
 
 
 def call(name: str, arguments: Sequence[Expression], time_zone: str = "UTC") -> Expression:
@@ -226,6 +227,8 @@ def call(name: str, arguments: Sequence[Expression], time_zone: str = "UTC") -> 
         return fold(Call("concat", tuple(text(argument) for argument in arguments), STRING))
     if name == "substring":
         return _substring(arguments)
+    if name == "array_contains":
+        return _array_contains(arguments, time_zone)
     signature = _SIGNATURES[name]
     if len(arguments) != len(signature.arguments):
         raise InvalidInputError(
@@ -266,6 +269,26 @@ def _coalesce(arguments: Sequence[Expression], time_zone: str) -> Expression:
         kind = wider
     typed = tuple(cast(argument, kind, time_zone) for argument in arguments)
     return fold(Call("coalesce", typed, kind))
+
+
+def _array_contains(arguments: Sequence[Expression], time_zone: str) -> Expression:
+    """Whether a list has a constant, by the rules of ``=``; unknown if it may by a null element."""
+    lists, wanted = arguments if len(arguments) == 2 else (None, None)
+    if lists is None or not isinstance(wanted, Literal):
+        raise InvalidInputError("array_contains takes an array and a constant")
+    if not pa.types.is_list(lists.type):
+        raise InvalidInputError(
+            f"array_contains needs an array, not a value of type {type_name(lists.type)}"
+        )
+    element = lists.type.value_type
+    if not is_comparable(element) or common_type(element, wanted.type) != element:
+        raise InvalidInputError(
+            f"array_contains does not look for {type_name(wanted.type)} among {type_name(element)}",
+            hint="cast the constant to the type of the elements",
+        )
+    if wanted.is_null:
+        return literal(None, BOOLEAN)
+    return Call("array_contains", (lists, cast(wanted, element, time_zone)), BOOLEAN)
 
 
 def _substring(arguments: Sequence[Expression]) -> Expression:

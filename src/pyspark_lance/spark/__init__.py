@@ -2,3 +2,15 @@
 
 May import: everything.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """``pyspark_lance.spark.companion`` needs no import of its own; loaded when it is used."""
+    if name == "companion":
+        return import_module(f"{__name__}.companion")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

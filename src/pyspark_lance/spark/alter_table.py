@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.declared_type import DEFAULT_KEY, SPARK_TYPE_KEY, declared_text
 from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import (
     add_columns,
@@ -33,6 +34,8 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
 
 _COMMENT = "comment"
+# What SET LOCATION sets.
+_LOCATION = "location"
 
 
 def alter_table(table: Table, text: str, settings: CommitSettings) -> None:
@@ -52,6 +55,7 @@ def alter_table(table: Table, text: str, settings: CommitSettings) -> None:
                 f"ALTER TABLE with {change['kind']} is not supported",
                 hint=f"supported: {', '.join(_CHANGES)}",
             )
+    columns.refuse_replacing(changes)
     for kind, apply in _CHANGES.items():
         chosen = [change for change in changes if change["kind"] == kind]
         if chosen:
@@ -63,6 +67,35 @@ class _Columns:
         self._table = table
         self._settings = settings
 
+    def refuse_replacing(self, changes: list[dict[str, Any]]) -> None:
+        """Refuses REPLACE COLUMNS, which drops all columns and adds those that it names.
+
+        Raises:
+            UnsupportedFeatureError: The changes are those of REPLACE COLUMNS.
+        """
+        if {change["kind"] for change in changes} != {"DeleteColumn", "AddColumn"}:
+            return  # no other statement both drops and adds
+        raise UnsupportedFeatureError(
+            "REPLACE COLUMNS would drop the values of all columns, and is not supported",
+            where=self._table.uri,
+            hint="ALTER TABLE … ADD COLUMNS, DROP COLUMNS or RENAME COLUMN say what is to change; "
+            "CREATE OR REPLACE TABLE makes the table anew",
+        )
+
+    def _check_in_struct(self, column: list[str]) -> None:
+        """Refuses a new member of what is no struct, or of structs that lie in lists and maps."""
+        parents = find_field(Snapshot.open(self._table).schema, quoted(*column[:-1]))
+        other = next((field for field in parents if not field.is_struct), None)
+        if other is not None:
+            kind = "a list" if other.is_list else "a map" if other.is_map else other.logical_type
+            raise UnsupportedFeatureError(
+                f"the column {other.name!r} is {kind}, and members can be added to structs alone "
+                "that lie in no list and no map",
+                where=f"{self._table.uri} {quoted(*column)}",
+                hint="add a column of the wanted type, fill it with an UPDATE, then DROP the old "
+                "one and RENAME the new one",
+            )
+
     def add(self, changes: list[dict[str, Any]]) -> None:
         for change in changes:
             if change["placed"]:
@@ -73,6 +106,7 @@ class _Columns:
                 )
         members = [change for change in changes if len(change["column"]) > 1]
         for change in members:
+            self._check_in_struct(change["column"])
             columns = pa.schema([_within_structs(change["column"][:-1], _arrow_field(change))])
             add_struct_members(self._table, columns, self._settings)
         filled = [
@@ -133,6 +167,14 @@ class _Columns:
 
     def set_property(self, changes: list[dict[str, Any]]) -> None:
         entries = {change["name"]: change["value"] for change in changes}
+        if _LOCATION in entries:
+            raise UnsupportedFeatureError(
+                "a table stays where it is",
+                where=self._table.uri,
+                hint="the other place gets a name by CREATE TABLE … USING lance LOCATION '…'",
+            )
+        given = [name for name, value in entries.items() if value is not None]
+        check_properties(given, Snapshot.open(self._table).schema.names, self._table.uri)
         set_properties(self._table, entries, self._settings)
 
     def allow_null(self, changes: list[dict[str, Any]]) -> None:

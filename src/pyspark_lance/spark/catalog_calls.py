@@ -6,9 +6,10 @@ A question about a table comes with its name, ``_lance.name``, and the settings 
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark_lance.errors import (
@@ -22,10 +23,10 @@ from pyspark_lance.namespace.open_namespace import ROOT_NAME, open_namespace, re
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.source.metadata_tables import split_metadata_name
+from pyspark_lance.spark.source.pushed_down import NAME
 from pyspark_lance.table.version.table import Table
 
 Facts = dict[str, Any]
-NAME = f"{INTERNAL_PREFIX}name"
 _CATALOG = f"{INTERNAL_PREFIX}catalog"
 _PARENT = f"{INTERNAL_PREFIX}namespace"
 _NEW_NAME = f"{INTERNAL_PREFIX}new_name"
@@ -47,8 +48,12 @@ def _parent(names: Namespace, options: Mapping[str, str]) -> Name:
     return real_namespace(names, tuple(json.loads(options[_PARENT])))
 
 
-def located(options: Mapping[str, str]) -> dict[str, str]:
+def located(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
     """The options with the path of the table instead of its name.
+
+    Args:
+        options: With the name, and the settings of the catalog.
+        hint: Whether the error shall name what is near, for which the catalog's tables are listed.
 
     Raises:
         TableNotFoundError: Nothing has that name.
@@ -58,9 +63,19 @@ def located(options: Mapping[str, str]) -> dict[str, str]:
     own, shown_as = split_metadata_name(last)
     table = names.locate((*parent, own))
     if table is None:
-        raise TableNotFoundError(f"there is no table {shown((*parent, own))}")
+        raise TableNotFoundError(
+            f"there is no table {shown((*parent, own))} in the catalog",
+            hint=_near(own, names.tables(tuple(parent))) if hint else "",
+        )
     others = {name: text for name, text in options.items() if name not in (NAME, _CATALOG)}
     return {**others, **_options_of(table, shown_as)}
+
+
+def _near(name: str, tables: Sequence[str]) -> str:
+    like = difflib.get_close_matches(name, tables, n=1)
+    if like:
+        return f"did you mean {like[0]}?"
+    return f"a table that is named by its path has a slash in its name: `./{name}`"
 
 
 def _options_of(table: Table, suffix: str = "") -> dict[str, str]:
@@ -123,16 +138,22 @@ def _describe(options: Mapping[str, str]) -> Facts:
 def _create(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
     properties = json.loads(options[_PROPERTIES])
+    _check_place(properties)
+    return {"done": names.create_namespace(_parent(names, options), properties)}
+
+
+def _check_place(properties: Mapping[str, str | None]) -> None:
     if "location" in properties:
         raise UnsupportedFeatureError(
             "namespaces of this catalog have no place of their own", hint="leave out LOCATION"
         )
-    return {"done": names.create_namespace(_parent(names, options), properties)}
 
 
 def _alter(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
-    names.change_properties(_parent(names, options), json.loads(options[_PROPERTIES]))
+    properties = json.loads(options[_PROPERTIES])
+    _check_place(properties)
+    names.change_properties(_parent(names, options), properties)
     return {}
 
 

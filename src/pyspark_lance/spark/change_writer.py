@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.commit.judge_newer import REDO, Reads
 from pyspark_lance.commit.retries import Retries
+from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import (
     InvalidInputError,
@@ -68,11 +69,13 @@ class LanceChangeWriter(DataSourceArrowWriter):
         schema: ``CLAUSE`` (1 delete, 2 update, 3 insert), ``CHANGED_ROW_ID``,
             ``CHANGED_ADDRESS`` and the columns that get values.
         command: DELETE, UPDATE or MERGE.
+        base: What ``BaseVersion.digest`` gave when Spark looked at the table; empty if nobody did.
         pushed: What holds of every row that the command looked at.
         retried: What earlier runs of the command left of its attempts; empty for the first.
 
     Raises:
         RetryableCommitError: The version was cleaned up.
+        CommitConflictError: The table was replaced by another one after Spark had looked at it.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         schema: StructType,
         command: str,
         *,
+        base: str = "",
         pushed: PushedDown = NOTHING_PUSHED,
         retried: str = "",
     ) -> None:
@@ -93,6 +97,8 @@ class LanceChangeWriter(DataSourceArrowWriter):
         except VersionNotFoundError as error:
             what = f"version {version}, which was read, was cleaned up"
             raise RetryableCommitError(what, uri, REDO) from error
+        if base and base != self._plan.base.digest():
+            raise table_was_replaced(uri)
         names = {field.name.lower(): field.name for field in self._plan.schema.fields}
         # Spark gives back lineage columns that the command names; they are not changed.
         given = [name for name in schema.names if name not in (*_OWN, *SYSTEM_COLUMNS)]

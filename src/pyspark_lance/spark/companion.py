@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.spark.compiled_archives import compile_archives, strip_archives
 from pyspark_lance.spark.redaction import hide_storage_options
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ _CATALOGS = {
     "spark.sql.catalog.lance": "org.pysparklance.LanceCatalog",
     "spark.sql.catalog.spark_catalog": "org.pysparklance.LanceSessionCatalog",
 }
+_SOCKET = "spark.python.unix.domain.socket."
+# The path of a Unix socket has some 104 bytes; the name of the file takes 43.
+_LONGEST_FOLDER = 60
 
 
 def companion_jar() -> str:
@@ -74,7 +80,20 @@ def enable(spark: SparkSession) -> None:
         if spark.conf.get(key, None) in (None, "builtin"):
             spark.conf.set(key, catalog)
     _load_catalogs(spark)
+    _use_unix_socket(spark)
     hide_storage_options(spark)
+
+
+def _use_unix_socket(spark: SparkSession) -> None:
+    """As the companion does where it is there from the start: for processes yet to be started."""
+    if not hasattr(spark, "_jsparkSession"):
+        return
+    settings = spark.sparkContext._jsc.sc().conf()
+    temporary = spark._jvm.System.getProperty("java.io.tmpdir")  # type: ignore[union-attr]
+    folder = settings.get(f"{_SOCKET}dir", temporary)
+    is_local = re.fullmatch(r"local(\[.*)?", settings.get("spark.master", "")) is not None
+    if is_local and folder.startswith("/") and len(os.fsencode(folder)) <= _LONGEST_FOLDER:
+        settings.setIfMissing(f"{_SOCKET}enabled", "true")
 
 
 def _load_catalogs(spark: SparkSession) -> None:
@@ -108,11 +127,15 @@ def answering_class(spark: SparkSession) -> str:
 def install(pyspark: Path | None = None) -> Path:
     """Copies the jar among Spark's own, so that every session has it without any setting.
 
+    And adds compiled modules to PySpark's archives, which Python processes of Spark else compile
+    each time that one starts: best while no session runs.
+
     Args:
         pyspark: Folder of the installation; None for the pyspark of this Python.
     """
     target = _jars_of(pyspark) / JAR_NAME
     shutil.copyfile(companion_jar(), target)
+    compile_archives(target.parent.parent)
     return target
 
 
@@ -121,7 +144,7 @@ def uninstall(pyspark: Path | None = None) -> bool:
     target = _jars_of(pyspark) / JAR_NAME
     was_there = target.exists()
     target.unlink(missing_ok=True)
-    return was_there
+    return strip_archives(target.parent.parent) or was_there
 
 
 def _jars_of(pyspark: Path | None) -> Path:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType, UserDefinedType
 
+from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.errors import (
     InvalidInputError,
     LanceError,
@@ -35,27 +36,16 @@ from pyspark_lance.predicate.types import (
     spark_type_of,
     type_name,
 )
-from pyspark_lance.spark import catalog_calls
-from pyspark_lance.spark.alter_table import alter_table
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import REPLACE, ReadOptions, WriteOptions
-from pyspark_lance.spark.options.write_settings import commit_settings
-from pyspark_lance.spark.procedures import (
-    BIN_RESULTS,
+from pyspark_lance.spark.source.pushed_down import (
+    BATCHES_OF,
+    CALL,
+    NAME,
     STATE,
-    list_procedures,
-    run_procedure,
+    PushedDown,
+    pinned_version,
 )
-from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
-from pyspark_lance.spark.source.change_plan import (
-    FEED_COLUMNS,
-    feed_request_of,
-    feed_schema_of,
-    newest_feed,
-    pin_feed,
-)
-from pyspark_lance.spark.source.metadata_tables import metadata_read
-from pyspark_lance.spark.source.pushed_down import CALL, PushedDown, pinned_version
 from pyspark_lance.spark.source.read_plan import (
     open_pinned,
     scan_request_of,
@@ -64,7 +54,7 @@ from pyspark_lance.spark.source.read_plan import (
 )
 from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
-from pyspark_lance.table.change.delete_where import delete_where
+from pyspark_lance.table.index.lookups import indexed_columns
 from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
 from pyspark_lance.table.scan.scan_facts import (
     column_facts,
@@ -73,9 +63,13 @@ from pyspark_lance.table.scan.scan_facts import (
     rows_left,
 )
 from pyspark_lance.table.scan.zone_pruning import zoned_columns
-from pyspark_lance.table.upkeep.metadata_commits import properties_of
+from pyspark_lance.table.upkeep.near_tables import naming_near_tables
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table_properties import properties_of
 from pyspark_lance.table.version.time_travel import LATEST
+
+if TYPE_CHECKING:
+    from pyspark_lance.spark.source.metadata_tables import MetadataRead
 
 _REPLY = "_lance"
 _TEXT = f"{INTERNAL_PREFIX}text"
@@ -94,27 +88,34 @@ def answer(options: Mapping[str, str]) -> StructType:
 
 
 def _answer(question: str, options: Mapping[str, str]) -> Facts:
-    of_names = catalog_calls.QUESTIONS.get(question)
-    if of_names is not None:
-        return of_names(options)
     if question not in _QUESTIONS:
-        raise InvalidInputError(
-            f"the JVM companion asks {question!r}, which this version does not know",
-            hint="use the jar of this very version: pyspark_lance.companion_jar()",
-        )
-    if catalog_calls.NAME in options:
+        return _answer_of_names(question, options)
+    if NAME in options:
         return _of_named(question, options)
     if question in _WRITES:
-        about = metadata_read(options, writes=True)
+        about = _metadata_read(options, writes=True)
         if about is not None:
             raise about.not_written()
     return _QUESTIONS[question](options)
 
 
+def _answer_of_names(question: str, options: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.catalog_calls import QUESTIONS
+
+    if question not in QUESTIONS:
+        raise InvalidInputError(
+            f"the JVM companion asks {question!r}, which this version does not know",
+            hint="use the jar of this very version: pyspark_lance.companion_jar()",
+        )
+    return QUESTIONS[question](options)
+
+
 def _of_named(question: str, options: Mapping[str, str]) -> Facts:
     """The answer about a table that a catalog names, with the options that open it."""
+    from pyspark_lance.spark import catalog_calls
+
     try:
-        located = catalog_calls.located(options)
+        located = catalog_calls.located(options, hint=question != "find")
         return {**_answer(question, located), "options": catalog_calls.opening_options(located)}
     except VersionNotFoundError:
         raise
@@ -124,18 +125,29 @@ def _of_named(question: str, options: Mapping[str, str]) -> Facts:
         return {"missing": True}
 
 
+def _metadata_read(options: Mapping[str, str], *, writes: bool = False) -> MetadataRead | None:
+    if "$" not in options.get("path", ""):
+        return None
+    from pyspark_lance.spark.source.metadata_tables import metadata_read
+
+    return metadata_read(options, writes=writes)
+
+
 def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
     read = ReadOptions.parse(options)
     pinned = pinned_version(options)
     if pinned is not None:
         return read, open_pinned(read, pinned)
-    return read, Snapshot.open(read.table, read.at)
+    with naming_near_tables(read.table):
+        return read, Snapshot.open(read.table, read.at)
 
 
 def _describe(options: Mapping[str, str]) -> Facts:
     if STATE in options:
+        from pyspark_lance.spark.procedures import BIN_RESULTS
+
         return _facts_of_rows(BIN_RESULTS, "the work of a procedure")
-    about = metadata_read(options)
+    about = _metadata_read(options)
     if about is not None:
         return _facts_of_rows(about.schema, f"{about.table.uri} {about.name}")
     if ReadOptions.parse(options).changes is not None:
@@ -147,20 +159,21 @@ def _describe(options: Mapping[str, str]) -> Facts:
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
     types = {field.name: _types(field) for field in snapshot.schema.fields}
     types |= dict.fromkeys(lineage, "bigint")
-    zoned = zoned_columns(snapshot)
+    zoned, indexed = zoned_columns(snapshot), indexed_columns(snapshot)
     return {
         "schema": spark_schema_of(read, (snapshot.uri, snapshot.version)).json(),
         "declared": _declared(read, snapshot).json(),
         "properties": properties_of(snapshot),
         "root": snapshot.uri,
         "version": snapshot.version,
+        "base": BaseVersion.of(snapshot.manifest).digest(),
         "title": f"{snapshot.uri} version {snapshot.version}",
         # With a filter of the user's own, the number of rows takes a scan.
         "rows": -1 if rows is None or read.filter or read.of_streams else rows,
         "fragments": len(snapshot.manifest.fragments),
         "lineage": dict.fromkeys(lineage, True),
         # Joins leave out what cannot have their keys.
-        "prunable": dict.fromkeys((ROW_ID, ROW_ADDRESS, *zoned), True),
+        "prunable": dict.fromkeys((ROW_ID, ROW_ADDRESS, *zoned, *indexed), True),
         "zoned": dict.fromkeys(zoned, True),
         "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
         "types": {name: kind for name, kind in types.items() if kind is not None},
@@ -199,6 +212,14 @@ def _describe_feed(options: Mapping[str, str]) -> Facts:
     """A change feed: how many rows it has takes reading it, and it has no hidden columns."""
     read = ReadOptions.parse(options)
     assert read.changes is not None
+    from pyspark_lance.spark.source.change_plan import (
+        FEED_COLUMNS,
+        feed_request_of,
+        feed_schema_of,
+        newest_feed,
+        pin_feed,
+    )
+
     is_open = read.changes.starting.is_open  # a stream; of a batch the reader asks for more
     feed = newest_feed(read) if is_open else pin_feed(read, pinned_version(options))
     if _SCHEMA in options:
@@ -276,7 +297,13 @@ def _plan(options: Mapping[str, str]) -> Facts:
         return {"rows": -1}
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     fragments, rows = rows_left(snapshot, predicate)
-    return {"fragments": fragments, "rows": rows}
+    facts = {"fragments": fragments, "rows": rows}
+    if BATCHES_OF not in options:
+        return facts
+    from pyspark_lance.spark.source.few_rows import Left, few_rows
+
+    left = Left(fragments, rows, is_tested=predicate is not None)
+    return facts | few_rows(options, read, snapshot, left)
 
 
 def _bounds(options: Mapping[str, str]) -> Facts:
@@ -339,6 +366,8 @@ def _delete(options: Mapping[str, str]) -> Facts:
         terms = [term for term in (own, pushed.predicate(every)) if term is not None]
         return all_of(terms) or TRUE
 
+    from pyspark_lance.table.change.delete_where import delete_where
+
     done = delete_where(read.table, condition, text=options.get(_TEXT, ""))
     return {"num_deleted_rows": done.num_deleted_rows, "version": done.version or 0}
 
@@ -347,14 +376,37 @@ def _create(options: Mapping[str, str]) -> Facts:
     """A table without rows; with ``_lance.replace``, in place of the rows and columns there."""
     write = WriteOptions.parse(options)
     schema = StructType.fromJson(json.loads(options[_SCHEMA]))
+    from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
+
     LanceBatchWriter(write, schema, overwrite=REPLACE in options, declared=True).commit([])
     return {}
 
 
 def _alter(options: Mapping[str, str]) -> Facts:
     write = WriteOptions.parse(options)
+    from pyspark_lance.spark.alter_table import alter_table
+    from pyspark_lance.spark.options.write_settings import commit_settings
+
     alter_table(write.table, options[f"{INTERNAL_PREFIX}changes"], commit_settings(write))
     return {}
+
+
+def _procedures(_: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.procedures import list_procedures
+
+    return list_procedures()
+
+
+def _no_procedure(options: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.procedures import refuse_unknown
+
+    return refuse_unknown(options)
+
+
+def _procedure(options: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.procedures import run_procedure
+
+    return run_procedure(options)
 
 
 _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
@@ -368,7 +420,8 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "delete": _delete,
     "create": _create,
     "alter": _alter,
-    "procedures": lambda _: list_procedures(),
-    "procedure": run_procedure,
+    "procedures": _procedures,
+    "no_procedure": _no_procedure,
+    "procedure": _procedure,
 }
 _WRITES = ("delete", "create", "alter")

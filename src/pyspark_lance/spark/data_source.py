@@ -154,7 +154,7 @@ class LanceDataSource(DataSource):
             raise about.not_written()
         if _CHANGE in self.options:
             from pyspark_lance.spark.change_writer import RETRIES, LanceChangeWriter
-            from pyspark_lance.spark.source.pushed_down import PushedDown
+            from pyspark_lance.spark.source.pushed_down import BASE, PushedDown
 
             write = WriteOptions.parse(self.options)
             return LanceChangeWriter(
@@ -162,6 +162,7 @@ class LanceDataSource(DataSource):
                 self._pin(),
                 schema,
                 self.options[_CHANGE],
+                base=self.options[BASE],
                 pushed=PushedDown.parse(self.options),
                 retried=self.options.get(RETRIES, ""),
             )
@@ -226,13 +227,15 @@ class LanceDataSource(DataSource):
 
             self._pinned = pinned_version(self.options)
         if self._pinned is None:
+            from pyspark_lance.table.upkeep.near_tables import naming_near_tables
             from pyspark_lance.table.version.snapshot import Snapshot
 
             options = self._read_options()
             if options.changes is not None:
                 self._pinned = self._pin_feed().pinned
                 return self._pinned
-            snapshot = Snapshot.open(options.table, options.at)
+            with naming_near_tables(options.table):
+                snapshot = Snapshot.open(options.table, options.at)
             self._pinned = snapshot.uri, snapshot.version
         return self._pinned
 

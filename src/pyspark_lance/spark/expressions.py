@@ -114,7 +114,7 @@ def _stored(value: Column, kind: DataType, wanted: DataType, name: str) -> Colum
         return value
     if isinstance(wanted, StructType | ArrayType | MapType):
         _check_members(kind, wanted, name)
-        return value.cast(wanted)
+        return _in_order(value, kind, wanted).cast(wanted)
     if kind.typeName() == "void":
         return value.cast(wanted)
     # As an INSERT does it: a value that does not fit is an error, whatever the session says.
@@ -128,22 +128,64 @@ def _stored(value: Column, kind: DataType, wanted: DataType, name: str) -> Colum
 
 
 def _check_members(kind: DataType, wanted: DataType, name: str) -> None:
-    """Spark casts structs by position; the names must agree, or values would change places."""
+    """A struct has a value for each member of the column, and no others."""
     if isinstance(wanted, StructType):
-        if not isinstance(kind, StructType) or [f.name.lower() for f in kind.fields] != [
-            f.name.lower() for f in wanted.fields
-        ]:
+        mine = {} if not isinstance(kind, StructType) else _by_name(kind)
+        if sorted(mine) != sorted(f.name.lower() for f in wanted.fields):
             raise InvalidInputError(
                 f"the value of column {name!r} is {kind.simpleString()}, which does not fit "
                 f"{wanted.simpleString()}",
-                hint="give the struct the same members in the same order, with named_struct",
+                hint="give the struct the same members, with named_struct",
             )
-        for mine, other in zip(kind.fields, wanted.fields, strict=True):
-            _check_members(mine.dataType, other.dataType, f"{name}.{mine.name}")
+        for other in wanted.fields:
+            _check_members(mine[other.name.lower()], other.dataType, f"{name}.{other.name}")
     elif isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
         _check_members(kind.elementType, wanted.elementType, f"{name}.element")
     elif isinstance(wanted, MapType) and isinstance(kind, MapType):
         _check_members(kind.valueType, wanted.valueType, f"{name}.value")
+
+
+def _by_name(kind: StructType) -> dict[str, DataType]:
+    return {field.name.lower(): field.dataType for field in kind.fields}
+
+
+def _in_order(value: Column, kind: DataType, wanted: DataType) -> Column:
+    """The value with the members of its structs in the order of the column's.
+
+    Spark casts structs by position, and the values would change places.
+    """
+    if _is_in_order(kind, wanted):
+        return value
+    if isinstance(wanted, StructType) and isinstance(kind, StructType):
+        kinds, names = _by_name(kind), {field.name.lower(): field.name for field in kind.fields}
+        members = [
+            _in_order(
+                value.getField(names[other.name.lower()]), kinds[other.name.lower()], other.dataType
+            ).alias(other.name)
+            for other in wanted.fields
+        ]
+        return sf.when(value.isNotNull(), sf.struct(*members))
+    if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
+        given, items = kind.elementType, wanted.elementType
+        return sf.transform(value, lambda item: _in_order(item, given, items))
+    assert isinstance(wanted, MapType) and isinstance(kind, MapType)
+    given, items = kind.valueType, wanted.valueType
+    return sf.transform_values(value, lambda _, item: _in_order(item, given, items))
+
+
+def _is_in_order(kind: DataType, wanted: DataType) -> bool:
+    if isinstance(wanted, StructType) and isinstance(kind, StructType):
+        return [f.name.lower() for f in kind.fields] == [
+            f.name.lower() for f in wanted.fields
+        ] and all(
+            _is_in_order(mine.dataType, other.dataType)
+            for mine, other in zip(kind.fields, wanted.fields, strict=True)
+        )
+    if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
+        return _is_in_order(kind.elementType, wanted.elementType)
+    if isinstance(wanted, MapType) and isinstance(kind, MapType):
+        return _is_in_order(kind.valueType, wanted.valueType)
+    return True
 
 
 def readable_columns(schema: LanceSchema) -> tuple[str, ...]:

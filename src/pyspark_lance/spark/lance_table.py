@@ -16,25 +16,44 @@ from pyspark_lance.errors import (
     VersionNotFoundError,
 )
 from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.spark.cached_tables import refreshes_cached
 from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.expressions import as_expression, quoted
 from pyspark_lance.spark.jobs.column_jobs import declared_columns
 from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
+from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
 from pyspark_lance.spark.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, storage_options_of
-from pyspark_lance.spark.options.spellings import also_spelled
+from pyspark_lance.spark.options.parse_options import (
+    ReadOptions,
+    WriteOptions,
+    parse_count,
+    parsed,
+    storage_options_of,
+)
+from pyspark_lance.spark.options.spellings import (
+    COMMIT_OPTIONS,
+    FILE_OPTIONS,
+    also_spelled,
+    changes_table,
+    check_words,
+    checks_keywords,
+    naming_table,
+    option_texts,
+)
 from pyspark_lance.spark.options.times import session_zone, with_zone
 from pyspark_lance.spark.options.write_settings import (
     application_option,
     change_settings,
+    commit_settings,
     options_of_change,
     write_settings,
 )
 from pyspark_lance.spark.source.change_plan import pin_feed
 from pyspark_lance.spark.table_columns import TableColumns
 from pyspark_lance.spark.table_feed import TableFeed
+from pyspark_lance.spark.table_search import TableSearch
 from pyspark_lance.spark.table_upkeep import TableUpkeep
 from pyspark_lance.spark.table_versions import TableVersions
 from pyspark_lance.spark.typed_errors import typed_errors
@@ -48,22 +67,28 @@ from pyspark_lance.table.change.row_change import (
 from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
 from pyspark_lance.table.feed.change_mode import Deduplication, Layout
 from pyspark_lance.table.feed.change_window import ChangeWindow
+from pyspark_lance.table.upkeep.near_tables import naming_near_tables
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 from pyspark_lance.table.write.write_table import create_table
 
+_OPTIONS_OF_CREATE = (*COMMIT_OPTIONS, *FILE_OPTIONS, "enableStableRowIds", "fileFormatVersion")
 _PROVIDERS = ("lance", "org.pysparklance.lancesource")
 
 
-class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
-    """One Lance table.
+@checks_keywords
+class LanceTable(TableColumns, TableFeed, TableSearch, TableUpkeep, TableVersions):
+    """One Lance table: as it is when it is read, or held at one version.
 
     Args:
         spark: The session (classic or Connect).
         path: Root of the table.
         storageOptions: As ``storage.*`` of the data source, without the prefix.
         alias: What conditions call the table.
+        branch: A branch of it, to read and to write; None is the main line.
+        version: Holds the table at a version: it is read as it was, and not changed.
 
     Example:
         >>> LanceTable.forPath(spark, path).toDF().count()
@@ -77,31 +102,78 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
         path: str,
         storageOptions: Mapping[str, str] | None = None,  # noqa: N803
         alias: str = DEFAULT_TARGET_ALIAS,
+        *,
+        branch: str | None = None,
+        version: int | str | None = None,
     ) -> None:
         self._spark = spark
-        self._table = Table(path, storageOptions or {})
+        self._table = Table(path, option_texts(storageOptions or {}), branch)
+        self._at = VersionSpec(version=_number(version))
         self._alias = alias
 
     def __repr__(self) -> str:
-        return f"LanceTable({self._table.uri!r})"
+        held = "" if self._at == LATEST else f", version={self._at.version}"
+        return f"LanceTable({self._table.uri!r}{held})"
 
     @classmethod
-    def forPath(cls, spark: SparkSession, path: str, **storage_options: str) -> LanceTable:  # noqa: N802
+    def forPath(  # noqa: N802
+        cls,
+        spark: SparkSession,
+        path: str,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+        *,
+        branch: str | None = None,
+        version: int | str | None = None,
+        tag: str | None = None,
+    ) -> LanceTable:
         """The table at ``path``.
 
+        Args:
+            spark: The session.
+            path: Root of the table.
+            storageOptions: As for the class, and so are the others.
+            branch: A branch of it, to read and to write.
+            version: Holds the table at a version, only to read.
+            tag: The same, by a tag, as it stands now.
+
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: There is none, or no such branch, version or tag
+                (VersionNotFoundError).
 
         Example:
             >>> LanceTable.forPath(spark, path).toDF().columns
             ['id', 'kind', 'price']
+            >>> _ = table.delete("id = 3")
+            >>> LanceTable.forPath(spark, path, version=1).toDF().count()
+            3
         """
-        Snapshot.open(Table(path, storage_options))
-        return cls(spark, path, storage_options)
+        at = VersionSpec(version=_number(version), tag=tag)
+        table = Table(path, option_texts(storageOptions or {}), branch)
+        with naming_near_tables(table):
+            found = Snapshot.open(table, at)
+        held = None if at == LATEST else found.version
+        return cls(spark, path, storageOptions, branch=found.table.branch, version=held)
 
     @classmethod
-    def forName(cls, spark: SparkSession, name: str, **storage_options: str) -> LanceTable:  # noqa: N802
+    def forName(  # noqa: N802
+        cls,
+        spark: SparkSession,
+        name: str,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+        *,
+        branch: str | None = None,
+        version: int | str | None = None,
+        tag: str | None = None,
+    ) -> LanceTable:
         """The table that SQL knows by ``name``: of a catalog, or ``lance.`/path` ``.
+
+        Args:
+            spark: The session.
+            name: As in SQL.
+            storageOptions: As for ``forPath``, and so are the others.
+            branch: A branch of it, to read and to write.
+            version: Holds the table at a version, only to read.
+            tag: The same, by a tag.
 
         Raises:
             TableNotFoundError: There is none, or it is no Lance table.
@@ -110,20 +182,14 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
             >>> LanceTable.forName(spark, f"lance.`{path}`").toDF().count()  # doctest: +SKIP
             3
         """
-        try:
-            rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
-        except PySparkException as error:
-            raise TableNotFoundError(
-                f"there is no table {name}", hint="LanceTable.forPath takes the path of a table"
-            ) from error
-        facts = {row["col_name"]: row["data_type"] for row in rows}
+        facts = _described(spark, name)
         path = facts.get("Location")
         if facts.get("Provider", "").lower() not in _PROVIDERS or not path:
             raise TableNotFoundError(
                 f"{name} is no Lance table in a catalog",
                 hint="LanceTable.forPath takes the path of a table",
             )
-        return cls.forPath(spark, path, **storage_options)
+        return cls.forPath(spark, path, storageOptions, branch=branch, version=version, tag=tag)
 
     @classmethod
     def create(
@@ -133,8 +199,8 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
         schema: str | StructType,
         *,
         ifNotExists: bool = False,  # noqa: N803
-        options: Mapping[str, str] | None = None,
-        **storage_options: str,
+        options: Mapping[str, object] | None = None,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
     ) -> LanceTable:
         """Makes a table without rows.
 
@@ -145,21 +211,25 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
                 kept.
             ifNotExists: Takes the table that is there, whatever its schema.
             options: As for ``df.write``: ``enableStableRowIds``, ``fileFormatVersion``,
-                ``<column>.fixed_size_list``, ``userMetadata``, …
-            storage_options: As for ``forPath``.
+                ``<column>.fixed_size_list``, ``userMetadata``, …; those that a new table has no
+                use for are refused.
+            storageOptions: As for ``forPath``.
 
         Raises:
             TableAlreadyExistsError: There is a table, and ``ifNotExists`` is false.
+            InvalidInputError: An option that means nothing here.
 
         Example:
             >>> new = LanceTable.create(spark, f"{folder}/new", "id bigint NOT NULL, name string")
             >>> new.toDF().columns
             ['id', 'name']
         """
-        given = {name: str(value) for name, value in (options or {}).items()}
+        given = option_texts(options or {})
+        plain = [name for name in given if "." not in name]
+        check_words("create", plain, options=_OPTIONS_OF_CREATE, where=path)
         write = WriteOptions.parse({**given, **application_option(spark), "path": path})
-        storage = {**write.table.storage, **storage_options}
-        if not (ifNotExists and cls.isLanceTable(spark, path, **storage)):
+        storage = {**write.table.storage, **option_texts(storageOptions or {})}
+        if not (ifNotExists and cls.isLanceTable(spark, path, storage)):
             columns = declared_columns(spark, schema, write.column_types)
             try:
                 create_table(Table(path, storage), columns, write_settings(write, overwrite=False))
@@ -169,21 +239,31 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
         return cls(spark, path, storage)
 
     @classmethod
-    def isLanceTable(cls, spark: SparkSession, path: str, **storage_options: str) -> bool:  # noqa: N802
+    def isLanceTable(  # noqa: N802
+        cls,
+        spark: SparkSession,
+        path: str,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+    ) -> bool:
         """Whether there is a Lance table at ``path``.
+
+        Args:
+            spark: The session.
+            path: Root of the table, or of a branch.
+            storageOptions: As for ``forPath``.
 
         Example:
             >>> LanceTable.isLanceTable(spark, path)
             True
         """
         try:
-            Snapshot.open(Table(path, storage_options))
+            Snapshot.open(Table(path, option_texts(storageOptions or {})))
         except TableNotFoundError:
             return False
         return True
 
     def toDF(self) -> DataFrame:  # noqa: N802
-        """The latest version as a DataFrame, without lineage columns.
+        """The table as a DataFrame, without lineage columns: the latest version, or the one held.
 
         Example:
             >>> table.toDF().count()
@@ -198,7 +278,7 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
         filter: str | None = None,  # noqa: A002
         *,
         metadataColumns: str | Sequence[str] = "none",  # noqa: N803
-        version: int | None = None,
+        version: int | str | None = None,
     ) -> DataFrame:
         """Some columns of the rows that match a condition, both applied before rows leave Python.
 
@@ -206,21 +286,19 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
             columns: Names, lineage columns among them; None for all of the table's.
             filter: SQL condition over the table's and the lineage columns.
             metadataColumns: Lineage columns besides: ``all``, ``none`` or names.
-            version: Version to read; None for the latest.
+            version: Version to read; None for the latest, or the one that the table is held at.
 
         Example:
             >>> table.scan(["id", "_rowid"], "price > 1").orderBy("id").collect()
             [Row(id=2, _rowid=1), Row(id=3, _rowid=2)]
         """
-        options = storage_options_of(self._table)
+        options = self._read_options(self._version_of(version))
         if columns is not None:
             if not columns:
                 raise InvalidInputError("a scan needs at least one column")
             options["columns"] = ",".join(map(quoted, columns))
         if filter is not None:
             options["filter"] = filter
-        if version is not None:
-            options["version"] = str(version)
         options["metadataColumns"] = (
             metadataColumns if isinstance(metadataColumns, str) else ",".join(metadataColumns)
         )
@@ -245,11 +323,11 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
 
         Args:
             startingVersion: First version; 0 is the beginning.
-            endingVersion: Last version; None for the newest.
+            endingVersion: Last version; None for the newest, or the one that the table is held at.
             startingTimestamp: Instead: the versions committed from this time on, a text in the
                 session's time zone unless it says, or a datetime in local time unless it says.
             endingTimestamp: Instead: up to this time.
-            branch: Name of the branch; None for main.
+            branch: Name of the branch; None for that of the table.
             deduplicationMode: ``dropCarryovers`` leaves out rows that were written anew without
                 another value, ``none`` keeps them, ``netChanges`` gives one change for each row.
             layout: ``debezium`` gives one row for each change instead, with the columns ``before``,
@@ -309,7 +387,9 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
                 window = feed.window  # the newest version is another one by now
 
     def _feed_options(self, **given: object) -> dict[str, str]:
-        options = storage_options_of(self._table)
+        if all(given[name] is None for name in ("branch", "endingVersion", "endingTimestamp")):
+            given["endingVersion"] = self._at.version
+        options = self._read_options(LATEST)
         options["readChangeFeed"] = "true"
         for name, value in given.items():
             if isinstance(value, datetime):
@@ -340,8 +420,12 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
             >>> table.alias("t").delete("t.id = 3").num_deleted_rows
             1
         """
-        return LanceTable(self._spark, self._table.root, self._table.storage, name)
+        table, version = self._table, self._at.version
+        return LanceTable(
+            self._spark, table.root, table.storage, name, branch=table.branch, version=version
+        )
 
+    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
     def delete(self, condition: Expression | None = None, **options: str) -> ChangeResult:
         """Deletes the rows for which ``condition`` is true, all rows without one.
 
@@ -362,6 +446,7 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
             lambda plan: delete_once(self._spark, plan, condition, self._alias), options
         )
 
+    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
     def update(
         self,
         condition: Expression | None = None,
@@ -398,6 +483,7 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
             options,
         )
 
+    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
     def merge(
         self,
         source: DataFrame,
@@ -429,10 +515,38 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
         mode = rewrite_mode(rewrite)
 
         def run(merge: Merge) -> ChangeResult:
+            if merge.evolves:
+                given = options_of_change(options, self._table, self._spark)
+                add_columns_of_source(self._table, merge, commit_settings(given))
             return self._change(lambda plan: merge_once(self._spark, plan, merge), options)
 
         return LanceMergeBuilder(Merge(source, condition, (), self._alias, mode), run)
 
+    # Inside ----------------------------------------------------------------------------------
+
+    def _check_newest(self, call: str) -> None:
+        """Refuses a call that changes a table which is held at a version.
+
+        Raises:
+            InvalidInputError: It is.
+        """
+        if self._at != LATEST:
+            raise InvalidInputError(
+                f"{call} changes the table, but this LanceTable is held at an old state of it",
+                repr(self),
+                "LanceTable.forPath without version and tag can be changed; restore(version) makes "
+                "an old version the newest again",
+            )
+
+    def _version_of(self, version: int | str | None) -> VersionSpec:
+        """A version that a method was given; if none, that of the object."""
+        return self._at if version is None else VersionSpec(version=_number(version))
+
+    def _read_options(self, at: VersionSpec) -> dict[str, str]:
+        asked = {"branch": self._table.branch, "version": at.version}
+        return {**storage_options_of(self._table), **option_texts(asked)}
+
+    @refreshes_cached
     def _change(
         self, attempt: Callable[[ChangePlan], Prepared], options: Mapping[str, str]
     ) -> ChangeResult:
@@ -443,7 +557,35 @@ class LanceTable(TableColumns, TableFeed, TableUpkeep, TableVersions):
             plan = plan_change(self._table, settings)
             if plan.is_done:
                 return ChangeResult()
-            with typed_errors():
+            with naming_table(self._table.uri), typed_errors():
                 return attempt(plan)(work)
 
         return UnitOfWork(self._table, settings).run(plan_and_run)
+
+
+def _number(version: int | str | None) -> int | None:
+    """A version as it is given: a number, or the text of one.
+
+    Raises:
+        InvalidInputError: Neither.
+    """
+    given = {} if version is None else {"version": str(version)}
+    return parsed(given, "version", parse_count)
+
+
+def _described(spark: SparkSession, name: str) -> dict[str, str]:
+    """What Spark says of the table of this name.
+
+    It is asked first whether there is one, which is no error: PySpark would print that.
+
+    Raises:
+        TableNotFoundError: There is none.
+    """
+    hint = "LanceTable.forPath takes the path of a table"
+    try:
+        if not spark.catalog.tableExists(name):
+            raise TableNotFoundError(f"there is no table {name}", hint=hint)
+        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    except PySparkException as error:
+        raise TableNotFoundError(f"there is no table {name}", hint=hint) from error
+    return {row["col_name"]: row["data_type"] for row in rows}

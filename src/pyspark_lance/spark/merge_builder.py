@@ -8,11 +8,15 @@ from dataclasses import replace
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.expressions import as_expression
+from pyspark_lance.spark.jobs.merge_columns import rows_come_or_go
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge, SparkClause
+from pyspark_lance.spark.options.spellings import checks_keywords
+from pyspark_lance.table.change.choose_rewrite import RewriteMode
 from pyspark_lance.table.change.merge import Match, MergeClause, check_clauses
 from pyspark_lance.table.change.row_change import ChangeResult, RowAction
 
 
+@checks_keywords
 class LanceMergeBuilder:
     """A merge that is being put together; ``execute()`` runs it.
 
@@ -137,6 +141,21 @@ class LanceMergeBuilder:
         """
         return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.DELETE, condition, {})
 
+    def withSchemaEvolution(self) -> LanceMergeBuilder:  # noqa: N802
+        """Adds columns of the source that the table lacks, null in rows that do not get a value.
+
+        They are added, in a version of its own, before the merge: all that ``whenMatchedUpdateAll``
+        and ``whenNotMatchedInsertAll`` find, with members of structs, and those that other clauses
+        set by their own name. No column changes its type.
+
+        Example:
+            >>> source = spark.createDataFrame([(3, "red")], "id bigint, colour string")
+            >>> merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
+            >>> merge.whenMatchedUpdateAll().execute().num_updated_rows
+            1
+        """
+        return LanceMergeBuilder(replace(self._merge, evolves=True), self._run)
+
     def execute(self) -> ChangeResult:
         """Runs the merge: one version, or none if nothing changes.
 
@@ -161,6 +180,8 @@ class LanceMergeBuilder:
         condition: Expression | None,
         values: Mapping[str, Expression],
     ) -> LanceMergeBuilder:
+        if self._merge.rewrite is RewriteMode.COLUMNS and action is not RowAction.UPDATE:
+            raise rows_come_or_go()
         clause: SparkClause = MergeClause(match, action, condition, values)
         merge = replace(self._merge, clauses=(*self._merge.clauses, clause))
         return LanceMergeBuilder(merge, self._run)

@@ -11,6 +11,7 @@ them.
 from __future__ import annotations
 
 import base64
+import difflib
 import json
 import logging
 import pickle
@@ -34,6 +35,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
 from pyspark_lance.spark.options.times import told_zone
@@ -61,11 +63,13 @@ from pyspark_lance.spark.source.metadata_tables import (
     history_rows,
     tag_rows,
 )
+from pyspark_lance.spark.source.pushed_down import STATE
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.upkeep.branches import create_branch, remove_branch
 from pyspark_lance.table.upkeep.compaction_task import CompactionTask, rewrite_bin
 from pyspark_lance.table.upkeep.metadata_commits import restore
+from pyspark_lance.table.upkeep.near_tables import naming_near_tables
 from pyspark_lance.table.upkeep.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.upkeep.zone_map_task import ZoneMapTask, build_zones
@@ -73,8 +77,6 @@ from pyspark_lance.table.version.tags import remove_tag, set_tag
 
 logger = logging.getLogger(__name__)
 
-STATE = f"{INTERNAL_PREFIX}state"
-"""Of a procedure whose tasks are run; it is known to this package alone."""
 BIN_RESULTS = StructType([StructField("done", StringType())])
 """What the tasks give."""
 _NAME, _ARGUMENTS = f"{INTERNAL_PREFIX}procedure", f"{INTERNAL_PREFIX}arguments"
@@ -101,12 +103,14 @@ class Procedure:
             nullable.
         result: Columns of its rows.
         run: Does it; gives rows, or the work for the executors.
+        rewrites: Whether rows, or what is hidden of them, are others afterwards.
     """
 
     description: str
     parameters: StructType
     result: StructType
     run: Callable[[Call], Rows | Work]
+    rewrites: bool = False
 
 
 # Answers -------------------------------------------------------------------------------------
@@ -117,12 +121,28 @@ def list_procedures() -> dict[str, Any]:
     return {name: _as_companion_wants(procedure) for name, procedure in PROCEDURES.items()}
 
 
-def _as_companion_wants(procedure: Procedure) -> dict[str, str]:
+def refuse_unknown(options: Mapping[str, str]) -> dict[str, Any]:
+    """Says which procedures there are, when a CALL names none of them.
+
+    Raises:
+        InvalidInputError: Always.
+    """
+    asked = options[_NAME]
+    like = difflib.get_close_matches(asked.rpartition(".")[2].lower(), PROCEDURES, n=1)
+    near = f"did you mean system.{like[0]}? " if like else ""
+    raise InvalidInputError(
+        f"there is no procedure {asked}",
+        hint=f"{near}there are, in the namespace system: {', '.join(sorted(PROCEDURES))}",
+    )
+
+
+def _as_companion_wants(procedure: Procedure) -> dict[str, Any]:
     parameters = StructType([_TABLE, *procedure.parameters.fields, *_ALWAYS.fields])
     # DESCRIBE PROCEDURE shows nothing but the description.
     return {
         "description": f"{procedure.description} Arguments: {', '.join(parameters.names)}.",
         "parameters": parameters.json(),
+        "rewrites": procedure.rewrites,
     }
 
 
@@ -143,7 +163,8 @@ def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
         work: Work = _unpacked(options[STATE])
         done = work.go_on(call, [_unpacked(part) for part in options.get(_DONE, "").split()])
     else:
-        done = procedure.run(call)
+        with naming_near_tables(table):
+            done = procedure.run(call)
     if isinstance(done, Work):
         return {"state": _packed(done)}
     names = procedure.result.names
@@ -301,6 +322,7 @@ PROCEDURES: Mapping[str, Procedure] = {
         ),
         COMPACTED,
         start_compaction,
+        rewrites=True,
     ),
     "create_zonemap": Procedure(
         "Makes a zone map of each of some columns, on the executors; commas are between names.",
@@ -339,6 +361,7 @@ PROCEDURES: Mapping[str, Procedure] = {
         StructType([*_AT, _NOTE]),
         _VERSION,
         _restore,
+        rewrites=True,
     ),
     "create_tag": Procedure(
         "Names a version, which no cleanup removes then.",
@@ -375,6 +398,7 @@ PROCEDURES: Mapping[str, Procedure] = {
         StructType([_NOTE]),
         _VERSION,
         _enable_stable_row_ids,
+        rewrites=True,
     ),
     "history": Procedure(
         "The versions that are left, the newest first: what made them, when, and who.",

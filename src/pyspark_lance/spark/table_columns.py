@@ -10,6 +10,7 @@ from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.text_names import unquoted
+from pyspark_lance.spark.cached_tables import refreshes_cached
 from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.jobs.column_jobs import (
     converted_column,
@@ -19,6 +20,7 @@ from pyspark_lance.spark.jobs.column_jobs import (
     joined_columns,
     stored_type,
 )
+from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
 from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.table.columns.change_columns import (
@@ -36,6 +38,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
 
+@checks_keywords
 class TableColumns:
     """Adds, drops, renames and changes columns, each in one version.
 
@@ -46,7 +49,9 @@ class TableColumns:
     _spark: SparkSession
     _table: Table
 
+    @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
+    @refreshes_cached
     def addColumns(  # noqa: N802
         self,
         columns: str | StructType | Mapping[str, Expression] | DataFrame,
@@ -83,6 +88,8 @@ class TableColumns:
             schema, run = joined_columns(self._spark, snapshot, columns)
         return add_columns(self._table, schema, run, settings)
 
+    @changes_table(*COMMIT_OPTIONS)
+    @refreshes_cached
     def dropColumns(self, *columns: str, **options: str) -> ColumnResult:  # noqa: N802
         """Drops columns, or fields of structs (``a.b``); no data are written.
 
@@ -108,6 +115,8 @@ class TableColumns:
                 )
         return drop_columns(self._table, columns, settings)
 
+    @changes_table(*COMMIT_OPTIONS)
+    @refreshes_cached
     def renameColumn(self, existing: str, new: str, **options: str) -> ColumnResult:  # noqa: N802
         """Renames a column, or a field of a struct; no data are written, indices stay.
 
@@ -128,7 +137,9 @@ class TableColumns:
         settings = commit_settings(options_of_change(options, self._table, self._spark))
         return rename_column(self._table, existing, unquoted(new), settings)
 
+    @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
+    @refreshes_cached
     def changeColumn(  # noqa: N802
         self,
         column: str,
@@ -178,6 +189,7 @@ class TableColumns:
         run = converted_column(self._spark, snapshot, name)
         return widen_column(self._table, column, wanted, run, settings)
 
+    @changes_table(*COMMIT_OPTIONS)
     def setMetadata(  # noqa: N802
         self,
         schema: Mapping[str, str | None] | None = None,

@@ -6,12 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, TimestampType
 
 from pyspark_lance.commit.application_versions import APPLICATION_PROPERTY, applied_changes
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.jobs.apply_job import apply_once, last_changes
+from pyspark_lance.spark.local_frames import frame_of_rows
+from pyspark_lance.spark.options.spellings import (
+    COMMIT_OPTIONS,
+    FILE_OPTIONS,
+    changes_table,
+    checks_keywords,
+)
 from pyspark_lance.spark.options.write_settings import options_of_change
+from pyspark_lance.spark.source.metadata_tables import columns
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.table.change.applied_changes import applied_version
 from pyspark_lance.table.change.commit_changes import Prepared
@@ -24,19 +33,25 @@ from pyspark_lance.table.cleanup.consumers import (
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 _DEFAULT_SOURCE = "source"
-_CONSUMERS = "name string, version bigint, lag bigint, updatedAt timestamp"
+_CONSUMERS = columns(
+    name=StringType(), version=LongType(), lag=LongType(), updatedAt=TimestampType()
+)
 
 
+@checks_keywords
 class TableFeed:
     """Applies the changes of another table, and keeps changes for those who follow this one."""
 
     _spark: SparkSession
     _table: Table
     _alias: str
+    _version_of: Callable[[int | str | None], VersionSpec]
     _change: Callable[[Callable[[ChangePlan], Prepared], Mapping[str, str]], ChangeResult]
 
+    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
     def applyChanges(  # noqa: N802
         self,
         changes: DataFrame,
@@ -102,10 +117,11 @@ class TableFeed:
             >>> copy.appliedVersion()
             1
         """
-        return applied_version(Snapshot.open(self._table), source)
+        return applied_version(Snapshot.open(self._table, self._version_of(None)), source)
 
     # Consumers -------------------------------------------------------------------------------
 
+    @changes_table()
     def registerConsumer(self, name: str, version: int | None = None) -> Consumer:  # noqa: N802
         """Keeps what comes after a version for somebody who follows the table; moves who is known.
 
@@ -128,6 +144,7 @@ class TableFeed:
         """
         return register_consumer(self._table, name, version)
 
+    @changes_table()
     def unregisterConsumer(self, name: str) -> None:  # noqa: N802
         """Forgets a consumer.
 
@@ -161,7 +178,7 @@ class TableFeed:
             )
             for consumer in consumers_of(self._table)
         ]
-        return self._spark.createDataFrame(rows, _CONSUMERS)
+        return frame_of_rows(self._spark, rows, _CONSUMERS)
 
 
 def _key_pairs(keys: str | Sequence[str] | None, row_id_column: str | None) -> dict[str, str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
 from pyspark.sql import SparkSession
 
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
+from pyspark_lance.spark.cached_tables import refreshes_cached
 from pyspark_lance.spark.jobs.compact_job import rewrite_on_executors
 from pyspark_lance.spark.jobs.zone_map_job import build_on_executors
+from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
 from pyspark_lance.spark.options.write_settings import (
     change_settings,
     commit_settings,
@@ -44,15 +46,20 @@ from pyspark_lance.table.upkeep.zone_maps import (
     refresh_zone_maps,
 )
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 
+@checks_keywords
 class TableUpkeep:
     """Compacts and verifies a table, and removes what nobody needs any more."""
 
     _spark: SparkSession
     _table: Table
+    _version_of: Callable[[int | str | None], VersionSpec]
 
+    @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
+    @refreshes_cached
     def compact(
         self,
         *,
@@ -112,6 +119,7 @@ class TableUpkeep:
             dry_run=dryRun,
         )
 
+    @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
     def createZonemap(  # noqa: N802
         self,
@@ -150,6 +158,7 @@ class TableUpkeep:
             build=partial(build_on_executors, self._spark),
         )
 
+    @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
     def refreshZonemaps(self, **options: str) -> ZoneMapResult:  # noqa: N802
         """Adds to all zone maps what was written, compacted or changed since they were made.
@@ -173,6 +182,7 @@ class TableUpkeep:
             build=partial(build_on_executors, self._spark),
         )
 
+    @changes_table()
     def cleanupOldVersions(  # noqa: N802
         self,
         olderThan: timedelta | str | None = None,  # noqa: N803
@@ -223,6 +233,8 @@ class TableUpkeep:
         )
         return cleanup_old_versions(self._table, policy, dry_run=dryRun, progress=progress)
 
+    @changes_table(*COMMIT_OPTIONS)
+    @refreshes_cached
     def enableStableRowIds(self, **options: str) -> MetadataResult:  # noqa: N802
         """Gives the rows of a table that was made without them stable ids, in place.
 
@@ -250,6 +262,7 @@ class TableUpkeep:
         settings = commit_settings(options_of_change(options, self._table, self._spark))
         return enable_stable_row_ids(self._table, settings)
 
+    @changes_table("userMetadata")
     @typed_errors()
     def copyWithStableRowIds(self, target: str, **options: str) -> CopyResult:  # noqa: N802
         """Copies the newest version to a new table whose rows have stable ids.
@@ -287,7 +300,7 @@ class TableUpkeep:
         the driver and changes nothing.
 
         Args:
-            version: None for the newest.
+            version: None for the newest, or the one that the table is held at.
             readData: Also decode every value.
 
         Raises:
@@ -298,7 +311,7 @@ class TableUpkeep:
             >>> result.is_sound, result.findings
             (True, ())
         """
-        return verify(self._table, version, read_data=readData)
+        return verify(self._table, self._version_of(version).version, read_data=readData)
 
     def leftoverFiles(self, retentionHours: float = 0.0) -> list[LeftoverFile]:  # noqa: N802, N803
         """Files that no version refers to: of failed tasks, killed processes, lost races.
@@ -314,6 +327,7 @@ class TableUpkeep:
         """
         return leftover_files(self._table, older_than_s=retentionHours * 3600)
 
+    @changes_table()
     def removeLeftoverFiles(  # noqa: N802
         self,
         retentionHours: float = SAFE_AGE_S / 3600,  # noqa: N803

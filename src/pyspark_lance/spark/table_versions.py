@@ -12,8 +12,12 @@ from pyspark.sql.types import StructType
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.refs_file import Branch, Tag
+from pyspark_lance.spark.cached_tables import refreshes_cached
 from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.local_frames import frame_of_rows
+from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.options.parse_options import storage_options_of
+from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
 from pyspark_lance.spark.options.times import parse_timestamp, session_zone
 from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
 from pyspark_lance.spark.source.metadata_tables import (
@@ -21,6 +25,7 @@ from pyspark_lance.spark.source.metadata_tables import (
     DETAIL,
     FRAGMENTS,
     HISTORY,
+    INDICES,
     TAGS,
     Rows,
     branch_rows,
@@ -28,12 +33,12 @@ from pyspark_lance.spark.source.metadata_tables import (
     fragment_rows,
     history_row,
     history_rows,
+    index_rows,
     tag_rows,
 )
 from pyspark_lance.table.upkeep.branches import create_branch, remove_branch
 from pyspark_lance.table.upkeep.metadata_commits import (
     MetadataResult,
-    properties_of,
     restore,
     set_properties,
 )
@@ -41,16 +46,22 @@ from pyspark_lance.table.upkeep.row_history import row_history
 from pyspark_lance.table.upkeep.version_line import line_history
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table_properties import properties_of
 from pyspark_lance.table.version.tags import remove_tag, set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.commit_settings import CommitSettings
 
 
+@checks_keywords
 class TableVersions:
-    """History, restore, tags, branches and properties; none of it reads or writes data."""
+    """History, restore, tags, branches and properties; none of it reads or writes data.
+
+    History, tags and branches are those of the table, whatever version it is held at.
+    """
 
     _spark: SparkSession
     _table: Table
+    _version_of: Callable[[int | str | None], VersionSpec]
     scan: Callable[..., DataFrame]
 
     def history(self, limit: int | None = None) -> DataFrame:
@@ -140,7 +151,7 @@ class TableVersions:
             >>> states.select("_version", "_userMetadata", "price").collect()
             [Row(_version=2, _userMetadata='a gift', price=0.0), Row(_version=1, ..., price=1.5)]
         """
-        states = row_history(self._table, rowId, version)
+        states = row_history(self._table, rowId, self._version_of(version).version)
         frame: DataFrame | None = None
         for row_state in states:
             options = {
@@ -162,27 +173,43 @@ class TableVersions:
         return frame.coalesce(1)
 
     def detail(self) -> DataFrame:
-        """One row about the newest version: counts, sizes, properties, and advice on its shape.
+        """One row about the version: counts, sizes, properties, and advice on its shape.
 
         Example:
             >>> table.detail().select("version", "numRows", "stableRowIds").collect()
             [Row(version=1, numRows=3, stableRowIds=True)]
         """
-        return self._frame(detail_rows(self._table), DETAIL)
+        return self._frame(detail_rows(self._table, self._version_of(None)), DETAIL)
 
     def fragments(self, version: int | None = None) -> DataFrame:
         """The layout of a version: a row for each fragment, with the lineage of its rows.
 
         Args:
-            version: None for the newest.
+            version: None for the newest, or the one that the table is held at.
 
         Example:
             >>> table.fragments().select("fragmentId", "numRows", "maxCreatedAtVersion").collect()
             [Row(fragmentId=0, numRows=3, maxCreatedAtVersion=1)]
         """
-        at = VersionSpec(version=version)
-        return self._frame(fragment_rows(self._table, at), FRAGMENTS)
+        return self._frame(fragment_rows(self._table, self._version_of(version)), FRAGMENTS)
 
+    def indices(self, version: int | None = None) -> DataFrame:
+        """The indices of a version: a row for each segment, what it covers, and whether it is used.
+
+        Scans, deletes and updates ask those that are ``used`` which rows can match; the
+        ``note`` of another one says why they do not.
+
+        Args:
+            version: None for the newest, or the one that the table is held at.
+
+        Example:
+            >>> table.indices().select("name", "kind", "numRows", "used").collect()
+            []
+        """
+        return self._frame(index_rows(self._table, self._version_of(version)), INDICES)
+
+    @changes_table(*COMMIT_OPTIONS)
+    @refreshes_cached
     def restore(
         self,
         version: int | None = None,
@@ -217,6 +244,7 @@ class TableVersions:
 
     # Tags ------------------------------------------------------------------------------------
 
+    @changes_table()
     def createTag(self, name: str, version: int | None = None) -> Tag:  # noqa: N802
         """Names a version, which no cleanup removes then; read it with the option ``tag``.
 
@@ -235,6 +263,7 @@ class TableVersions:
         """
         return set_tag(self._table, name, VersionSpec(version=version))
 
+    @changes_table()
     def replaceTag(self, name: str, version: int | None = None) -> Tag:  # noqa: N802
         """Moves a tag to another version.
 
@@ -254,6 +283,7 @@ class TableVersions:
         at = VersionSpec(version=version)
         return set_tag(self._table, name, at, replaces=True)
 
+    @changes_table()
     def deleteTag(self, name: str) -> None:  # noqa: N802
         """Forgets a tag; its version stays until a cleanup.
 
@@ -280,10 +310,11 @@ class TableVersions:
 
     # Branches --------------------------------------------------------------------------------
 
+    @changes_table()
     def createBranch(self, name: str, version: int | None = None) -> Branch:  # noqa: N802
         """Forks a line of versions off a version; it costs a manifest, no data.
 
-        Read it with the option ``branch``, write to it through ``branchPath``.
+        ``LanceTable.forPath`` takes the name of a branch, and so do reads and writes as an option.
 
         Args:
             name: Parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``.
@@ -295,7 +326,7 @@ class TableVersions:
         Example:
             >>> table.createBranch("trial").parent_version
             1
-            >>> trial = LanceTable.forPath(spark, table.branchPath("trial"))
+            >>> trial = LanceTable.forPath(spark, path, branch="trial")
             >>> _ = trial.delete("id = 3")
             >>> trial.toDF().count(), table.toDF().count()
             (2, 3)
@@ -313,6 +344,7 @@ class TableVersions:
         snapshot = Snapshot.open(self._table)
         return main_line(snapshot.table, snapshot.manifest.branch).on_branch(name).uri
 
+    @changes_table()
     def deleteBranch(self, name: str) -> None:  # noqa: N802
         """Removes a branch and all that was written on it.
 
@@ -348,8 +380,9 @@ class TableVersions:
             >>> table.properties()
             {'owner': 'web team'}
         """
-        return properties_of(Snapshot.open(self._table))
+        return properties_of(Snapshot.open(self._table, self._version_of(None)))
 
+    @changes_table(*COMMIT_OPTIONS)
     def setProperties(  # noqa: N802
         self, properties: Mapping[str, str | None], **options: str
     ) -> MetadataResult:
@@ -362,12 +395,17 @@ class TableVersions:
             properties: By key.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
+        Raises:
+            InvalidInputError: The name of an option, which would have no effect as a property.
+
         Example:
             >>> table.setProperties({"owner": "web team", "lance.compaction.max_source_rows": "9"})
             MetadataResult(version=2)
             >>> table.setProperties({"owner": None})
             MetadataResult(version=3)
         """
+        given = [name for name, value in properties.items() if value is not None]
+        check_properties(given, Snapshot.open(self._table).schema.names, self._table.uri)
         return set_properties(self._table, properties, self._settings(options))
 
     # Inside ----------------------------------------------------------------------------------
@@ -376,7 +414,7 @@ class TableVersions:
         return commit_settings(options_of_change(options, self._table, self._spark))
 
     def _frame(self, rows: Rows, schema: StructType) -> DataFrame:
-        return self._spark.createDataFrame(rows, schema)
+        return frame_of_rows(self._spark, rows, schema)
 
     def _nanoseconds(self, timestamp: str | datetime | None) -> int | None:
         if timestamp is None:

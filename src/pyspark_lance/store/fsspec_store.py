@@ -33,6 +33,7 @@ from pyspark_lance.store.object_store import (
     check_path,
     folder_prefix,
     missing,
+    names_right_in,
     too_short,
 )
 from pyspark_lance.store.storage_options import StorageOptions, parse_storage_options
@@ -70,9 +71,7 @@ def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> Fssp
     """The store at a URI that is not local; see ``open_store``."""
     rest = uri.partition("://")[2].rstrip("/")
     if not rest and scheme != "memory":
-        raise InvalidInputError(
-            f"the URI {uri!r} has no path", hint=f"write it as {scheme}://bucket/path"
-        )
+        raise _without_bucket(scheme, uri)
     protocol = _SAME_PROTOCOL.get(scheme, scheme)
     if protocol == "s3":
         scheme = "s3"
@@ -83,6 +82,16 @@ def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> Fssp
             )
     parsed = parse_storage_options(protocol, options, bucket=rest.partition("/")[0])
     return FsspecStore(protocol, f"{scheme}://{rest}", parsed)
+
+
+def _without_bucket(scheme: str, uri: str) -> InvalidInputError:
+    """The error of a URI with one slash, or with nothing behind its slashes."""
+    path = uri.partition(":")[2].strip("/")
+    if scheme == "dbfs":  # Databricks shows the same files as a local folder
+        hint = f"use the local path /dbfs/{path or '…'}"
+    else:
+        hint = f"write it as {scheme}://{path or 'bucket/path'}"
+    return InvalidInputError(f"the URI {uri!r} names no bucket or host", hint=hint)
 
 
 class FsspecStore:
@@ -99,6 +108,7 @@ class FsspecStore:
         # Directory buckets of S3 ("--x-s3") list in no order.
         bucket = url.partition("://")[2].partition("/")[0]
         self.lists_in_order = protocol in _OBJECT_STORES and not bucket.endswith("--x-s3")
+        self.lists_names_only = False
         endpoint = _endpoint(protocol, options.arguments)
         # The clouds themselves honour conditions; servers that speak their protocols may not.
         self.unproven_server = "" if options.allow_unsafe_put else endpoint
@@ -215,6 +225,10 @@ class FsspecStore:
             "write", path, lambda: self._fs.open(full, "wb", block_size=UPLOAD_PART_BYTES)
         )
         return MultipartOutput(file, lambda action: self._write("write", path, action))
+
+    def list_names(self, folder: str) -> list[str]:
+        """The names of the objects right in the folder."""
+        return names_right_in(folder, self.list(folder))
 
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All objects in the folder and below; on S3 page by page as they are asked for."""

@@ -29,15 +29,19 @@ from pyspark_lance.store.object_store import (
     as_byte_view,
     check_path,
     folder_prefix,
+    is_out_of_room,
     missing,
     too_short,
 )
+from pyspark_lance.store.stale_handles import looked_up_anew
 
 MAX_OPEN_MAPS = 32
 WRITE_BUFFER_BYTES = 1 << 20
 
 # A folder, or something below a plain file, is not an object, as in any object store.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+# Its name and "."; each folder in it would bring one more, by its "..".
+_LINKS_WITHOUT_FOLDERS = 2
 _VERBS_OF_READERS = ("read", "stat", "list", "delete")
 _HINTS = {
     errno.EACCES: "let the user that runs Spark read and write the folder, on every machine",
@@ -47,6 +51,7 @@ _HINTS = {
     errno.ENOSPC: "make room on the disk",
     errno.EDQUOT: "make room within the quota",
     errno.ENOTDIR: "the path leads through a file; choose another path",
+    errno.ESTALE: "the server of this network mount has it no more; mount it again",
 }
 
 
@@ -59,6 +64,7 @@ class LocalStore:
 
     unproven_server = ""
     lists_in_order = False
+    lists_names_only = True
 
     def __init__(self, root: str) -> None:
         self.uri = root.rstrip("/") or "/"
@@ -71,12 +77,14 @@ class LocalStore:
     def get(self, path: str) -> Buffer:
         """The whole object, a view."""
         with self._errors("read", path):
-            return self._maps.view(self._full(path))
+            full = self._full(path)
+            return looked_up_anew(lambda: self._maps.view(full))
 
     def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
         """The last bytes and the object's size; a view of a map if there are more bytes."""
         with self._errors("read", path):
-            small = _read_small(self._full(path), length)
+            full = self._full(path)
+            small = looked_up_anew(lambda: _read_small(full, length))
         content = memoryview(self.get(path)) if small is None else small
         return content[max(len(content) - length, 0) :], len(content)
 
@@ -99,8 +107,8 @@ class LocalStore:
     def stat(self, path: str) -> ObjectInfo:
         """Size and time of change."""
         with self._errors("stat", path):
-            status = _stat_file(self._full(path))
-            return _info(path, status)
+            full = self._full(path)
+            return _info(path, looked_up_anew(lambda: _stat_file(full)))
 
     def size(self, path: str) -> int:
         """Length in bytes."""
@@ -124,8 +132,33 @@ class LocalStore:
             output.abort()
 
     def copy(self, source: str, target: str) -> None:
-        """Creates or replaces ``target`` by renaming a complete staging file."""
-        self.put(target, self.get(source))
+        """Creates or replaces ``target`` by renaming a complete staging file.
+
+        On a full disk it gets a second name of the same file, which takes no room: no object is
+        ever changed in place.
+        """
+        try:
+            self.put(target, self.get(source))
+        except StorageError as error:
+            if not is_out_of_room(error):
+                raise
+            self._link_copy(source, target)
+
+    def _link_copy(self, source: str, target: str) -> None:
+        with self._errors("create", target):
+            final = self._full(target)
+            staging = _staging_path(final)
+            origin = self._full(source)
+            with contextlib.suppress(FileExistsError):  # nobody else has such a name
+                looked_up_anew(lambda: os.link(origin, staging))
+            number = looked_up_anew(lambda: os.stat(staging)).st_ino
+            try:
+                _rename(staging, final, number)
+            finally:
+                # Both names of one file: then a rename does nothing.
+                with contextlib.suppress(*_NOT_THERE):
+                    looked_up_anew(lambda: os.unlink(staging))
+            _sync_folder(final)
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Creates the object by linking a complete staging file to its name.
@@ -140,9 +173,10 @@ class LocalStore:
                 with file:
                     file.write(as_byte_view(data))
                     _sync(file)
-                return _link(staging, final)
+                return looked_up_anew(lambda: _link(staging, final))
             finally:
-                os.unlink(staging)
+                with contextlib.suppress(*_NOT_THERE):  # removed by a call whose answer was lost
+                    looked_up_anew(lambda: os.unlink(staging))
                 _sync_folder(final)
 
     def open_output(self, path: str) -> LocalOutput:
@@ -150,21 +184,25 @@ class LocalStore:
         with self._errors("create", path):
             return LocalOutput(self, path, self._full(path))
 
+    def list_names(self, folder: str) -> list[str]:
+        """The names of the files right in the folder, with no call for each.
+
+        Where the number of its links tells that it has no folders, which is so on most file
+        systems, not even the kind of each name is looked at: that would take longer than all else.
+        """
+        full = self._prefix + folder_prefix(folder)
+        with self._errors("list", folder):
+            return looked_up_anew(lambda: _names(full))
+
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All files in the folder and below; symbolic links to folders are not followed."""
         folder = folder_prefix(prefix)
         with self._errors("list", folder):
             for path, entry in self._walk(folder):
                 with contextlib.suppress(*_NOT_THERE):  # removed since the folder was read
-                    status = entry.stat()
+                    status = looked_up_anew(entry.stat)
                     if stat.S_ISREG(status.st_mode):
                         yield _info(path, status)
-
-    def list_paths(self, prefix: str) -> Iterator[str]:
-        """What ``list`` yields without sizes and times, which take a call for each file."""
-        folder = folder_prefix(prefix)
-        with self._errors("list", folder):
-            yield from (path for path, entry in self._walk(folder) if entry.is_file())
 
     def delete(self, path: str) -> None:
         """Removes the file; its folder stays."""
@@ -173,7 +211,7 @@ class LocalStore:
             # The map would keep the disk space of the removed file.
             self._maps.forget(full)
             with contextlib.suppress(*_NOT_THERE):
-                os.unlink(full)
+                looked_up_anew(lambda: os.unlink(full))
 
     def delete_many(self, paths: Iterable[str]) -> None:
         """Removes the files."""
@@ -184,17 +222,12 @@ class LocalStore:
         return self._prefix + check_path(path)
 
     def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """What is below ``folder`` ('' or ending with a slash), but not the folders themselves."""
-        try:
-            entries = os.scandir(self._prefix + folder)
-        except _NOT_THERE:
-            return
-        with entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    yield from self._walk(f"{folder}{entry.name}/")
-                else:
-                    yield folder + entry.name, entry
+        """The files below ``folder`` ('' or ending with a slash)."""
+        files, folders = looked_up_anew(lambda: _contents(self._prefix + folder))
+        for entry in files:
+            yield folder + entry.name, entry
+        for name in folders:
+            yield from self._walk(f"{folder}{name}/")
 
     @contextlib.contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[None]:
@@ -243,8 +276,9 @@ class LocalOutput:
         try:
             with self._store._errors("write", self._path):
                 _sync(self._file)
+                number = os.fstat(self._file.fileno()).st_ino
                 self._file.close()
-                os.rename(self._staging, self._final)
+                _rename(self._staging, self._final, number)
                 self._file = None
                 _sync_folder(self._final)
         finally:
@@ -257,7 +291,7 @@ class LocalOutput:
             with contextlib.suppress(OSError):  # a full disk fails again when the buffer is flushed
                 file.close()
             with contextlib.suppress(OSError):
-                os.unlink(self._staging)
+                looked_up_anew(lambda: os.unlink(self._staging))
 
 
 class _OpenMaps:
@@ -308,6 +342,36 @@ def _map(full: str) -> tuple[tuple[int, ...], memoryview]:
         os.close(descriptor)  # the map has its own
 
 
+def _contents(full: str) -> tuple[list[os.DirEntry[str]], list[str]]:
+    """The files of a folder and the names of its folders; nothing if it is not there.
+
+    Whole before the first is used, so that a listing that breaks off can begin anew.
+    """
+    files: list[os.DirEntry[str]] = []
+    folders: list[str] = []
+    try:
+        entries = os.scandir(full)
+    except _NOT_THERE:
+        return files, folders
+    with entries:
+        for entry in entries:
+            if entry.is_file():
+                files.append(entry)
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+    return files, folders
+
+
+def _names(full: str) -> list[str]:
+    """The names of the files right in a folder; nothing if it is not there."""
+    try:
+        if os.stat(full).st_nlink == _LINKS_WITHOUT_FOLDERS:
+            return os.listdir(full)
+        return [entry.name for entry in _contents(full)[0]]
+    except _NOT_THERE:
+        return []
+
+
 def _read_small(full: str, most: int) -> memoryview | None:
     """A whole file of at most ``most`` bytes: to map it costs more. None for larger ones."""
     descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -339,14 +403,23 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 
 def _open_staging(final: str) -> tuple[str, BinaryIO]:
     """A new file in the folder of ``final``, which is created when missing."""
+
+    def opened() -> tuple[str, BinaryIO]:
+        # Another name each time: a call that failed may have made the file.
+        staging = _staging_path(final)
+        return staging, open(staging, "xb", buffering=WRITE_BUFFER_BYTES)
+
+    try:
+        return looked_up_anew(opened)
+    except FileNotFoundError:
+        looked_up_anew(lambda: os.makedirs(os.path.dirname(final), exist_ok=True))
+        return looked_up_anew(opened)
+
+
+def _staging_path(final: str) -> str:
     folder, _, name = final.rpartition("/")
     # 255 bytes is what most file systems allow for a name.
-    staging = f"{folder}/.tmp_{name[:150]}_{uuid.uuid4().hex}.part"
-    try:
-        return staging, open(staging, "xb", buffering=WRITE_BUFFER_BYTES)
-    except FileNotFoundError:
-        os.makedirs(folder, exist_ok=True)
-        return staging, open(staging, "xb", buffering=WRITE_BUFFER_BYTES)
+    return f"{folder}/.tmp_{name[:150]}_{uuid.uuid4().hex}.part"
 
 
 def _link(staging: str, final: str) -> bool:
@@ -366,6 +439,16 @@ def _link(staging: str, final: str) -> bool:
     return True
 
 
+def _rename(staging: str, final: str, number: int) -> None:
+    """Gives the staging file, whose inode is ``number``, its final name."""
+    try:
+        looked_up_anew(lambda: os.rename(staging, final))
+    except FileNotFoundError:
+        # As with ``_link``: the file has its name if the answer to the first request was lost.
+        if looked_up_anew(lambda: os.stat(final)).st_ino != number:
+            raise
+
+
 def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
@@ -373,7 +456,8 @@ def _sync(file: BinaryIO) -> None:
 
 def _sync_folder(final: str) -> None:
     """Makes the names in the folder of ``final`` survive a power cut."""
-    descriptor = os.open(final.rpartition("/")[0] or "/", os.O_RDONLY | os.O_DIRECTORY)
+    folder = final.rpartition("/")[0] or "/"
+    descriptor = looked_up_anew(lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
     try:
         # Some network file systems cannot sync a folder; they keep names by themselves.
         with contextlib.suppress(OSError):

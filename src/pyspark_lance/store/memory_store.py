@@ -13,6 +13,7 @@ from pyspark_lance.store.object_store import (
     check_path,
     folder_prefix,
     missing,
+    names_right_in,
     too_short,
 )
 
@@ -26,6 +27,7 @@ class MemoryStore:
     """
 
     lists_in_order = True
+    lists_names_only = False
     unproven_server = ""
 
     def __init__(
@@ -88,6 +90,10 @@ class MemoryStore:
     def open_output(self, path: str) -> MemoryOutput:
         """Starts an object that is written piece by piece."""
         return MemoryOutput(self, check_path(path))
+
+    def list_names(self, folder: str) -> list[str]:
+        """The names of the objects right in the folder."""
+        return names_right_in(folder, self.list(folder))
 
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All objects in the folder and below, in order."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError, StorageError
 from pyspark_lance.store.byte_range import ByteRange
 
 Buffer: TypeAlias = bytes | memoryview
@@ -70,12 +70,15 @@ class ObjectStore(Protocol):
     Attributes:
         uri: The root, for messages; it holds no secret and does not end with a slash.
         lists_in_order: Whether ``list`` yields paths in ascending order of their UTF-8 bytes.
+        lists_names_only: Whether a listing has names alone and looks at each object afterwards,
+            when it may be gone: ``list`` leaves it out then, and nobody hears of it.
         unproven_server: The server that has to honour the condition of ``put_if_absent``, if it is
             not known to; '' if there is none.
     """
 
     uri: str
     lists_in_order: bool
+    lists_names_only: bool
     unproven_server: str
 
     def get(self, path: str) -> Buffer:
@@ -120,6 +123,12 @@ class ObjectStore(Protocol):
     def open_output(self, path: str) -> OutputFile:
         """Starts an object that is written piece by piece, in bounded memory."""
 
+    def list_names(self, folder: str) -> list[str]:
+        """The names of the objects right in the folder, without a look at each object.
+
+        A name may be that of something else, as a link that leads nowhere.
+        """
+
     def list(self, prefix: str, *, first: int | None = None) -> Iterator[ObjectInfo]:
         """All objects in the folder ``prefix`` and below; '' means the root.
 
@@ -157,6 +166,13 @@ def folder_prefix(prefix: str) -> str:
     return check_path(folder) + "/" if folder else ""
 
 
+def names_right_in(folder: str, listed: Iterable[ObjectInfo]) -> list[str]:
+    """The names of listed objects that are in no folder below ``folder``."""
+    start = len(folder_prefix(folder))
+    names = (info.path[start:] for info in listed)
+    return [name for name in names if "/" not in name]
+
+
 def missing(uri: str, path: str) -> FileNotFoundError:
     """The error for an object that is not there."""
     return FileNotFoundError(errno.ENOENT, "no such object", f"{uri}/{path}")
@@ -172,6 +188,12 @@ def too_short(
         where=f"{uri}/{path} bytes {start}..{end}",
         hint="the file was cut short or the metadata that points into it is damaged",
     )
+
+
+def is_out_of_room(error: StorageError) -> bool:
+    """Whether the disk is full, or what the user may take of it."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def as_byte_view(data: object) -> memoryview:

@@ -254,7 +254,7 @@ def test_a_branch_has_changes_of_its_own(companion, tmp_path):
     ("clause", "message"),
     [
         ("VERSION 2 TO VERSION 99", "LANCE_"),
-        ("VERSION 7 EXCLUSIVE", "would start at version 8, after its end 6"),
+        ("VERSION 7 EXCLUSIVE", "would start at version 8, but the newest is 6"),
         ("VERSION 4 EXCLUSIVE TO VERSION 3", "would start at version 5, after its end 3"),
         ("VERSION 5 TO VERSION 2", "LANCE_INVALID_INPUT|INVALID"),
         ("VERSION 'first'", "LANCE_INVALID_INPUT"),
@@ -289,7 +289,7 @@ def test_a_range_without_a_version_has_no_changes(companion, path, clause):
 
 @needs_changes
 def test_what_has_no_changes_says_so_and_tables_of_a_catalog_have_them(companion, path, tmp_path):
-    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+    with pytest.raises(Exception, match="LANCE_TABLE_NOT_FOUND"):
         changes(companion, str(tmp_path / "nothing"), "VERSION 1")
     plain = str(tmp_path / "plain")
     companion.range(3).write.format("lance").option("enable_stable_row_ids", "false").save(plain)

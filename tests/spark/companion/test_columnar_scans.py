@@ -16,14 +16,25 @@ from .conftest import plan_of
 pytestmark = pytest.mark.spark
 
 WAY = "spark.sql.lance.columnar"
+SMALL = "spark.sql.lance.smallScanBytes"
 ROWS = 1500
 
 
 @pytest.fixture(autouse=True)
 def way(companion):
-    """Chooses how scans give their rows; the default afterwards."""
-    yield lambda name: companion.conf.set(WAY, name)
+    """Chooses how scans give their rows; the default afterwards.
+
+    "few" reads them where the scan is planned, however many they are; else nothing is read there.
+    """
+
+    def choose(name):
+        companion.conf.set(WAY, "shared" if name == "few" else name)
+        companion.conf.set(SMALL, str(1 << 26) if name == "few" else "0")
+
+    choose("shared")
+    yield choose
     companion.conf.unset(WAY)
+    companion.conf.unset(SMALL)
     assert_nothing_stays(companion)
 
 
@@ -109,11 +120,12 @@ def frame(companion, everything):
 
 
 def in_each_way(way, query, names=("shared", "off")):
-    """What a query gives, by way."""
+    """What a query gives, by way; where the scan is planned it is the same, by columns."""
     given = {}
-    for name in names:
+    for name in ("few", *names):
         way(name)
         given[name] = query()
+    assert given["few"] == given[names[0]]
     return given
 
 
@@ -121,10 +133,10 @@ LINEAGE = ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_a
 
 
 def test_every_type_gives_the_same_rows(frame, way):
-    rows = frame.select("*", *LINEAGE)
-    given = in_each_way(
-        way, lambda: [repr(row) for row in rows.collect()], ("shared", "copied", "off")
-    )
+    def query():  # a frame keeps the plan of its first way
+        return [repr(row) for row in frame.select("*", *LINEAGE).collect()]
+
+    given = in_each_way(way, query, ("shared", "copied", "off"))
     assert len(given["off"]) == ROWS - 200
     assert given["shared"] == given["off"]
     assert given["copied"] == given["off"]
@@ -136,8 +148,10 @@ def test_structs_come_whole_in_every_batch(companion, path, way):
         "id", "named_struct('a', id, 'l', array(id), 's', named_struct('b', id)) AS st"
     ).write.format("lance").save(path)
     batches = companion.read.format("lance").option("batchSize", "8192").load(path)
-    sums = batches.selectExpr("sum(st.a)", "sum(st.l[0])", "sum(st.s.b)", "count(st)")
-    given = in_each_way(way, sums.collect, ("shared", "copied", "off"))
+    sums = ("sum(st.a)", "sum(st.l[0])", "sum(st.s.b)", "count(st)")
+    given = in_each_way(
+        way, lambda: batches.selectExpr(*sums).collect(), ("shared", "copied", "off")
+    )
     assert [tuple(row) for row in given["off"]] == [(1_799_970_000,) * 3 + (60_000,)]
     assert given["shared"] == given["copied"] == given["off"]
     assert len(batches.select("st").toPandas()) == 60_000
@@ -263,6 +277,90 @@ def test_conditions_limits_and_no_columns(frame, way):
 
     given = in_each_way(way, query)
     assert given["shared"] == given["off"]
+
+
+def rows_of_scan(query):
+    """Rows that the one scan of a query gave, and the bytes of them that tasks of Python gave."""
+    found, nodes = [], [query._jdf.queryExecution().executedPlan()]
+    while nodes:
+        node = nodes.pop()
+        if node.nodeName().startswith("AdaptiveSparkPlan"):
+            nodes.append(node.executedPlan())
+        elif "QueryStage" in node.getClass().getSimpleName():
+            nodes.append(node.plan())
+        elif node.getClass().getSimpleName() == "BatchScanExec":
+            names = ("numOutputRows", "pythonDataReceived")
+            found.append(tuple(node.metrics().apply(name).value() for name in names))
+        else:
+            nodes += [node.children().apply(n) for n in range(node.children().length())]
+    (rows,) = found
+    return rows
+
+
+def test_few_rows_need_no_task_of_python(companion, path, way):
+    """Also not for conditions, limits, no rows at all, and a frame that is asked again."""
+    companion.range(0, 25, 1, 2).selectExpr("id", "cast(id AS string) AS s").write.format(
+        "lance"
+    ).save(path)
+    queries = {
+        "all": (lambda frame: frame, 25),
+        "a condition": (lambda frame: frame.where("id >= 20 AND s <> '22'"), 4),
+        "none": (lambda frame: frame.where("id > 100"), 0),
+        "a limit": (lambda frame: frame.limit(3).orderBy("s"), 3),
+        "an aggregate": (lambda frame: frame.groupBy("s").count(), 25),
+    }
+    companion.conf.unset(SMALL)  # the default
+    for small in (True, False):
+        if not small:
+            way("shared")
+        for name, (made, count) in queries.items():
+            query = made(companion.read.format("lance").load(path))
+            for _ in range(2):
+                assert len(query.collect()) == count, name
+            read, from_python = rows_of_scan(query)
+            if small:
+                assert from_python == 0, name
+            elif name != "a limit":  # Spark asks a task that it ends early for no sums
+                assert (from_python > 0) == (count > 0), name
+            assert read >= count, name
+
+
+def test_a_frame_of_few_rows_keeps_its_version(companion, path, way):
+    companion.conf.unset(SMALL)
+    companion.range(3).write.format("lance").save(path)
+    frame = companion.read.format("lance").load(path)
+    below = frame.where("id < 2")
+    assert (frame.select("id").orderBy("id").collect(), len(below.collect())) == (
+        [(0,), (1,), (2,)], 2,
+    )  # fmt: skip
+    companion.sql(f"DELETE FROM lance.`{path}` WHERE id = 1")
+    assert (len(frame.collect()), len(below.collect())) == (3, 2)
+    again = companion.read.format("lance").load(path)
+    assert sorted(row.id for row in again.collect()) == [0, 2]
+    both = again.alias("a").join(again.where("id > 0").alias("b"), F.expr("a.id = b.id"))
+    assert both.select("a.id").collect() == [(2,)]
+
+
+def test_who_chooses_partitions_gets_tasks_of_python(companion, path, way):
+    companion.conf.unset(SMALL)
+    companion.range(0, 20, 1, 2).write.format("lance").option("maxRowsPerFile", "5").save(path)
+    chosen = companion.read.format("lance").option("fragmentsPerPartition", "1").load(path)
+    assert chosen.select("id").rdd.getNumPartitions() == 4
+    assert len(chosen.collect()) == 20
+
+
+def test_bytes_that_are_few_are_said_as_spark_says_bytes(companion, path, way):
+    companion.range(3).write.format("lance").save(path)
+    for few in ("1m", "64k", "700", "0"):
+        companion.conf.set(SMALL, few)
+        assert companion.read.format("lance").load(path).where("id > 0").count() == 2
+    companion.conf.set(SMALL, "some")
+    with pytest.raises(Exception, match="must be specified as bytes"):
+        companion.read.format("lance").load(path).where("id > 0").collect()
+    companion.conf.unset(SMALL)
+    companion.conf.set(WAY, "sideways")
+    with pytest.raises(PySparkException, match="it is shared, copied or off"):
+        companion.read.format("lance").load(path).where("id > 0").collect()
 
 
 def test_batches_without_end_take_memory_once(companion, path, way):

@@ -108,3 +108,47 @@ def test_a_foreign_jar_that_answers_to_lance_is_named(jar, tmp_path, companion_b
     run_script(_FOREIGN, foreign)
     # Spark does not choose between two, and says which they are.
     run_script(_BOTH, f"{foreign},{jar}")
+
+
+_SOCKETS = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark_lance import companion_jar
+from pyspark_lance.spark.companion import enable
+def socket_of(batches):
+    import os, pyarrow as pa
+    for _ in batches:
+        kind = os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "false")
+        yield pa.RecordBatch.from_arrays([pa.array([kind.lower()])], names=["kind"])
+def kind():
+    return spark.range(1).mapInArrow(socket_of, "kind string").collect()[0].kind
+builder = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+           .config("spark.driver.host", "127.0.0.1"))
+if sys.argv[1] != "enabled after work":
+    builder = builder.config("spark.jars", companion_jar())
+if sys.argv[1] == "refused":
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "false")
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+sums = spark.sparkContext.accumulator(0)
+def work():
+    assert spark.sparkContext.parallelize(range(10), 2).foreach(lambda x: sums.add(x)) is None
+    return kind()
+if sys.argv[1] == "enabled after work":
+    assert work() == "false"
+    enable(spark)
+spark.range(3).write.format("lance").mode("append").save(sys.argv[2])
+assert spark.read.format("lance").load(sys.argv[2]).where("id < 2").count() == 2
+print(work())
+assert sums.value in (45, 90), sums
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [("from the start", "true"), ("enabled after work", "false"), ("refused", "false")],
+)
+def test_workers_of_local_sessions_use_unix_sockets_unless_refused(how, kind, tmp_path):
+    """Those that Spark has started, and all that it starts from their daemon, stay as they are."""
+    shown = run_script(_SOCKETS, how, tmp_path / "table", seconds=900)
+    assert shown.splitlines()[-1] == kind

@@ -150,8 +150,11 @@ def test_tables_are_found_by_the_names_that_sql_knows(companion, path):
 
 
 def test_what_is_no_procedure_or_no_table(companion, path):
-    with pytest.raises(Exception, match="polish"):
-        companion.sql(f"CALL lance.system.polish('{path}')")
+    for catalog in ("lance", "spark_catalog"):
+        with pytest.raises(Exception, match=r"compct.*\n.*did you mean system.compact\?.*verify"):
+            companion.sql(f"CALL {catalog}.system.compct('{path}')")
+    with pytest.raises(Exception, match=r"did you mean system\.compact"):
+        companion.sql(f"CALL lance.sistem.compact('{path}')")
     with pytest.raises(Exception, match="LANCE_TABLE_NOT_FOUND"):
         companion.sql(f"CALL lance.system.compact('{path}-none')")
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):

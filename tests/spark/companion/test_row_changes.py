@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 
 import lance
+import pyarrow as pa
 import pytest
+from pyspark.errors import UnsupportedOperationException
+from table_access import write_table
 
 from pyspark_lance import LanceTable
 
@@ -238,3 +241,53 @@ def test_a_command_runs_again_only_if_others_brought_rows_where_it_looked(
     assert dataset.version == 3
     read_version = dataset.read_transaction(3).read_version
     assert read_version == runs
+
+
+@pytest.mark.parametrize("view", ["of a DataFrame", "USING", "AS SELECT *"])
+def test_a_view_that_shows_a_table_as_it_is_can_be_changed(companion, path, view):
+    companion.sql("SELECT id, 0L AS n FROM range(5)").write.format("lance").save(path)
+    if view == "USING":
+        companion.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING lance OPTIONS (path '{path}')")
+    elif view == "of a DataFrame":
+        companion.read.format("lance").load(path).createOrReplaceTempView("seen")
+    else:
+        made = f"CREATE OR REPLACE TEMPORARY VIEW seen AS SELECT * FROM lance.`{path}`"
+        companion.sql(made)
+    if view == "AS SELECT *":
+        with pytest.raises(UnsupportedOperationException, match=r"the view seen shows.*\n.*itself"):
+            companion.sql("UPDATE seen SET n = 1 WHERE id = 1")
+        return
+    companion.sql("UPDATE seen SET n = 1 WHERE id = 1")
+    companion.sql("DELETE FROM seen AS s WHERE s.id + 0 = 2")
+    companion.sql(
+        "MERGE INTO seen AS s USING (SELECT 3L AS id) AS other ON s.id = other.id "
+        "WHEN MATCHED THEN UPDATE SET n = s.n + 7"
+    )
+    rows = companion.read.format("lance").load(path).orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(0, 0), (1, 1), (3, 7), (4, 0)]
+    companion.read.format("lance").load(path).where("id > 1").createOrReplaceTempView("some")
+    for statement in ("UPDATE some SET n = 1", "DELETE FROM some WHERE n = 0"):
+        with pytest.raises(UnsupportedOperationException, match=path):
+            companion.sql(statement)
+    assert companion.table("seen").count() == 4
+
+
+def test_all_vectors_are_set_to_null_and_rows_without_any_are_merged_and_inserted(companion, path):
+    name = f"lance.`{path}`"
+    vectors = pa.list_(pa.float32(), 3)
+    rows = pa.table({"id": range(6), "emb": pa.array([[i, 0, 1] for i in range(6)], vectors)})
+    write_table(path, rows, max_rows_per_file=3)
+    companion.sql(f"UPDATE {name} SET emb = NULL")
+    companion.sql(f"INSERT INTO {name} VALUES (6, NULL), (7, NULL)")
+    companion.sql(
+        f"MERGE INTO {name} t USING (SELECT explode(array(5L, 8L)) AS id) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET emb = NULL WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+    )
+    dataset = lance.dataset(path)
+    dataset.validate()
+    assert dataset.schema.field("emb").type == vectors
+    assert sorted(dataset.to_table()["id"].to_pylist()) == list(range(9))
+    assert dataset.to_table()["emb"].null_count == 9
+    assert sql(companion, f"SELECT count(*), count(emb) FROM {name}") == [(9, 0)]
+    companion.sql(f"UPDATE {name} SET emb = array(1f, 2f, 3f) WHERE id = 8")
+    assert sql(companion, f"SELECT id, emb[2] FROM {name} WHERE emb IS NOT NULL") == [(8, 3.0)]

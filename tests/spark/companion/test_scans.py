@@ -308,6 +308,15 @@ def test_what_zones_tell_is_true_after_deletions(companion, zoned_rows, path):
     assert "BatchScan" in plan_of(query)
 
 
+@pytest.fixture
+def tasks_read(companion):
+    """Small tables are read by tasks, too, as large ones are."""
+    companion.conf.set("spark.sql.lance.smallScanBytes", "0")
+    yield
+    companion.conf.unset("spark.sql.lance.smallScanBytes")
+
+
+@pytest.mark.usefixtures("tasks_read")
 @pytest.mark.parametrize(
     ("key", "wanted", "rows"),
     [("x", [77, 4321], 2), ("_rowid", [3, 4, 5], 3), ("m", [3], 5000), ("x", [9999], 0)],

@@ -43,7 +43,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   private static final int BYTES = 3;
   private static final int SEEN = 0xFF;
 
-  private final PartitionReader<InternalRow> python;
+  private final EarlyEnd python;
   private final BufferAllocator allocator =
       ArrowUtils.rootAllocator().newChildAllocator("lance batches", 0, Long.MAX_VALUE);
   private final Map<String, ByteBuffer> maps = new HashMap<>();
@@ -56,10 +56,9 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   private int lent = SEEN;
   private long rows;
   private long bytes;
-  private boolean isOver;
 
   BatchReader(PartitionReader<InternalRow> python) {
-    this.python = python;
+    this.python = new EarlyEnd(python, this::endAnswers);
   }
 
   /** The next batch that has rows; the one before is void then. */
@@ -73,7 +72,6 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         return true;
       }
     }
-    isOver = true;
     return false;
   }
 
@@ -81,7 +79,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
 
   /** Python's, of what the batches hold instead of the rows that tell of them; at the end. */
   @Override public CustomTaskMetric[] currentMetricsValues() {
-    return !isOver ? new CustomTaskMetric[0]
+    return !python.isOver() ? new CustomTaskMetric[0]
         : Arrays.stream(python.currentMetricsValues()).map(metric -> switch (metric.name()) {
           case "pythonNumRowsReceived" -> new Total(metric.name(), rows);
           case "pythonDataReceived" -> new Total(metric.name(), bytes);
@@ -215,6 +213,12 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         // The worker is through with all batches and listens no more.
       }
       lent = SEEN;
+    }
+  }
+
+  private void endAnswers() throws IOException {
+    if (answers != null) {
+      answers.close();
     }
   }
 

@@ -23,6 +23,9 @@ record Description(StructType schema, JsonNode facts) {
 
   String version() { return facts.get("version").asText(); }
 
+  /** Tells the version from one with its number of a table that was made anew. */
+  String base() { return facts.get("base").asText(); }
+
   /** The columns as they were declared: with defaults, lengths of texts, NOT NULL, comments. */
   StructType declared() {
     JsonNode text = facts.get("declared");

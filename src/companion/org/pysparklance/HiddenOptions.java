@@ -22,7 +22,8 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Hides storage options in the event log when a statement makes or replaces a table. Spark writes
  * the options of such a plan there and follows no setting of the session, only a pattern that is
- * an option itself; so the options get one.
+ * an option itself; so the options get one. Those that a DataFrame gives its write become options
+ * of the table that it makes, which could not be opened again without them.
  */
 final class HiddenOptions extends Rule<LogicalPlan> {
   static final String PATTERN = "spark.redaction.regex";
@@ -73,7 +74,7 @@ final class HiddenOptions extends Rule<LogicalPlan> {
     boolean inCatalog = made.name() instanceof ResolvedIdentifier named
         && named.catalog() instanceof LanceCatalog;
     Object[] parts = changed(plan, part -> part instanceof TableSpec table
-        && (inCatalog || isLance(table)) ? hide(table) : part);
+        && (inCatalog || isLance(table)) ? hide(table, writeOptions(plan)) : part);
     return parts == null ? plan : plan.makeCopy(parts);
   }
 
@@ -82,12 +83,32 @@ final class HiddenOptions extends Rule<LogicalPlan> {
         .contains(table.provider().get().toLowerCase(Locale.ROOT));
   }
 
+  private static Map<String, String> writeOptions(LogicalPlan plan) {
+    return plan instanceof CreateTableAsSelect made ? made.writeOptions()
+        : plan instanceof ReplaceTableAsSelect other ? other.writeOptions() : null;
+  }
+
+  private static Map<String, String> withStorage(
+      Map<String, String> options, Map<String, String> written) {
+    Map<String, String> all = options;
+    if (written != null) {
+      for (var one : CollectionConverters.asJava(written).entrySet()) {
+        all = isStorage(one.getKey()) ? all.updated(one.getKey(), one.getValue()) : all;
+      }
+    }
+    return all;
+  }
+
   /** The constructor has other arguments from one release of Spark to the next. */
-  private static TableSpec hide(TableSpec table) {
-    Object[] parts = changed(table, HiddenOptions::hideValues);
+  private static TableSpec hide(TableSpec table, Map<String, String> written) {
+    Object[] parts = parts(table);
+    for (int i = 0; i < parts.length; i++) {
+      // Maps that are empty are one object, so only the name tells them apart.
+      parts[i] = hideValues(table.productElementName(i).equals("options")
+          ? withStorage(table.options(), written) : parts[i]);
+    }
     try {
-      return parts == null ? table
-          : (TableSpec) TableSpec.class.getConstructors()[0].newInstance(parts);
+      return (TableSpec) TableSpec.class.getConstructors()[0].newInstance(parts);
     } catch (ReflectiveOperationException error) {
       throw new IllegalStateException(error);
     }
@@ -106,6 +127,10 @@ final class HiddenOptions extends Rule<LogicalPlan> {
   private static boolean hasSecrets(Map<String, String> options) {
     return options.keysIterator().exists(
         name -> ("." + name.toLowerCase(Locale.ROOT)).contains(".storage."));
+  }
+
+  private static boolean isStorage(String name) {
+    return name.toLowerCase(Locale.ROOT).startsWith("storage.");
   }
 
   /** The parts of a plan, some of them changed; null where none is. */

@@ -20,6 +20,9 @@ public class LanceCatalog
   private static final String OF_NAMES =
       "(?i)impl|root|path|uri|delimiter|manifest_enabled|dir_listing_enabled|headers?[.].*";
 
+  /** What Spark, which wants a namespace in every name, may call the root. */
+  static final String ROOT = "main";
+
   private String name;
   private String settings;
   private CaseInsensitiveStringMap options;
@@ -41,7 +44,7 @@ public class LanceCatalog
     return Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
   }
 
-  @Override public String[] defaultNamespace() { return new String[] {"main"}; }
+  @Override public String[] defaultNamespace() { return new String[] {ROOT}; }
 
   private static boolean isPath(Identifier ident) {
     return ident.namespace().length <= 1 && ident.name().contains("/");
@@ -108,6 +111,9 @@ public class LanceCatalog
     CaseInsensitiveStringMap asked = Options.merge(asked(ident), more);
     Description found = Python.find(asked);
     if (found == null) {
+      if (isFileToSpark(ident) && !mayBeMissing()) {
+        Python.describe(asked);  // which says what is missing, and what is near
+      }
       throw new NoSuchTableException(ident);
     }
     CaseInsensitiveStringMap read = isPath(ident) ? asked
@@ -115,6 +121,28 @@ public class LanceCatalog
     Map<String, String> known = Map.of(TableCatalog.PROP_LOCATION, read.get("path"),
         TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
     return new NamedTable(NamedTable.nameOf(name, ident), read, known, found, null);
+  }
+
+  /**
+   * Whether Spark, once told that there is no such table, takes the name for that of a file, and
+   * says of Lance what it says of sources that are not installed. Only an error that it does not
+   * know keeps it from that.
+   */
+  private boolean isFileToSpark(Identifier ident) {
+    return isPath(ident) || ident.namespace().length == 0 && name.equalsIgnoreCase("lance");
+  }
+
+  /**
+   * Two methods of Spark wait for the error that it knows, to make the table or to say that there
+   * is none. They ask as all others do, so nothing but the stack tells them.
+   */
+  private static boolean mayBeMissing() {
+    return StackWalker.getInstance().walk(frames -> frames.anyMatch(
+        frame -> List.of("saveAsTable", "tableExists").contains(frame.getMethodName())));
+  }
+
+  @Override public boolean tableExists(Identifier ident) {
+    return Python.find(asked(ident)) != null;
   }
 
   @Override public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
@@ -158,7 +186,12 @@ public class LanceCatalog
     CaseInsensitiveStringMap given = Options.with(
         new CaseInsensitiveStringMap(table.properties()), TableCatalog.PROP_PROVIDER, "lance");
     CaseInsensitiveStringMap asked = asked(ident);
-    String location = table.properties().get(TableCatalog.PROP_LOCATION);
+    String location = Options.ofTable(given).get("path");
+    if (isPath(ident) && location != null && !Options.isSamePath(location, ident.name())) {
+      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] a table that is named by its "
+          + "path lies there, and not in " + location + "\n  at: " + ident.name()
+          + "\n  hint: leave out LOCATION and the option path");
+    }
     CaseInsensitiveStringMap at = isPath(ident) ? asked : Options.merge(options, texts(checked(
         Python.call("place", asked, "_lance.location", location), ident.namespace())
             .get("options")));
@@ -177,15 +210,31 @@ public class LanceCatalog
   @Override
   public Table alterTable(Identifier ident, TableChange... changes) throws NoSuchTableException {
     AlterTable.run(asked(ident), changes);
-    return loadTable(ident);
+    NamedTable altered = load(ident, Map.of());
+    CachedTables.refresh(altered.options);
+    return altered;
   }
 
+  /** Spark does not look at what this returns, so what is not dropped is refused. */
   @Override public boolean dropTable(Identifier ident) {
-    return !isPath(ident) && Python.call("drop", asked(ident)).path("dropped").asBoolean();
+    refusePath(ident, "dropped", "DELETE FROM it takes its rows, which its history keeps; to be "
+        + "rid of the table, remove the folder by the tools of its store");
+    return Python.call("drop", asked(ident)).path("dropped").asBoolean();
   }
 
   @Override public void renameTable(Identifier from, Identifier to) {
+    for (Identifier one : List.of(from, to)) {
+      refusePath(one, "renamed", "move the folder by the tools of its store");
+    }
     Python.call("rename", asked(from), "_lance.new_name", nameOf(to));
+  }
+
+  /** No catalog knows such a table, and a typed path is no reason to touch a folder as a whole. */
+  private static void refusePath(Identifier ident, String done, String hint) {
+    if (isPath(ident)) {
+      throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] a table that is named "
+          + "by its path is not " + done + "\n  at: " + ident.name() + "\n  hint: " + hint);
+    }
   }
 
   @Override public String[][] listNamespaces() throws NoSuchNamespaceException {

@@ -33,7 +33,9 @@ record LanceProcedure(Catalog catalog, String name, JsonNode facts)
     @Override default UnboundProcedure loadProcedure(Identifier ident) {
       JsonNode found = all(ident.namespace()).get(ident.name().toLowerCase(Locale.ROOT));
       if (found == null) {
-        throw new NoSuchElementException(ident.toString());  // Spark says what it looked for
+        // It names what is near; of errors that are not its own, Spark would show nothing.
+        Python.call("no_procedure", CaseInsensitiveStringMap.empty(),
+            "_lance.procedure", ident.toString());
       }
       return new LanceProcedure(this, ident.name().toLowerCase(Locale.ROOT), found);
     }
@@ -86,6 +88,9 @@ record LanceProcedure(Catalog catalog, String name, JsonNode facts)
       List<String> done = session.read().format(LanceSource.class.getName())
           .options(work.asCaseSensitiveMap()).load().as(Encoders.STRING()).collectAsList();
       reply = Python.call("procedure", work, "_lance.done", String.join(" ", done));
+    }
+    if (facts.path("rewrites").asBoolean()) {
+      CachedTables.refresh(asked);
     }
     DataType rows = ArrayType.apply(DataType.fromJson(reply.get("schema").asText()));
     Dataset<?> result = (Dataset<?>) session.range(0, 1, 1, 1).select(functions.inline(

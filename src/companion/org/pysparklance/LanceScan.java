@@ -1,9 +1,12 @@
 package org.pysparklance;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.*;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
+import org.apache.spark.network.util.JavaUtils;
 import org.apache.spark.sql.RuntimeConfig;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -25,6 +28,10 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
     SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownTopN,
     SupportsPushDownAggregates, SupportsRuntimeV2Filtering {
   private static final String COLUMNAR = "spark.sql.lance.columnar";
+  /** Rows of so many bytes are read by the process that plans; Spark warns of tasks twice as large. */
+  private static final String SMALL = "spark.sql.lance.smallScanBytes";
+  private static final String SMALL_BYTES = "512k";
+  private static final int SMALL_FRAGMENTS = 16;
   /** Since 4.3: Python functions take batches of a scan, and keep them while they ask for more. */
   private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
   private static final int MOST_KEYS = 50_000;
@@ -40,6 +47,8 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   private LocalRows answer;
   private Scan python;
   private JsonNode plan;
+  private byte[][] few;
+  private boolean isAsked;
   private boolean isStream;
   private Boolean readsBatches;
   private boolean ofRowChange;
@@ -253,9 +262,43 @@ final class LanceScan implements Scan, SupportsReportStatistics, SupportsPushDow
   /** Fragments and rows that the filter leaves; asked for once, when someone wants to know. */
   private synchronized JsonNode plan() {
     if (plan == null) {
-      plan = filter == null ? table.facts() : Python.call("plan", pinned());
+      plan = filter == null ? table.facts() : ask();
     }
     return plan;
+  }
+
+  /** What is left, and with it the rows themselves if they are few. */
+  private JsonNode ask() {
+    isAsked = true;
+    long most = readsBatches() ? smallBytes() : 0;
+    JsonNode left = Python.call("plan", pinned(), "_lance.small_bytes", Long.toString(most),
+        "_lance.batches_of", most > 0 ? columns.json() : null, "_lance.way", columnar());
+    JsonNode batches = ((ObjectNode) left).remove("batches");
+    few = batches == null ? null : StreamSupport.stream(batches.spliterator(), false)
+        .map(one -> Base64.getDecoder().decode(one.asText())).toArray(byte[][]::new);
+    return left;
+  }
+
+  private static long smallBytes() {
+    return JavaUtils.byteStringAsBytes(SQLConf.get().getConfString(SMALL, SMALL_BYTES));
+  }
+
+  /** All rows as batches, if they are few: reading them costs less than a task of Python does. */
+  synchronized byte[][] fewRows() {
+    if (filter != null) {
+      plan();
+    } else if (!isAsked && isSmall()) {
+      ask();
+    }
+    isAsked = true;
+    return few;
+  }
+
+  /** Whether all rows, or as many as are wanted, may be few. */
+  private boolean isSmall() {
+    long rows = limit < 0 ? table.rows() : Math.min(limit, table.rows());
+    return readsBatches() && table.rows() >= 0 && table.fragments() <= SMALL_FRAGMENTS
+        && smallBytes() > 0 && rows * table.rowBytes(columns) <= smallBytes();
   }
 
   @Override public String description() {

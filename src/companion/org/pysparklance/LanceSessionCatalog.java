@@ -82,7 +82,9 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     CaseInsensitiveStringMap read = Options.merge(optionsOf(known), more);
     Description found = Python.find(read);
     Map<String, String> shown = new HashMap<>(known.properties());
-    shown.keySet().removeIf(name -> name.startsWith(TableCatalog.OPTION_PREFIX));
+    // Of a table that is there, the properties are those that it keeps itself.
+    shown.keySet().removeIf(name -> name.startsWith(TableCatalog.OPTION_PREFIX)
+        || found != null && !CatalogV2Util.TABLE_RESERVED_PROPERTIES().contains(name));
     if (known.catalogTable().tableType().equals(CatalogTableType.MANAGED())) {
       shown.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
     }
@@ -122,8 +124,13 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   private Table create(Identifier ident, Column[] columns, Transform[] partitions,
       Map<String, String> properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    CaseInsensitiveStringMap options = register(ident, columns, partitions, properties);
-    if (Python.find(options) == null) {
+    Map<String, String> entry = entry(ident, partitions, properties);
+    Description there = Python.find(Options.ofTable(new CaseInsensitiveStringMap(entry)));
+    if (there != null) {
+      checkProperties(there, properties);
+    }
+    CaseInsensitiveStringMap options = register(ident, columns, partitions, entry);
+    if (there == null) {
       StagedLanceTable made = new StagedLanceTable(
           options, columns, properties, false, () -> {}, () -> super.dropTable(ident));
       try {
@@ -136,6 +143,18 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     return null;  // which saves finding the table
   }
 
+  /** A table that gets a name keeps its properties; those of the statement would go nowhere. */
+  private static void checkProperties(Description there, Map<String, String> given) {
+    StagedLanceTable.kept(given).forEach((name, value) -> {
+      boolean isComment = name.equals(TableCatalog.PROP_COMMENT);
+      if (!isComment && !value.equals(there.properties().get(name))) {
+        throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] there is a table already, "
+            + "without the property " + name + " = " + value + "\n  at: " + there.root()
+            + "\n  hint: leave out TBLPROPERTIES, then ALTER TABLE … SET TBLPROPERTIES");
+      }
+    });
+  }
+
   /** Since 4.3, which has it for sources of the newer kind; older releases never call it. */
   public Table createTableLike(Identifier ident, TableInfo table, Table source)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
@@ -145,10 +164,9 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     return create(ident, source.columns(), table.partitions(), table.properties());
   }
 
-  /** Enters the name; returns the options of the table, its path among them. */
-  private CaseInsensitiveStringMap register(Identifier ident, Column[] columns,
-      Transform[] partitions, Map<String, String> given)
-      throws TableAlreadyExistsException, NoSuchNamespaceException {
+  /** What the catalog is told of a new table, its place among it. */
+  private static Map<String, String> entry(
+      Identifier ident, Transform[] partitions, Map<String, String> given) {
     LanceSource.refusePartitions(partitions.length > 0);
     Map<String, String> properties = new HashMap<>(given);
     properties.put(TableCatalog.PROP_PROVIDER, "lance");
@@ -162,8 +180,15 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
           SparkSession.active().sessionState().catalog().defaultTablePath(name)));
       properties.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
     }
-    super.createTable(ident, columns, partitions, properties);
-    return Options.ofTable(new CaseInsensitiveStringMap(properties));
+    return properties;
+  }
+
+  /** Enters the name; returns the options of the table, its path among them. */
+  private CaseInsensitiveStringMap register(Identifier ident, Column[] columns,
+      Transform[] partitions, Map<String, String> entry)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    super.createTable(ident, columns, partitions, entry);
+    return Options.ofTable(new CaseInsensitiveStringMap(entry));
   }
 
   @Override public StagedTable stageCreate(Identifier ident, TableInfo table)
@@ -171,8 +196,8 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     if (!isLance(table)) {
       return other(ident, table);
     }
-    CaseInsensitiveStringMap options =
-        register(ident, table.columns(), table.partitions(), table.properties());
+    CaseInsensitiveStringMap options = register(ident, table.columns(), table.partitions(),
+        entry(ident, table.partitions(), table.properties()));
     return new StagedLanceTable(options, table.columns(), table.properties(), false, () -> {},
         () -> super.dropTable(ident));
   }
@@ -226,6 +251,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     }
     AlterTable.run(optionsOf(known), changes);
     followColumns(ident);
+    CachedTables.refresh(optionsOf(known));
     return loadTable(ident);
   }
 

@@ -28,7 +28,12 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
 
   @Override public StructType inferSchema(CaseInsensitiveStringMap options) {
     asked = true;
-    described = Python.describe(Options.ofTable(options));
+    if (options.containsKey(CachedTables.REFRESH)) {
+      CachedTables.refresh(options);
+      described = CachedTables.nothing();
+    } else {
+      described = Python.describe(Options.ofTable(options));
+    }
     return described.schema();
   }
 

@@ -57,6 +57,20 @@ class LanceTable
     return OF_THE_PAST.stream().anyMatch(options::containsKey);
   }
 
+  /** Whether a write with these options makes this table show something else from now on. */
+  boolean shows(CaseInsensitiveStringMap written) {
+    return followsTable() && !isOfThePast(options)
+        && Options.isSamePath(options.getOrDefault("path", ""), written.getOrDefault("path", ""))
+        && branch(options).equals(branch(written));
+  }
+
+  /** Whether the table is read anew in each query, as by a view or by name; a DataFrame is not. */
+  protected boolean followsTable() { return follows; }
+
+  private static String branch(CaseInsensitiveStringMap given) {
+    return given.getOrDefault("branch", "main");
+  }
+
   /** All scans of one query see the same version. */
   private synchronized Description newest() {
     String running = follows ? Running.id() : null;
@@ -79,6 +93,12 @@ class LanceTable
 
   /** Makes the next scan see the newest version. */
   synchronized void forgetVersion() { described = null; }
+
+  /** Makes the next scan, and what is cached, see the version that this very object made. */
+  void isWritten() {
+    forgetVersion();
+    CachedTables.refresh(options);
+  }
 
   @Override public String name() { return "lance.`" + options.getOrDefault("path", "") + "`"; }
 
@@ -132,7 +152,7 @@ class LanceTable
       Python.call("delete", options, "_lance.filter", new PredicateJson(found).all(predicates),
           "_lance.text", Arrays.stream(predicates).map(Predicate::toString)
               .collect(Collectors.joining(" AND ")));
-      forgetVersion();
+      isWritten();
     }
   }
 

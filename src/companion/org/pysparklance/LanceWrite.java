@@ -6,6 +6,7 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.write.*;
+import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -73,10 +74,30 @@ record LanceWrite(LanceTable table, CaseInsensitiveStringMap options, LogicalWri
     return oldest.isEmpty() ? null : oldest.toString();
   }
 
-  @Override public StreamingWrite toStreaming() { return python(null).toStreaming(); }
+  @Override public StreamingWrite toStreaming() {
+    return new Stream(python(null).toStreaming(), table);
+  }
 
   @Override public CustomMetric[] supportedCustomMetrics() {
     return python(null).supportedCustomMetrics();
+  }
+
+  private record Stream(StreamingWrite python, LanceTable table) implements StreamingWrite {
+    @Override public StreamingDataWriterFactory createStreamingWriterFactory(
+        PhysicalWriteInfo info) {
+      return python.createStreamingWriterFactory(info);
+    }
+
+    @Override public boolean useCommitCoordinator() { return python.useCommitCoordinator(); }
+
+    @Override public void commit(long batch, WriterCommitMessage[] messages) {
+      python.commit(batch, messages);
+      table.isWritten();
+    }
+
+    @Override public void abort(long batch, WriterCommitMessage[] messages) {
+      python.abort(batch, messages);
+    }
   }
 
   static class Batch implements BatchWrite {
@@ -96,7 +117,7 @@ record LanceWrite(LanceTable table, CaseInsensitiveStringMap options, LogicalWri
 
     @Override public void commit(WriterCommitMessage[] messages) {
       python.commit(RowWriter.ofPython(messages));
-      table.forgetVersion();
+      table.isWritten();
     }
 
     @Override public void abort(WriterCommitMessage[] messages) {

@@ -47,6 +47,8 @@ class NamedTable extends LanceTable {
 
   @Override public Map<String, String> properties() { return properties; }
 
+  @Override protected boolean followsTable() { return true; }
+
   @Override protected StructType read(Description found) { return found.schema(); }
 
   @Override public Set<TableCapability> capabilities() {

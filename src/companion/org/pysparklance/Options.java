@@ -64,7 +64,9 @@ final class Options {
         own.put(name.substring(TableCatalog.OPTION_PREFIX.length()), value);
       }
     });
-    String location = given.get(TableCatalog.PROP_LOCATION);
-    return with(new CaseInsensitiveStringMap(own), "path", given.getOrDefault("path", location));
+    // A plain "path" may be a property of that name, so it counts last.
+    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(own);
+    String location = given.getOrDefault(TableCatalog.PROP_LOCATION, given.get("path"));
+    return with(options, "path", options.getOrDefault("path", location));
   }
 }

@@ -99,8 +99,8 @@ final class RowChange implements SupportsDelta {
     }
     CaseInsensitiveStringMap all = Options.with(Options.merge(table.options, info.options()),
         "_lance.change", command.toString(), "_lance.root", version.root(),
-        "_lance.version", version.version(), "_lance.filter", lookedFor(),
-        "_lance.retries", retries);
+        "_lance.version", version.version(), "_lance.base", version.base(),
+        "_lance.filter", lookedFor(), "_lance.retries", retries);
     return Python.write(all, rows, info).build().toBatch();
   }
 

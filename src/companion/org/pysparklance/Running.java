@@ -25,16 +25,21 @@ final class Running {
 
   /** What an optimized plan reads from sources of this kind, subqueries included. */
   static List<Scan> scans(LogicalPlan whole) {
-    List<LogicalPlan> plans = new ArrayList<>(CollectionConverters.asJava(whole.subqueriesAll()));
-    plans.add(whole);
     List<Scan> found = new ArrayList<>();
-    for (LogicalPlan plan : plans) {
-      for (LogicalPlan leaf : CollectionConverters.asJava(plan.collectLeaves())) {
-        if (leaf instanceof DataSourceV2ScanRelation relation) {
-          found.add(relation.scan());
-        }
+    for (LogicalPlan leaf : leaves(whole)) {
+      if (leaf instanceof DataSourceV2ScanRelation relation) {
+        found.add(relation.scan());
       }
     }
+    return found;
+  }
+
+  /** The leaves of a plan, of its subqueries, too. */
+  static List<LogicalPlan> leaves(LogicalPlan whole) {
+    List<LogicalPlan> plans = new ArrayList<>(CollectionConverters.asJava(whole.subqueriesAll()));
+    plans.add(whole);
+    List<LogicalPlan> found = new ArrayList<>();
+    plans.forEach(plan -> found.addAll(CollectionConverters.asJava(plan.collectLeaves())));
     return found;
   }
 }

@@ -1,6 +1,7 @@
 package org.pysparklance;
 
 import java.util.Map;
+import java.util.TreeMap;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -21,15 +22,16 @@ final class StagedLanceTable extends LanceTable implements StagedTable {
   StagedLanceTable(CaseInsensitiveStringMap options, Column[] columns,
       Map<String, String> properties, boolean replaces, Runnable made, Runnable failed) {
     super(Options.with(options, replaces ? "_lance.replace" : "_lance.create", "true",
-        "_lance.properties", kept(properties)), CatalogV2Util.v2ColumnsToStructType(columns), null,
-        true);
+        "_lance.properties", Python.JSON.valueToTree(kept(properties)).toString()),
+        CatalogV2Util.v2ColumnsToStructType(columns), null, true);
     this.replaces = replaces;
     this.made = made;
     this.failed = failed;
   }
 
-  private static String kept(Map<String, String> properties) {
-    var kept = Python.JSON.createObjectNode();
+  /** Of what a statement gives, the properties that the table itself keeps. */
+  static Map<String, String> kept(Map<String, String> properties) {
+    Map<String, String> kept = new TreeMap<>();
     properties.forEach((name, value) -> {
       boolean isComment = name.equals(TableCatalog.PROP_COMMENT);
       boolean isOption = name.startsWith(TableCatalog.OPTION_PREFIX)
@@ -38,7 +40,7 @@ final class StagedLanceTable extends LanceTable implements StagedTable {
         kept.put(name, value);
       }
     });
-    return kept.toString();
+    return kept;
   }
 
   @Override public LanceWrite newWriteBuilder(LogicalWriteInfo info) {
@@ -50,6 +52,7 @@ final class StagedLanceTable extends LanceTable implements StagedTable {
   @Override public void commitStagedChanges() {
     if (!written) {
       Python.call("create", options, "_lance.schema", schema().json());
+      isWritten();
     }
     made.run();
   }

@@ -72,7 +72,7 @@ class LegacyMetadata:
         tail: The end of the file, 16 bytes or more.
 
     Attributes:
-        path: Path of the file in its store, for messages.
+        path: Root and path of the file, for messages.
         file_size: Length of the file in bytes.
         batch_starts: First row of each batch, and the number of rows after the last one.
 
@@ -85,7 +85,7 @@ class LegacyMetadata:
     """Fields of 0.1 files are found by id, not by column."""
 
     def __init__(self, tail: FileTail) -> None:
-        self.path, self.file_size, self._read = tail.path, tail.file_size, tail.read
+        self.path, self.file_size, self._read = tail.place, tail.file_size, tail.read
         end = self.file_size - LEGACY_FOOTER.size
         if end < 0:
             raise CorruptFileError(

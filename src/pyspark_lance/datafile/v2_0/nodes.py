@@ -79,12 +79,12 @@ def make_node(file: OpenFile, field: Field, column_of: Mapping[int, int]) -> Nod
     column = column_of.get(field.id, -1)
     if column < 0:
         raise CorruptFileError(
-            f"field {field.name!r} (id {field.id}) has no column in this file", where=file.path
+            f"field {field.name!r} (id {field.id}) has no column in this file", where=file.place
         )
     if field.is_map or (field.is_fixed_size_list and field.children):
         raise UnsupportedFeatureError(
             f"column {field.name!r} of type {field.logical_type} cannot be in a 2.0 file",
-            where=file.path,
+            where=file.place,
         )
     if _is_blob_column(file, column):
         return _BlobReader(file, field, column)
@@ -92,7 +92,7 @@ def make_node(file: OpenFile, field: Field, column_of: Mapping[int, int]) -> Nod
         if len(field.children) != 1:
             raise CorruptFileError(
                 f"list {field.name!r} (id {field.id}) has {len(field.children)} kinds of items",
-                where=file.path,
+                where=file.place,
             )
         return _ListReader(file, field, column, make_node(file, field.children[0], column_of))
     if not field.is_struct:
@@ -416,7 +416,7 @@ class _BlobReader:
         inside = (sizes <= limit) & (positions <= limit - np.minimum(sizes, limit))
         if not inside.all() or float(sizes.sum(dtype=np.float64)) > float(limit):
             raise CorruptFileError(
-                f"blob values lie outside of the file's {limit} bytes", where=self._file.path
+                f"blob values lie outside of the file's {limit} bytes", where=self._file.place
             )
 
 
@@ -453,7 +453,7 @@ def _is_blob_column(file: OpenFile, column: int) -> bool:
         encoding = pb.ColumnEncoding.FromString(info.encoding_bytes)
     except DecodeError as error:
         raise CorruptFileError(
-            f"the encoding of column {column} is not a readable message", where=file.path
+            f"the encoding of column {column} is not a readable message", where=file.place
         ) from error
     if encoding.WhichOneof("column_encoding") == "zone_index":
         encoding = encoding.zone_index.inner
@@ -471,6 +471,6 @@ def is_packed_column(file: OpenFile, column: int, field: Field) -> bool:
         encoding = pb.ArrayEncoding.FromString(pages[0].encoding_bytes)
     except DecodeError as error:
         raise CorruptFileError(
-            f"the page encoding of column {column} is not a readable message", where=file.path
+            f"the page encoding of column {column} is not a readable message", where=file.place
         ) from error
     return bool(encoding.HasField("packed_struct"))

@@ -105,7 +105,9 @@ class ColumnPages(Generic[_D]):
         self.pages = file.metadata.column(column).pages
         lengths = [page.num_rows for page in self.pages]
         if sum(lengths) > _MAX_COLUMN_VALUES:
-            raise CorruptFileError(f"column {column} counts {sum(lengths)} values", where=file.path)
+            raise CorruptFileError(
+                f"column {column} counts {sum(lengths)} values", where=file.place
+            )
         self._starts = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=self._starts[1:])
         self.num_values = int(self._starts[-1])
@@ -120,7 +122,7 @@ class ColumnPages(Generic[_D]):
         if end > self.num_values:
             raise CorruptFileError(
                 f"column {self._column} has {self.num_values} values, {end} are expected",
-                where=self._file.path,
+                where=self._file.place,
             )
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         ranges = []
@@ -189,4 +191,4 @@ class ColumnPages(Generic[_D]):
     def _where(self, page: int) -> str:
         buffers = self.pages[page].buffers
         place = f" bytes {buffers[0].start}..{buffers[-1].end}" if buffers else ""
-        return f"{self._file.path}{place} (column {self._column}, page {page})"
+        return f"{self._file.place}{place} (column {self._column}, page {page})"

@@ -107,7 +107,7 @@ class V21FieldReader:
         if num_decoded != rows.num_rows:
             raise CorruptFileError(
                 f"{num_decoded} rows were decoded, {rows.num_rows} are wanted",
-                where=self._file.path,
+                where=self._file.place,
             )
         for piece in pieces:
             for unraveler in piece.unravelers:
@@ -261,10 +261,10 @@ def _make_node(
     if not field.children:
         if field.is_struct:
             raise UnsupportedFeatureError(
-                f"column {name!r} is a struct without fields", where=file.path
+                f"column {name!r} is a struct without fields", where=file.place
             )
         raise CorruptFileError(
-            f"field {name!r} (id {field.id}) has no column in this file", where=file.path
+            f"field {name!r} (id {field.id}) has no column in this file", where=file.place
         )
     dimension = data_type.list_size if field.is_fixed_size_list else 1
     children = [

@@ -92,10 +92,7 @@ def may_rewrite(plan: ChangePlan, mode: RewriteMode, names: Collection[str] | No
         return False
     if names is None:
         if mode is RewriteMode.COLUMNS:
-            raise InvalidInputError(
-                "a merge that inserts or deletes rows does not rewrite columns",
-                hint='use rewrite="auto"',
-            )
+            raise rows_come_or_go()
         return False
     snapshot = plan.snapshot()
     if mode is RewriteMode.COLUMNS:
@@ -106,6 +103,13 @@ def may_rewrite(plan: ChangePlan, mode: RewriteMode, names: Collection[str] | No
         bool(names)
         and can_rewrite_columns(snapshot, names)
         and rewrite_cost(snapshot, names, everything).rows_s >= WORTH_COUNTING_S
+    )
+
+
+def rows_come_or_go() -> InvalidInputError:
+    """What a merge is told that asks for columns and does more than update."""
+    return InvalidInputError(
+        "a merge that inserts or deletes rows does not rewrite columns", hint='use rewrite="auto"'
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -41,6 +40,7 @@ from pyspark_lance.spark.jobs.semi_join import (
     source_keys,
     usable_pairs,
 )
+from pyspark_lance.spark.jobs.source_names import SourceNames
 from pyspark_lance.spark.jobs.update_job import assigned_columns, assigned_target, struct_columns
 from pyspark_lance.spark.types.default_values import default_texts
 from pyspark_lance.table.change.choose_rewrite import RewriteMode
@@ -82,6 +82,7 @@ class Merge:
         clauses: In order.
         alias: Of the target.
         rewrite: How rows get other values.
+        evolves: Whether columns that the table lacks are added to it.
     """
 
     source: DataFrame
@@ -89,6 +90,7 @@ class Merge:
     clauses: tuple[SparkClause, ...]
     alias: str
     rewrite: RewriteMode = RewriteMode.AUTO
+    evolves: bool = False
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""
@@ -276,11 +278,9 @@ def _aliased_source(merge: Merge) -> DataFrame:
         texts += [*clause.values.values(), *_conditions(clause)]
     if _DEFAULT_SOURCE_ALIAS not in names_in(texts).qualifiers:
         return merge.source
-    try:
-        _ = merge.source.select(f"{_DEFAULT_SOURCE_ALIAS}.*").schema
-    except AnalysisException:
-        return merge.source.alias(_DEFAULT_SOURCE_ALIAS)
-    return merge.source
+    if SourceNames(merge.source).has_alias(_DEFAULT_SOURCE_ALIAS):
+        return merge.source
+    return merge.source.alias(_DEFAULT_SOURCE_ALIAS)
 
 
 def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:

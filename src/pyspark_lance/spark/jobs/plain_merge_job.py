@@ -30,6 +30,7 @@ from pyspark_lance.table.change.plain_merge_stages import (
     found_by_few,
     match_stage,
     pack_source,
+    parts_of_few,
     split_source,
     split_target,
     target_tasks,
@@ -70,12 +71,13 @@ def plain_pieces(
     )
     keys = _key_filter(staged)
     rows = staged.where(sf.col(KIND) == SOURCE)
-    parts = Parts.of(plan.snapshot().manifest.fragments)
+    fragments = plan.snapshot().manifest.fragments
     tasks = target_tasks(plan, merge, target_filter)
     look = partial(few_of_target, merge, keys, few_of_task(len(tasks)))
     few = over_tasks(spark, tasks, look, _STAGED).select(KIND, PAYLOAD).collect()
     packed_target = found_by_few((row[KIND], bytes(row[PAYLOAD])) for row in few)
     if packed_target is not None:
+        parts = parts_of_few(fragments, packed_target)
         match = partial(match_stage, plan, merge, parts, packed_target)
         return rows.mapInArrow(numbered_stage(match), PIECE_TYPE), True, keys
     buckets = _num_buckets(spark)
@@ -86,7 +88,7 @@ def plain_pieces(
     )
     # The rows of the target come first, since those of the source are matched as they come.
     arranged = together.repartition(BUCKET).sortWithinPartitions(KIND)
-    match = partial(match_stage, plan, merge, parts, ())
+    match = partial(match_stage, plan, merge, Parts.of(fragments), ())
     return arranged.mapInArrow(numbered_stage(match), PIECE_TYPE), False, keys
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, IntegralType
@@ -17,6 +16,7 @@ from pyspark_lance.spark.column_expressions import Expression, node_of, referenc
 from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs.merge_condition import MergeCondition
 from pyspark_lance.spark.jobs.semi_join import usable_pairs
+from pyspark_lance.spark.jobs.source_names import SourceNames
 from pyspark_lance.spark.jobs.update_job import assigned_target
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
 from pyspark_lance.table.change.merge import Match, MergeClause
@@ -91,6 +91,7 @@ class _SourceColumns:
         self._schema = schema
         self._alias = alias.lower()
         self._names = {name.lower(): name for name in source.columns}
+        self._meanings = SourceNames(source)
         self._targets = {field.name.lower(): field.name for field in schema.fields}
         self._places: dict[str, int] = {}
 
@@ -103,23 +104,25 @@ class _SourceColumns:
             return None
         if not qualifier and name in self._targets:
             return None  # Spark cannot tell which side is meant
-        if qualifier and not self._is_ours(parts):
+        if self._meanings.named(parts) is None:
             return None
-        return self._places.setdefault(self._names[name], len(self._places))
+        return self._place_of(name)
 
-    def _is_ours(self, parts: NameParts) -> bool:
-        try:
-            return len(self._source.select(sf.col(quoted(*parts))).columns) == 1
-        except AnalysisException:
-            return False
+    def _place_of(self, name: str) -> int | None:
+        """Position of a column of the source; None if more than one has the name."""
+        if self._meanings.named((name,)) is None:
+            return None
+        return self._places.setdefault(self._names[name.lower()], len(self._places))
 
     def every(self) -> dict[str, int] | None:
         """All columns of the table that the source has."""
-        places = {
-            field.name: self._places.setdefault(self._names[field.name.lower()], len(self._places))
-            for field in self._schema.fields
-            if field.name.lower() in self._names
-        }
+        places: dict[str, int] = {}
+        for field in self._schema.fields:
+            if field.name.lower() in self._names:
+                place = self._place_of(field.name)
+                if place is None:
+                    return None
+                places[field.name] = place
         return places or None
 
     def assigned(self, values: Mapping[str, Expression]) -> dict[str, int] | None:
@@ -144,10 +147,7 @@ def _fits(
     columns: _SourceColumns, values: Iterable[Mapping[str, int]], schema: LanceSchema
 ) -> bool:
     """Whether all values have types that are stored as they are, checked value by value."""
-    try:
-        selected = columns.selected().schema.fields
-    except AnalysisException:
-        return False
+    selected = columns.selected().schema.fields
     fields = {field.name: field for field in schema.fields}
     return all(
         _is_stored_as(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
@@ -25,6 +24,7 @@ from pyspark_lance.predicate.text_names import NameParts
 from pyspark_lance.spark.column_expressions import Expression, Node, conjuncts, equation
 from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs.source_filter import as_payload, collected_filter
+from pyspark_lance.spark.jobs.source_names import SourceNames
 from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.settle_worker import settle_worker
@@ -92,14 +92,14 @@ def usable_pairs(
 ) -> tuple[KeyPair, ...]:
     """Those pairs whose two sides have hashes that can be compared."""
     types = {field.name: field.to_arrow().type for field in plan.schema.fields}
+    names = SourceNames(source)
     usable = []
     for pair in pairs:
-        try:
-            schema = source.select(pair.source_column()).schema
-        except AnalysisException:
+        column = names.named(pair.source)
+        if column is None:
             continue
-        data_type = arrow_schema_of(schema).field(0).type
-        plain = schema.fields[0].dataType.simpleString()  # a collation says when texts are equal
+        data_type = arrow_schema_of(StructType([column])).field(0).type
+        plain = column.dataType.simpleString()  # a collation says when texts are equal
         if (
             is_hashable(data_type)
             and same_hashes(data_type, types[pair.target])

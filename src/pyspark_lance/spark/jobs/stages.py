@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.settle_worker import settle_worker
@@ -37,7 +38,7 @@ def numbered_stage(work: NumberedStage) -> Stage:
     return partial(_run_numbered, work)
 
 
-def map_rows(rows: DataFrame, work: Stage, columns: str) -> DataFrame:
+def map_rows(rows: DataFrame, work: Stage, columns: str | StructType) -> DataFrame:
     """``rows.mapInArrow(work, columns)`` whatever the columns of the rows are called.
 
     Spark looks them up by their names as if these were expressions, and so finds none that has a
@@ -58,7 +59,7 @@ def over_tasks(
     spark: SparkSession,
     tasks: Sequence[_T],
     work: Callable[[Iterable[_T]], Batches],
-    columns: str,
+    columns: str | StructType,
 ) -> DataFrame:
     """What ``work`` makes of tasks, one partition for each of them; without tasks, of none.
 
@@ -66,7 +67,7 @@ def over_tasks(
         spark: The session.
         tasks: Sent in bytes of their own, since an executor unpacks only those that it runs.
         work: Gets the tasks of a partition.
-        columns: The columns of its batches, as Spark writes types.
+        columns: The columns of its batches, maybe as Spark writes types.
     """
     packed = tuple(pickle.dumps(task) for task in tasks)
     count = max(1, len(packed))

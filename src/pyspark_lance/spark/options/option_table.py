@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -113,6 +113,10 @@ OPTIONS = (
     ),
     Option("batchSize", "read", "65536", "most rows of an Arrow batch"),
     Option(
+        "checkText", "read", "false",
+        "`true` refuses strings that are not UTF-8, which damaged files may hold",
+    ),
+    Option(
         "enableStableRowIds", "write", "true for new tables",
         "keep row ids for life; `true` for a table without them is an error",
     ),
@@ -193,23 +197,34 @@ _SPARK_OWN = {
 }  # fmt: skip
 
 
-def _plain(word: str) -> str:
+def plain_word(word: str) -> str:
+    """A word without what does not matter: case, ``_`` and ``-``."""
     return word.lower().replace("_", "").replace("-", "")
 
 
-_BY_WORD = {_plain(word): option for option in OPTIONS for word in (option.name, *option.aliases)}
-_WITHOUT_EFFECT = frozenset(map(_plain, WITHOUT_EFFECT))
+_BY_WORD = {
+    plain_word(word): option for option in OPTIONS for word in (option.name, *option.aliases)
+}
+_WITHOUT_EFFECT = frozenset(map(plain_word, WITHOUT_EFFECT))
+# Options that say what a new table is, for which properties do as well; others are of one write.
+_OF_NEW_TABLES = ("fileFormatVersion", "enableStableRowIds")
 # What may follow the name of a column, in plain words: as we call it, and as lance-spark does.
 _BLOB = "lance.encoding"
 _COLUMN_WORDS = {
-    **{_plain(kind): kind for kind in COLUMN_TYPES},
-    **{f"lance.{_plain(kind)}": kind for kind in COLUMN_TYPES},
+    **{plain_word(kind): kind for kind in COLUMN_TYPES},
+    **{f"lance.{plain_word(kind)}": kind for kind in COLUMN_TYPES},
     "lance.bss": "byte_stream_split",
     _BLOB: "blob",
     "arrow.fixedsizelist.size": "fixed_size_list",
     "arrow.float16": "float16",
     "arrow.largevarchar": "large_string",
 }
+
+
+def option_named(word: str) -> str | None:
+    """The documented name of an option, in whatever spelling; None if there is none of the name."""
+    option = _BY_WORD.get(plain_word(word))
+    return None if option is None else option.name
 
 
 def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -235,10 +250,10 @@ def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, st
             continue
         if lower in _SPARK_OWN or lower.startswith(("option.", "spark.", INTERNAL_PREFIX)):
             continue
-        if _plain(word) in _WITHOUT_EFFECT:
+        if plain_word(word) in _WITHOUT_EFFECT:
             unused.append(word)
             continue
-        option = _BY_WORD.get(_plain(word))
+        option = _BY_WORD.get(plain_word(word))
         if option is not None:
             name, belongs = option.name, option.side in (side, "both")
         else:
@@ -264,7 +279,7 @@ def _of_column(word: str, value: str) -> tuple[str, str]:
     parts = word.split(".")
     # lance-spark's names have dots of their own, so the longest comes first.
     for length in range(min(3, len(parts) - 1), 0, -1):
-        ending = _plain(".".join(parts[-length:]))
+        ending = plain_word(".".join(parts[-length:]))
         kind = _COLUMN_WORDS.get(ending)
         if kind is None:
             continue
@@ -281,34 +296,107 @@ def _of_column(word: str, value: str) -> tuple[str, str]:
 def split_table_properties(
     properties: Mapping[str, str], path: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Properties to keep with a new table, and those that say how columns are stored.
+    """Properties to keep with a new table, and those that say what a new table is.
 
     lance-spark has types and encodings of columns in ``TBLPROPERTIES``.  Its names for them have a
-    dot of their own (``<column>.arrow.float16``), so a property such as ``team.json`` is kept.
+    dot of their own (``<column>.arrow.float16``), so a property such as ``team.json`` is kept here;
+    ``split_column_properties`` looks at these once the columns are known.
 
     Args:
         properties: As they were given.
-        path: Of the table, for the log.
+        path: Of the table, for messages.
 
     Returns:
-        The properties to keep, and options ``<column>.<kind>`` under our names.
+        The properties to keep, and options under our names.
 
     Raises:
-        InvalidInputError: A value that cannot be.
+        InvalidInputError: A value that cannot be, or an option that a property cannot replace.
     """
-    kept, of_columns, taken = {}, {}, []
+    kept, options, taken = {}, {}, []
     for word, value in properties.items():
-        parts = word.split(".")
-        endings = [_plain(".".join(parts[-length:])) for length in (2, 3) if length < len(parts)]
-        if any(ending in _COLUMN_WORDS for ending in endings):
+        option = _option_of_writes(word)
+        if _is_of_column_in_lance_spark(word):
             name, value = _of_column(word, value)
-            of_columns[name] = value
-            taken.append(word)
+        elif option in _OF_NEW_TABLES:
+            name = option
+        elif option is not None:
+            raise _no_property(word, path)
         else:
             kept[word] = value
+            continue
+        options[name] = value
+        taken.append(word)
     if taken:
         _say_taken(tuple(sorted(taken)), path)
-    return kept, of_columns
+    return kept, options
+
+
+def split_column_properties(
+    properties: Mapping[str, str], columns: Collection[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Properties to keep with a new table, and those named ``<column>.<kind>`` of its columns.
+
+    Args:
+        properties: What ``split_table_properties`` kept.
+        columns: Names of the table's columns.
+
+    Returns:
+        The properties to keep, and options under our names.
+    """
+    of_columns = {word for word in properties if _is_of_column(word, columns)}
+    kept = {word: value for word, value in properties.items() if word not in of_columns}
+    return kept, dict(_of_column(word, properties[word]) for word in properties if word not in kept)
+
+
+def check_properties(words: Iterable[str], columns: Collection[str], path: str) -> None:
+    """Refuses properties of a table that is there already which have the names of options.
+
+    Nobody would heed them: how a column is stored is decided when it is made.
+
+    Args:
+        words: Names of the properties.
+        columns: Names of the table's columns.
+        path: Of the table.
+
+    Raises:
+        InvalidInputError: Such a name.
+    """
+    for word in words:
+        is_of_column = _is_of_column_in_lance_spark(word) or _is_of_column(word, columns)
+        if is_of_column or _option_of_writes(word) is not None:
+            raise _no_property(word, path)
+
+
+def _option_of_writes(word: str) -> str | None:
+    """The option of writes that a property seems to mean; None for any other name.
+
+    Options of reads are plain words, such as ``version``, by which people call properties, too.
+    """
+    if word.lower().startswith(STORAGE_PREFIX):
+        return word
+    option = _BY_WORD.get(plain_word(word))
+    return option.name if option is not None and option.side == "write" else None
+
+
+def _is_of_column_in_lance_spark(word: str) -> bool:
+    parts = word.split(".")
+    endings = [plain_word(".".join(parts[-length:])) for length in (2, 3) if length < len(parts)]
+    return any(ending in _COLUMN_WORDS for ending in endings)
+
+
+def _is_of_column(word: str, columns: Collection[str]) -> bool:
+    first, _, kind = word.partition(".")
+    is_known = first.lower() in {name.lower() for name in columns}
+    return is_known and plain_word(kind.rpartition(".")[2]) in _COLUMN_WORDS
+
+
+def _no_property(word: str, path: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{word} is an option of reads or writes, and no property of a table",
+        where=path,
+        hint="give it in OPTIONS (…) of CREATE TABLE, or as an option of a write; what says how a "
+        "table or a column is stored counts when that is made",
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -325,12 +413,17 @@ def _say_unused(words: tuple[str, ...], path: str) -> None:
 
 def _unknown(word: str) -> InvalidInputError:
     names = [name for option in OPTIONS for name in (option.name, *option.aliases)]
-    near = difflib.get_close_matches(_plain(word), map(_plain, names), n=1)
-    guess = next((name for name in names if near and _plain(name) == near[0]), None)
+    near = difflib.get_close_matches(plain_word(word), map(plain_word, names), n=1)
+    guess = next((name for name in names if near and plain_word(name) == near[0]), None)
     return InvalidInputError(
         f"there is no option {word!r}",
-        hint=f"did you mean {guess}?" if guess else "docs/options.md lists them all",
+        hint=f"did you mean {guess}?" if guess else f"there are {_every_name()}",
     )
+
+
+def _every_name() -> str:
+    names = ", ".join(option.name for option in OPTIONS if not option.name.startswith("storage."))
+    return f"{names}, {STORAGE_PREFIX}… and <column>.… for the types of columns"
 
 
 def options_as_markdown() -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from pyspark_lance.spark.options.option_table import (
     INTERNAL_PREFIX,
     STORAGE_PREFIX,
     canonical_options,
+    split_column_properties,
     split_table_properties,
 )
 from pyspark_lance.spark.options.times import (
@@ -73,6 +74,7 @@ class ReadOptions:
     blob_columns: tuple[str, ...] = ()
     changes: ChangeOptions | None = None
     of_streams: str | None = None
+    checks_text: bool = False
 
     def check_batch(self) -> None:
         """Refuses what only a stream can do; whether it is one is known late.
@@ -116,6 +118,7 @@ class ReadOptions:
             blob_columns=split_names(canonical.get("blobColumns", "")),
             changes=_changes(canonical, options),
             of_streams=_only_of_streams(canonical),
+            checks_text=parsed(canonical, "checkText", parse_flag) or False,
         )
 
 
@@ -161,8 +164,8 @@ class WriteOptions:
         mode = parsed(canonical, "writeMode", parse_write_mode)
         table = Table(_path(canonical, "write"), storage, canonical.get("branch"))
         given = json.loads(options.get(_PROPERTIES, "{}"))
-        table_properties, of_columns = split_table_properties(given, table.root)
-        canonical = {**of_columns, **canonical}
+        table_properties, as_options = split_table_properties(given, table.root)
+        canonical = {**as_options, **canonical}
         return cls(
             table=table,
             enable_stable_row_ids=parsed(canonical, "enableStableRowIds", parse_flag),
@@ -185,6 +188,12 @@ class WriteOptions:
             table_properties=table_properties,
             sources=json.loads(options.get(_SOURCES, "{}")),
         )
+
+    def for_columns(self, names: Sequence[str]) -> WriteOptions:
+        """The same, once the columns of a new table are known, of which properties may speak."""
+        kept, of_columns = split_column_properties(self.table_properties, names)
+        column_types = {**of_columns, **self.column_types}
+        return replace(self, table_properties=kept, column_types=column_types)
 
 
 def storage_options_of(table: Table) -> dict[str, str]:

@@ -1,13 +1,33 @@
-"""Parameters of methods are named as in PySpark, ``startingVersion``; older names stay valid."""
+"""What methods may be called with: unknown keywords are errors that name the nearest.
+
+Parameters are named as in PySpark, ``startingVersion``; older names stay valid.  A method with
+``**options`` says which ones it heeds, since an option that is passed over in silence is a promise
+that nobody keeps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.spark.options.option_table import option_named, plain_word
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_C = TypeVar("_C", bound=type)
+
+COMMIT_OPTIONS = ("commitRetries", "commitTimeout", "userMetadata", "txnAppId", "txnVersion")
+"""What every commit heeds."""
+FILE_OPTIONS = ("maxRowsPerFile", "maxBytesPerFile")
+"""The limits of data files, where some are written."""
+
+# Attributes of functions, which ``wraps`` hands on.
+_OPTIONS, _OTHER_NAMES = "_options_heeded", "_other_names"
 
 
 def also_spelled(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
@@ -23,6 +43,131 @@ def also_spelled(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]
                     given[name] = given.pop(other)
             return function(*args, **given)
 
+        setattr(call, _OTHER_NAMES, tuple(names))
         return call
 
     return decorate
+
+
+def changes_table(*options: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Marks a method of a table that writes, and names the ``**options`` that it heeds.
+
+    It is refused where the table is held at one version: ``_check_newest`` of the object decides.
+    """
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(function)
+        def call(*args: _P.args, **given: _P.kwargs) -> _T:
+            table: Any = args[0]
+            table._check_newest(function.__name__)
+            with naming_table(table._table.uri):
+                return function(*args, **given)
+
+        setattr(call, _OPTIONS, options)
+        return call
+
+    return decorate
+
+
+@contextmanager
+def naming_table(uri: str) -> Iterator[None]:
+    """Adds the table to errors of ours that do not say where they come from."""
+    try:
+        yield
+    except LanceError as error:
+        if not error.where:
+            error.where = uri
+            error.args = (error.what, uri, error.hint)
+        raise
+
+
+def heeded_options(function: Callable[..., object]) -> tuple[str, ...] | None:
+    """The options that a method which changes a table heeds; None for one that only reads."""
+    heeded: tuple[str, ...] | None = getattr(function, _OPTIONS, None)
+    return heeded
+
+
+def checks_keywords(kind: _C) -> _C:
+    """Makes the public methods of a class name the nearest where they are given unknown keywords.
+
+    Methods take as many ``**options`` as ``changes_table`` names.
+    """
+    for name, member in list(vars(kind).items()):
+        if name.startswith("_") and name != "__init__":
+            continue
+        if isinstance(member, classmethod):
+            setattr(kind, name, classmethod(_checked(member.__func__)))
+        elif inspect.isfunction(member):
+            setattr(kind, name, _checked(member))
+    return kind
+
+
+def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    parameters = inspect.signature(function).parameters.values()
+    open_ended = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    names = [parameter.name for parameter in parameters if parameter.kind not in open_ended]
+    kind, _, own_name = function.__qualname__.rpartition(".")
+    called = kind if own_name == "__init__" else own_name
+    options = heeded_options(function) or ()
+    if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
+        options = ()
+    known = {*names, *getattr(function, _OTHER_NAMES, ())}
+
+    @wraps(function)
+    def call(*args: _P.args, **given: _P.kwargs) -> _T:
+        if not known.issuperset(given):
+            table = getattr(args[0], "_table", None) if args else None
+            where = "" if table is None else table.uri
+            shown = [name for name in names if name not in ("self", "cls", "spark")]
+            check_words(called, given.keys() - known, shown, options, where=where)
+        return function(*args, **given)
+
+    return call
+
+
+def check_words(
+    call: str,
+    words: Iterable[str],
+    names: Iterable[str] = (),
+    options: Iterable[str] = (),
+    *,
+    where: str = "",
+) -> None:
+    """Refuses words that are none of the options, in whatever spelling.
+
+    Args:
+        call: The method that they were given to.
+        words: Those that are no names of parameters.
+        names: The names of parameters.
+        options: The options that the method heeds.
+        where: The table, if one is known.
+
+    Raises:
+        InvalidInputError: There is one; the message names the nearest.
+    """
+    heeded = set(options)
+    for word in sorted(words):
+        option = option_named(word)
+        if option is not None and option in heeded:
+            continue
+        what = f"{call} takes no argument {word!r}"
+        raise InvalidInputError(what, where, _instead(word, [*names, *sorted(heeded)]))
+
+
+def _instead(word: str, usable: list[str]) -> str:
+    by_plain = {plain_word(name): name for name in usable}
+    near = get_close_matches(plain_word(word), by_plain, n=1, cutoff=0.75)
+    if near:
+        return f"did you mean {by_plain[near[0]]}?"
+    if "storageOptions" in usable:
+        return f"options of the store are given as storageOptions={{{word!r}: …}}"
+    return f"it takes {', '.join(usable)}" if usable else "it takes none"
+
+
+def option_texts(given: Mapping[str, object]) -> dict[str, str]:
+    """Options as the data source is given them; those that are None are not given."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+        if value is not None
+    }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.options.parse_options import APPLICATION, WriteOptions
+from pyspark_lance.spark.options.spellings import option_texts
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
@@ -17,8 +18,9 @@ def options_of_change(
     given: Mapping[str, object], table: Table, spark: SparkSession
 ) -> WriteOptions:
     """The options of a change, which are some of those of a write, as a method was given them."""
-    texts = {name: str(value) for name, value in given.items()}
-    return WriteOptions.parse({**texts, **application_option(spark), "path": table.root})
+    return WriteOptions.parse(
+        {**option_texts(given), **application_option(spark), "path": table.root}
+    )
 
 
 def application_option(spark: SparkSession) -> dict[str, str]:

@@ -17,10 +17,11 @@ from pyspark_lance.spark.source.messages import ScanPartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import open_pinned, scan_request_of
 from pyspark_lance.spark.source.settle_worker import settle_worker
+from pyspark_lance.spark.source.task_end import has_enough
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.scan.plan_scan import plan_scan
 from pyspark_lance.table.scan.scan_facts import enough_tasks
-from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.scan.scan_task import ScanTask, run
 
 
 class LanceBatchReader(DataSourceReader):
@@ -59,21 +60,28 @@ class LanceBatchReader(DataSourceReader):
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
         """One partition for each task of the scan."""
-        snapshot = open_pinned(self._options, self._pinned)
-        tasks = plan_scan(snapshot, self._request)
-        if self._limit is not None:
-            tasks = enough_tasks(tasks, self._limit)
-        return [ScanPartition(task) for task in tasks]
+        return [ScanPartition(task) for task in self._tasks()]
+
+    def _tasks(self) -> Sequence[ScanTask]:
+        tasks = plan_scan(open_pinned(self._options, self._pinned), self._request)
+        return tasks if self._limit is None else enough_tasks(tasks, self._limit)
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in the Arrow types that Spark demands."""
         # A plan without partitions still runs one task, on a placeholder.
         if isinstance(partition, ScanPartition):
-            task = partition.task
-            yield from spark_batches(
-                run(task), self._schema, self._limit, keep_dictionaries=task.keep_dictionaries
-            )
+            yield from self._rows(partition.task)
+
+    def _rows(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
+        rows = run(task, has_enough=has_enough())
+        kept = task.keep_dictionaries
+        yield from spark_batches(rows, self._schema, self._limit, keep_dictionaries=kept)
+
+    def read_here(self) -> Iterator[pa.RecordBatch]:
+        """What all tasks together return, in the process that plans."""
+        for task in self._tasks():
+            yield from self._rows(task)
 
 
 def spark_batches(
@@ -95,8 +103,11 @@ def spark_batches(
     # that are loaded; frozen objects are left out of it.
     settle_worker()
     target = arrow_schema_of(schema)
+    is_enough = has_enough()
     for batch in _at_most(limit, batches):
         yield to_spark_batch(batch, target, keep_dictionaries=keep_dictionaries)
+        if is_enough():
+            return
 
 
 def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

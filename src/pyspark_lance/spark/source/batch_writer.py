@@ -46,6 +46,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
         overwrite: bool,
         declared: bool = False,
     ) -> None:
+        options = options.for_columns(schema.names)
         existing = open_existing(options.table)
         if options.must_create and existing is not None:
             raise TableAlreadyExistsError("there is a table already", where=existing.uri)

@@ -145,6 +145,7 @@ def feed_request_of(
         columns=columns.fields,
         predicate=predicate,
         batch_rows=options.batch_rows or DEFAULT_BATCH_ROWS,
+        checks_text=options.checks_text,
     )
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.table.feed.change_task import ChangeTask, run_changes
-from pyspark_lance.table.feed.envelope import Envelope, enveloped
-from pyspark_lance.table.scan.scan_task import ScanTask
+
+# A writer's messages need nothing of scans, and a scan's nothing of the change feed.
+if TYPE_CHECKING:
+    from pyspark_lance.table.feed.change_task import ChangeTask
+    from pyspark_lance.table.feed.envelope import Envelope
+    from pyspark_lance.table.scan.scan_task import ScanTask
 
 
 def application_of_task() -> str | None:
@@ -41,6 +45,9 @@ class ChangePartition(InputPartition):
 
     def changes(self) -> Iterator[pa.RecordBatch]:
         """Runs the task."""
+        from pyspark_lance.table.feed.change_task import run_changes
+        from pyspark_lance.table.feed.envelope import enveloped
+
         changes = run_changes(self.task)
         return changes if self.envelope is None else enveloped(changes, self.envelope)
 

@@ -1,4 +1,4 @@
-"""What is known of a table besides its rows, as rows: history, versions, fragments, tags, branches.
+"""What is known of a table besides its rows, as rows: history, versions, layout, indices, tags.
 
 The methods of ``LanceTable``, the tables that are called ``/path$history`` and the like, and the
 stored procedures all show the same columns.
@@ -31,9 +31,10 @@ from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
+from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.upkeep.branches import branches_of
 from pyspark_lance.table.upkeep.history import HistoryEntry, detail, fragments, history
-from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.tags import tags_of
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -111,6 +112,19 @@ DETAIL = columns(
     properties=MapType(_TEXT, _TEXT),
     consumers=ArrayType(columns(name=_TEXT, version=_LONG, lag=_LONG)),
     advice=ArrayType(_TEXT),
+)
+INDICES = columns(
+    name=_TEXT,
+    kind=_TEXT,
+    columns=ArrayType(_TEXT),
+    uuid=_TEXT,
+    indexVersion=_LONG,
+    datasetVersion=_LONG,
+    numFragments=_LONG,
+    numRows=_LONG,
+    sizeInBytes=_LONG,
+    used=_FLAG,
+    note=_TEXT,
 )
 TAGS = columns(
     name=_TEXT,
@@ -203,6 +217,26 @@ def detail_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
     ]
 
 
+def index_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
+    """Rows of ``INDICES``, in the order of the manifest."""
+    return [
+        (
+            index.name,
+            index.kind,
+            list(index.columns),
+            index.uuid,
+            index.index_version,
+            index.dataset_version,
+            index.num_fragments,
+            index.num_rows,
+            index.num_bytes,
+            index.is_used,
+            index.note,
+        )
+        for index in index_facts(Snapshot.open(table, at))
+    ]
+
+
 def tag_rows(table: Table) -> Rows:
     """Rows of ``TAGS``, by name."""
     return [
@@ -240,6 +274,7 @@ METADATA_TABLES: Mapping[str, MetadataTable] = {
     "versions": MetadataTable(VERSIONS, lambda table, _: version_rows(table)),
     "fragments": MetadataTable(FRAGMENTS, fragment_rows, of_one_version=True),
     "detail": MetadataTable(DETAIL, detail_rows, of_one_version=True),
+    "indices": MetadataTable(INDICES, index_rows, of_one_version=True),
     "tags": MetadataTable(TAGS, lambda table, _: tag_rows(table)),
     "branches": MetadataTable(BRANCHES, lambda table, _: branch_rows(table)),
 }

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.predicate.conditions import Predicate
-from pyspark_lance.predicate.json import predicate_from_json
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_lance.predicate.conditions import Predicate
+
 CALL = f"{INTERNAL_PREFIX}call"
+NAME = f"{INTERNAL_PREFIX}name"
+"""The name of a table in a catalog."""
+STATE = f"{INTERNAL_PREFIX}state"
+"""Of a procedure whose tasks are run; it is known to this package alone."""
+BATCHES_OF = f"{INTERNAL_PREFIX}batches_of"
+"""The columns that a scan gives in batches."""
+BASE = f"{INTERNAL_PREFIX}base"
+"""Which version it is that a command changes, should the table be made anew."""
 _ROOT, _VERSION = f"{INTERNAL_PREFIX}root", f"{INTERNAL_PREFIX}version"
 
 
@@ -43,7 +53,11 @@ class PushedDown:
 
     def predicate(self, schema: pa.Schema) -> Predicate | None:
         """The condition on columns of ``schema``."""
-        return None if self.filter is None else predicate_from_json(self.filter, schema)
+        if self.filter is None:
+            return None
+        from pyspark_lance.predicate.json import predicate_from_json
+
+        return predicate_from_json(self.filter, schema)
 
 
 NOTHING_PUSHED = PushedDown()

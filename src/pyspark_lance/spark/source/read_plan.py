@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING
+
 from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
@@ -15,21 +16,20 @@ from pyspark_lance.format.system_columns import (
     check_version_columns,
     parse_metadata_columns,
 )
-from pyspark_lance.predicate.conditions import Predicate, all_of
-from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.types.declared_columns import with_user_types
 from pyspark_lance.spark.types.spark_types import narrow, spark_schema
-from pyspark_lance.table.scan.plan_scan import (
-    DEFAULT_BATCH_ROWS,
-    ScanRequest,
-    predicate_schema,
-    project,
-)
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+
+# A process that is only asked for a schema does not import what scans and conditions need.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_lance.predicate.conditions import Predicate
+    from pyspark_lance.table.scan.plan_scan import ScanRequest
 
 
 def open_pinned(options: ReadOptions, pinned: tuple[str, int]) -> Snapshot:
@@ -52,11 +52,17 @@ def spark_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType
         names = [name for name in names if name.lower() not in SYSTEM_COLUMNS]
     check_version_columns(lineage, stable_row_ids=snapshot.uses_stable_row_ids, uri=snapshot.uri)
     shown = shown_columns(options, snapshot)
-    schema = shown if names is None else project(shown, names)
+    schema = shown if names is None else _projected(shown, names)
     result = with_user_types(spark_schema(schema, lineage), schema)
     if not result.fields:
         raise InvalidInputError("the read asks for no column at all", where=options.table.uri)
     return result
+
+
+def _projected(schema: LanceSchema, names: list[str]) -> LanceSchema:
+    from pyspark_lance.table.scan.plan_scan import project
+
+    return project(schema, names)
 
 
 def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
@@ -87,6 +93,12 @@ def scan_request_of(
     Raises:
         InvalidInputError: The schema or the filter names what the table does not have.
     """
+    from pyspark_lance.table.scan.plan_scan import (
+        DEFAULT_BATCH_ROWS,
+        ScanRequest,
+        predicate_schema,
+    )
+
     columns, lineage = narrow(shown_columns(options, snapshot), schema)
     if not schema.fields:
         # Spark only counts the rows, and a batch without columns does not know how many it has.
@@ -101,6 +113,7 @@ def scan_request_of(
         predicate=predicate,
         fragments_per_task=options.fragments_per_partition,
         batch_rows=batch_rows,
+        checks_text=options.checks_text,
     )
 
 
@@ -110,5 +123,10 @@ def condition_of(options: ReadOptions, pushed: PushedDown, schema: pa.Schema) ->
     Raises:
         InvalidInputError: The condition names what ``schema`` does not have.
     """
-    own = parse_predicate(options.filter, schema) if options.filter is not None else None
+    if options.filter is None:
+        return pushed.predicate(schema)
+    from pyspark_lance.predicate.conditions import all_of
+    from pyspark_lance.predicate.parse import parse_predicate
+
+    own = parse_predicate(options.filter, schema)
     return all_of([term for term in (own, pushed.predicate(schema)) if term is not None])

@@ -25,8 +25,9 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array, single_value
 from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.source.pushed_down import BATCHES_OF
 
-_COLUMNS, _WAY = f"{INTERNAL_PREFIX}batches_of", f"{INTERNAL_PREFIX}way"
+_WAY = f"{INTERNAL_PREFIX}way"
 _SHARED, _COPIED = "shared", "copied"
 
 # The Java class BatchReader reads these rows.
@@ -59,7 +60,21 @@ _MOST_BYTES = 1 << 30
 
 def columns_of_batches(options: Mapping[str, str]) -> StructType:
     """The columns that the batches have."""
-    return StructType.fromJson(json.loads(options[_COLUMNS]))
+    return StructType.fromJson(json.loads(options[BATCHES_OF]))
+
+
+def way_of(options: Mapping[str, str]) -> str:
+    """How the user wants batches: by shared memory, or copied.
+
+    Raises:
+        InvalidInputError: The user chose something else.
+    """
+    way = options.get(_WAY, _SHARED)
+    if way not in (_SHARED, _COPIED):
+        raise InvalidInputError(
+            f"spark.sql.lance.columnar is {way!r}", hint="it is shared, copied or off"
+        )
+    return way
 
 
 class SharedBatchReader(DataSourceReader):
@@ -74,13 +89,8 @@ class SharedBatchReader(DataSourceReader):
     """
 
     def __init__(self, reader: DataSourceReader, options: Mapping[str, str]) -> None:
-        way = options.get(_WAY, _SHARED)
-        if way not in (_SHARED, _COPIED):
-            raise InvalidInputError(
-                f"spark.sql.lance.columnar is {way!r}", hint="it is shared, copied or off"
-            )
         self._reader = reader
-        self._is_shared = way == _SHARED and hasattr(os, "memfd_create")
+        self._is_shared = way_of(options) == _SHARED and hasattr(os, "memfd_create")
 
     def partitions(self) -> Sequence[InputPartition]:
         """Those of the other reader."""
@@ -127,11 +137,16 @@ def _message(
     return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGES)
 
 
-def _inline(batch: pa.RecordBatch) -> pa.RecordBatch:
+def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
+    """An Arrow stream of one batch, as the companion reads it."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
-    content = sink.getvalue()
+    return sink.getvalue()
+
+
+def _inline(batch: pa.RecordBatch) -> pa.RecordBatch:
+    content = stream_of(batch)
     return _message(length=content.size, content=content)
 
 

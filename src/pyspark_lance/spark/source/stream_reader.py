@@ -146,6 +146,7 @@ class _TableReader(DataSourceStreamReader):
             columns.fields,
             predicate,
             self._options.batch_rows or DEFAULT_BATCH_ROWS,
+            self._options.checks_text,
         )
 
 

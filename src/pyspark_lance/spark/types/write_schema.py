@@ -231,13 +231,21 @@ def _is_ours(column: StructField) -> bool:
 
 
 def _check_duplicates(schema: StructType) -> None:
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for column in schema.fields:
-        if column.name.lower() in seen:
+        twin = seen.setdefault(column.name.lower(), column.name)
+        if twin != column.name:
             raise InvalidInputError(
-                f"the data have two columns named {column.name!r}", hint="rename one of them"
+                f"the data have columns that differ by case only, {twin!r} and {column.name!r}",
+                hint="rename one of them; Spark does not tell a Python data source of "
+                "spark.sql.caseSensitive, so names are compared as Spark does without it",
             )
-        seen.add(column.name.lower())
+    if len(seen) < len(schema.fields):
+        names = [column.name for column in schema.fields]
+        name = next(name for name in names if names.count(name) > 1)
+        raise InvalidInputError(
+            f"the data have two columns named {name!r}", hint="rename one of them"
+        )
 
 
 def _with_json_for_variants(

@@ -20,6 +20,8 @@ NUM_BITS = 1 << 24
 # Bits for each key; the second is looked up only where the first is set.
 _PROBES = 3
 _BIT = np.left_shift(1, np.arange(8)).astype(np.uint8)
+# Of more keys the bits are faster set one to a byte, and packed.
+_FEW_KEYS = 1 << 16
 # Characters beyond this do not count, so longer keys may only match falsely.
 _MOST_KEY_BYTES = 256
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -42,6 +44,8 @@ class KeyFilter:
         Args:
             hashes: As ``hash_keys`` gives them.
         """
+        if sum(map(len, hashes)) <= _FEW_KEYS:
+            return cls(_few_bits(hashes).tobytes())
         table = np.zeros(NUM_BITS, dtype=np.bool_)
         for part in hashes:
             for probe in range(_PROBES):
@@ -72,6 +76,16 @@ class KeyFilter:
         mask = np.zeros(len(hashes), dtype=np.bool_)
         mask[left] = True
         return mask
+
+
+def _few_bits(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint8]:
+    """The bits of a few keys, packed as they are set: most bytes are never touched."""
+    packed = np.zeros(NUM_BITS // 8, dtype=np.uint8)
+    for part in hashes:
+        for probe in range(_PROBES):
+            places = _places(part, probe)
+            np.bitwise_or.at(packed, places >> 3, _BIT[places & 7])
+    return packed
 
 
 def is_hashable(data_type: pa.DataType) -> bool:

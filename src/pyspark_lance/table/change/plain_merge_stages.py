@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import filter_rows
+from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.change.change_stages import PAYLOAD, sort_stage
@@ -46,6 +47,8 @@ _BATCH_BYTES = 32 << 20
 # So many rows of the target, or as many bytes as such rows with short keys have, are sent to every
 # task that matches; more of them meet the source in a shuffle.
 _FEW_ROWS = 250_000
+# So few are not worth more than one task in the stages that follow.
+_TINY_ROWS = 4096
 # A task of the scan may have so many times its share of them.
 _FEW_SKEW = 4
 _FEW_ROW_BYTES = 64
@@ -143,6 +146,12 @@ def found_by_few(staged: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | Non
     if not few or any(kind == TOO_MANY for kind, _ in packed):
         return None
     return tuple(payload for _, payload in packed)
+
+
+def parts_of_few(fragments: Sequence[Fragment], packed_target: Sequence[bytes]) -> Parts:
+    """The parts of a table whose rows in ``packed_target`` may change."""
+    is_tiny = sum(map(len, packed_target)) <= _TINY_ROWS * _FEW_ROW_BYTES
+    return Parts.all_in_one() if is_tiny else Parts.of(fragments)
 
 
 def match_stage(

@@ -95,7 +95,7 @@ class ChangePlan:
             what = f"version {self.read_version}, which the work was planned on, was cleaned up"
             raise RetryableCommitError(what, self.table.uri, REDO) from error
         if BaseVersion.of(snapshot.manifest) != self.base:
-            raise table_was_replaced(snapshot.store)
+            raise table_was_replaced(snapshot.store.uri)
         return snapshot
 
     def write_request(self) -> WriteFragmentsRequest:
@@ -147,7 +147,22 @@ def plan_change(
         TableNotFoundError: There is no table.
         UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
-    snapshot = Snapshot.open(table, at)
+    return plan_change_of(Snapshot.open(table, at), settings, moves_rows=moves_rows)
+
+
+def plan_change_of(
+    snapshot: Snapshot, settings: ChangeSettings | None = None, *, moves_rows: bool = False
+) -> ChangePlan:
+    """As ``plan_change``, for whoever has opened the table: a second look may find another one.
+
+    Args:
+        snapshot: The version that the rows are found in.
+        settings: How to change rows.
+        moves_rows: Rows only move, and nothing of them changes.
+
+    Raises:
+        UnsupportedFeatureError: The table has a part that would be lost or broken.
+    """
     check_writable(snapshot.manifest, snapshot.indices, moves_rows=moves_rows)
     settings = settings or ChangeSettings()
     return ChangePlan(

@@ -56,6 +56,11 @@ class Parts:
         shift = max(0, (span - 1).bit_length() - (_MOST_PARTS.bit_length() - 1))
         return cls(first, shift, ((span - 1) >> shift) + 1)
 
+    @classmethod
+    def all_in_one(cls) -> Parts:
+        """One part with all rows of a table: to split a few by fragments takes longer."""
+        return cls(0, 63, 1)
+
     def of_rows(self, addresses: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The part of each row, same shape."""
         return (fragment_ids(addresses).astype(np.int64) - self.first) >> self.shift

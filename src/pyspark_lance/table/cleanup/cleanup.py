@@ -5,11 +5,13 @@ Five rules keep a table whole (docs/format/table-format.md, section 11):
 * The newest version is never removed, nor one that a tag or a branch stands on, nor one after the
   last that a consumer has read.
 * A file is removed if old versions refer to it and no other version does.  A file that no version
-  refers to may belong to a write that is under way; it is removed when it is a week old.
+  refers to may belong to a write that is under way; it is removed when it is a week old, also in
+  the folder of a branch.
 * Files are listed first, manifests are read afterwards, and once more before anything is removed:
   a commit in between cannot make a file look unused.
 * Old versions are marked before it is looked once more who needs them, so that nobody begins to
-  need what is about to go (``cleanup_marks.py``).
+  need what is about to go (``cleanup_marks.py``).  A full disk has room for a mark without content,
+  or has it once those files are gone that nobody can begin to need.
 * Manifests are set aside before files go, and go last (``aside.py``), so that a cleanup that was
   interrupted can be run again; files that are gone already are fine.
 
@@ -22,17 +24,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pyspark_lance.errors import InvalidInputError, LanceError, TableNotFoundError
+from pyspark_lance.errors import InvalidInputError, LanceError, StorageError, TableNotFoundError
 from pyspark_lance.format.manifest import DETACHED_BIT
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S, CleanupMark, remove_empty_marks
-from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation
-from pyspark_lance.metafile.paths import TREE, VERSIONS, aside_manifest_path
+from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, look_again
+from pyspark_lance.metafile.paths import TREE, VERSIONS, aside_manifest_path, name_before_aside
 from pyspark_lance.metafile.refs_file import list_branches, list_tags
-from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.object_store import ObjectStore, is_out_of_room, missing
 from pyspark_lance.table.cleanup.aside import (
     location_aside,
     manifests_aside,
@@ -46,8 +48,10 @@ from pyspark_lance.table.cleanup.removable_files import (
     manifests_below,
     manifests_of,
     paths_used_by,
+    read_all_manifests,
     read_manifests,
     removable_files,
+    removable_files_of_branches,
 )
 from pyspark_lance.table.version.table import Table, main_line
 
@@ -146,8 +150,8 @@ def cleanup_old_versions(
     policy = policy or CleanupPolicy()
     store = table.store()
     now_ns = time.time_ns() if now_ns is None else now_ns
-    files = list(removable_files(store))
-    survey = _survey(store, table, policy, now_ns, newest)
+    files = [*removable_files(store), *_of_branches(store)]
+    survey = look_again(store, lambda: _survey(store, table, policy, now_ns, newest))
     result = _result(survey, files, policy, now_ns)
     if dry_run:
         return result
@@ -170,13 +174,13 @@ def _removed(
     progress: Progress | None,
 ) -> CleanupResult:
     """Removes what nobody has begun to need since the survey."""
-    mark = CleanupMark(store, [one.version for one in survey.old])
+    mark = _mark(store, survey, files, policy, now_ns)
     try:
         _spare_what_is_needed(store, survey, restores=not policy.delete_unverified)
         doomed = [one for one in survey.old if one.path not in survey.begun]
         set_aside(store, doomed, before_each_batch=mark.renew)
         # New versions, too, may need files of old ones: a restored one, made by another client.
-        survey.add_references(store, manifests_of(store))
+        survey.add_references(store, lambda: manifests_of(store))
         _add_other_branches(survey)
         result = _result(survey, files, policy, now_ns)
         _remove(store, result, progress)
@@ -184,6 +188,50 @@ def _removed(
         with contextlib.suppress(LanceError, OSError):  # it is taken for dead after an hour
             mark.remove()
     return result
+
+
+def _mark(
+    store: ObjectStore,
+    survey: _Survey,
+    files: Sequence[RemovableFile],
+    policy: CleanupPolicy,
+    now_ns: int,
+) -> CleanupMark:
+    """Marks the old versions; where there is no room for that, makes some first.
+
+    Raises:
+        StorageError: The mark cannot be put.
+    """
+    versions = [one.version for one in survey.old]
+    try:
+        return CleanupMark(store, versions)
+    except StorageError as error:
+        if not is_out_of_room(error):
+            raise
+        logger.info("there is no room for the mark of a cleanup of %s", store.uri)
+        _remove(store, _needed_by_nobody(store, survey, files, policy, now_ns), None)
+        return CleanupMark(store, versions)
+
+
+def _needed_by_nobody(
+    store: ObjectStore,
+    survey: _Survey,
+    files: Sequence[RemovableFile],
+    policy: CleanupPolicy,
+    now_ns: int,
+) -> CleanupResult:
+    """What nobody can begin to need, so that it may go without a mark.
+
+    That is what no version refers to, and what an earlier cleanup has taken away from readers:
+    whoever tags, forks or restores looks for the manifest, and finds none.
+    """
+    begun = _Survey(survey.main, survey.branch, begun=survey.begun)
+    begun.old = [one for one in survey.old if one.path in survey.begun]
+    for file in read_manifests(store, [location_aside(one) for one in begun.old]):
+        begun.verified.update(paths_used_by(file))
+    begun.add_references(store, lambda: manifests_of(store))
+    _add_other_branches(begun)
+    return _result(begun, files, policy, now_ns)
 
 
 @dataclass(slots=True)
@@ -208,10 +256,12 @@ class _Survey:
     referenced: set[str] = field(default_factory=set)
     verified: set[str] = field(default_factory=set)
 
-    def add_references(self, store: ObjectStore, locations: Iterable[ManifestLocation]) -> None:
+    def add_references(
+        self, store: ObjectStore, listed: Callable[[], list[ManifestLocation]]
+    ) -> None:
         """Takes note of what manifests refer to that were not read yet."""
-        new = [one for one in locations if (store.uri, one.path) not in self.seen]
-        for file in read_manifests(store, new):
+        seen = {path for root, path in self.seen if root == store.uri}
+        for file in read_all_manifests(store, listed, seen):
             self.seen.add((store.uri, file.location.path))
             self.referenced.update(paths_used_by(file))
 
@@ -226,6 +276,7 @@ def _survey(
     """Reads all manifests and tells the old ones.
 
     Raises:
+        FileNotFoundError: The newest that was listed is gone, so that all may be other ones.
         InvalidInputError: Tags or consumers need old versions, and the policy does not allow it.
     """
     locations = manifests_of(store)
@@ -241,6 +292,8 @@ def _survey(
     in_the_way: set[str] = set()
     locations.sort(key=lambda location: location.version, reverse=True)
     for number, file in enumerate(read_manifests(store, locations)):
+        if number == 0 and file.location.path != locations[0].path:
+            raise missing(store.uri, locations[0].path)
         if number == 0:
             survey.branch = file.manifest.branch
             survey.main = main_line(table, survey.branch).store()
@@ -256,6 +309,8 @@ def _survey(
             survey.verified.update(paths_used_by(file))
         else:
             survey.referenced.update(paths_used_by(file))
+    if not survey.seen:
+        raise missing(store.uri, VERSIONS)
     if in_the_way and policy.error_if_tagged:
         raise InvalidInputError(
             f"old versions are tagged or not yet read: {', '.join(sorted(in_the_way))}",
@@ -282,8 +337,12 @@ def _add_begun(store: ObjectStore, survey: _Survey) -> None:
 
 def _add_other_branches(survey: _Survey) -> None:
     own = f"{TREE}/{survey.branch}/{VERSIONS}/"
-    others = manifests_below(survey.main, TREE)
-    survey.add_references(survey.main, [one for one in others if not one.path.startswith(own)])
+
+    def others() -> list[ManifestLocation]:
+        every = manifests_below(survey.main, TREE)
+        return [one for one in every if not one.path.startswith(own)]
+
+    survey.add_references(survey.main, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,13 +410,24 @@ class _Held:
         return (*tags, *waiting)
 
 
+def _of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
+    """Those in the folders of branches, which only their age tells from those that are needed.
+
+    Whoever dies while a branch is made leaves some before there is a branch to clean up.  What a
+    cleanup of a branch has set aside is its own.
+    """
+    for file in removable_files_of_branches(store):
+        if name_before_aside(file.info.path.rpartition("/")[2]) is None:
+            yield replace(file, is_of_branch=True)
+
+
 def _is_removed(file: RemovableFile, survey: _Survey, policy: CleanupPolicy, now_ns: int) -> bool:
     if file.kept_by is not None:
         if file.kept_by in survey.referenced:
             return False
-        if file.kept_by in survey.verified:
+        if file.kept_by in survey.verified and not file.is_of_branch:
             return True
-    if policy.delete_unverified:
+    if policy.delete_unverified and not file.is_of_branch:
         return True
     # A store that keeps no time says 0; nobody knows how young such a file is.
     return 0 < file.info.modified_ns <= now_ns - int(SAFE_AGE_S * 1e9)

@@ -20,7 +20,7 @@ from pyspark_lance.metafile.paths import TREE, VERSIONS
 from pyspark_lance.table.cleanup.removable_files import (
     manifests_below,
     paths_used_by,
-    read_manifests,
+    read_all_manifests,
     removable_files,
     removable_files_of_branches,
 )
@@ -67,10 +67,13 @@ def leftover_files(table: Table, *, older_than_s: float = 0.0) -> list[LeftoverF
         if older_than_s <= 0 or 0 < file.info.modified_ns <= limit_ns
     ]
     used: set[str] = set()
-    locations = [*manifests_below(store, VERSIONS), *manifests_below(store, TREE)]
-    for file in read_manifests(store, locations):
+    is_there = False
+    for file in read_all_manifests(
+        store, lambda: [*manifests_below(store, VERSIONS), *manifests_below(store, TREE)]
+    ):
+        is_there = True
         used.update(paths_used_by(file))
-    if not locations:
+    if not is_there:
         raise TableNotFoundError(
             "there is no Lance table here", where=store.uri, hint="check the path"
         )

@@ -9,10 +9,11 @@ Source: docs/format/table-format.md, section 11.2.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from pyspark_lance.errors import StorageError
 from pyspark_lance.format.manifest import DETACHED_BIT
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
@@ -40,6 +41,8 @@ FOLDERS = (DATA, DELETIONS, TRANSACTIONS, INDICES, VERSIONS)
 _SUFFIXES = {DATA: ("lance",), DELETIONS: ("arrow", "bin"), TRANSACTIONS: ("txn",)}
 _STAGING = ".tmp"
 _PARALLEL_READS = 16
+# Each time others have committed and cleaned up since the listing.
+_MOST_LISTINGS = 100
 
 
 class FileKind(enum.Enum):
@@ -69,11 +72,13 @@ class RemovableFile:
         info: The file; its path is below the root of the store.
         kind: What it is for.
         kept_by: What a manifest refers to if the file is in use; None if nothing can.
+        is_of_branch: Whether it is in the folder of a branch below the root of the store.
     """
 
     info: ObjectInfo
     kind: FileKind
     kept_by: str | None
+    is_of_branch: bool = False
 
 
 def removable_files(store: ObjectStore) -> Iterator[RemovableFile]:
@@ -134,6 +139,39 @@ def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Ite
             for file in pool.map(lambda location: _read(store, location), some):
                 if file is not None:
                     yield file
+
+
+def read_all_manifests(
+    store: ObjectStore, listed: Callable[[], list[ManifestLocation]], seen: Container[str] = ()
+) -> Iterator[ManifestFile]:
+    """The manifests of a listing, and of another one as long as some are gone when they are read.
+
+    Whoever removed them has made newer ones before, which may use the same files.
+
+    Args:
+        store: Where they are.
+        listed: Lists them.
+        seen: Paths of those that need not be read.
+
+    Raises:
+        CorruptFileError: One cannot be read.
+        UnsupportedFeatureError: The same for a manifest of a newer format.
+        StorageError: Some were gone every time.
+    """
+    read: set[str] = set()
+    for _ in range(_MOST_LISTINGS):
+        new = [one for one in listed() if one.path not in seen and one.path not in read]
+        before = len(read)
+        for file in read_manifests(store, new):
+            read.add(file.location.path)
+            yield file
+        if len(read) == before + len(new):
+            return
+    raise StorageError(
+        f"versions were removed faster than they could be read, {_MOST_LISTINGS} times",
+        where=store.uri,
+        hint="clean up less often",
+    )
 
 
 def _read(store: ObjectStore, location: ManifestLocation) -> ManifestFile | None:

@@ -141,14 +141,35 @@ def add_struct_members(
         for column in columns:
             if column.name.lower() not in known:
                 raise InvalidInputError(f"there is no column {column.name!r} to add a member to")
-        version, first_id = snapshot.manifest.file_version, next_field_id(snapshot.manifest)
-        schema = merged_schema(snapshot.schema, columns, first_id, file_version=version)
-        check_null_columns(snapshot.schema, schema, version)
-        if schema == snapshot.schema:
-            return None
-        return _merge(snapshot, schema, snapshot.manifest.fragments)
+        return _with_missing(snapshot, columns)
 
     return _change(table, operation, settings)
+
+
+def add_missing_columns(
+    table: Table, columns: pa.Schema, settings: CommitSettings | None = None
+) -> ColumnResult:
+    """Adds columns, and members of structs, that the table lacks; null in every row.
+
+    Args:
+        table: The table.
+        columns: Those to add; of structs that are there, the members that are new.
+        settings: How to commit.
+
+    Raises:
+        SchemaMismatchError: A column is there with a type that does not fit.
+        UnsupportedFeatureError: The table's files cannot hold a type.
+    """
+    return _change(table, lambda snapshot: _with_missing(snapshot, columns), settings)
+
+
+def _with_missing(snapshot: Snapshot, columns: pa.Schema) -> Operation | None:
+    version, first_id = snapshot.manifest.file_version, next_field_id(snapshot.manifest)
+    schema = merged_schema(snapshot.schema, columns, first_id, file_version=version)
+    check_null_columns(snapshot.schema, schema, version)
+    if schema == snapshot.schema:
+        return None
+    return _merge(snapshot, schema, snapshot.manifest.fragments)
 
 
 def drop_columns(

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_lance.table.rows.arrow_casts import arrow_cast
+
 # What the texts of numbers are made of: all that can be read as one is among these.
 _INTEGER_TEXT = r"^[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)$"
 _NUMBER_TEXT = r"^\s*[-+]?([0-9.]+([eE][-+]?[0-9]+)?|(?i:nan|inf|infinity))\s*$"
@@ -22,7 +24,7 @@ def cast_values(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     if pa.types.is_struct(data_type) and pa.types.is_struct(values.type):
         return _cast_struct(values, data_type)
     try:
-        return values.cast(data_type)
+        return arrow_cast(values, data_type)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return pa.nulls(len(values), data_type)
     except pa.ArrowInvalid:
@@ -96,10 +98,10 @@ def _cast_distinct(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 def _cast_some(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     """By halves, of which those with no such value are cast at once."""
     try:
-        return values.cast(data_type)
+        return arrow_cast(values, data_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        if len(values) == 1:
-            return pa.nulls(1, data_type)
+        if len(values) <= 1:
+            return pa.nulls(len(values), data_type)
     half = len(values) // 2
     parts = [_cast_some(part, data_type) for part in (values.slice(0, half), values.slice(half))]
     return pa.concat_arrays(parts)

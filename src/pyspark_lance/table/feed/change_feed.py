@@ -51,10 +51,10 @@ from pyspark_lance.table.feed.change_task import (
     WholeChanges,
 )
 from pyspark_lance.table.feed.change_window import ChangeWindow
-from pyspark_lance.table.feed.column_history import ColumnHistory
+from pyspark_lance.table.feed.column_history import ColumnHistory, brings_back
 from pyspark_lance.table.feed.kept_rows import KeptRows
 from pyspark_lance.table.feed.net_changes import net_changes
-from pyspark_lance.table.feed.version_changes import version_changes
+from pyspark_lance.table.feed.version_changes import holds_any, version_changes
 from pyspark_lance.table.scan.pack_tasks import (
     OPEN_COST_BYTES,
     pack_by_cost,
@@ -89,6 +89,7 @@ class ChangeRequest:
         batch_rows: Most rows of a batch.
         batch_bytes: Bytes that a batch aims at.
         parallelism: Tasks that can run at once.
+        checks_text: Whether strings that are not UTF-8 are an error.
     """
 
     window: ChangeWindow
@@ -98,6 +99,7 @@ class ChangeRequest:
     batch_rows: int = DEFAULT_BATCH_ROWS
     batch_bytes: int = DEFAULT_BATCH_BYTES
     parallelism: int = os.cpu_count() or 1
+    checks_text: bool = False
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""
@@ -111,7 +113,8 @@ class ChangeCounts:
     Attributes:
         version: The version.
         num_inserted_rows: Rows that it has and the version before has not.
-        num_updated_rows: Rows that lineage calls updated, whatever their values.
+        num_updated_rows: Rows that lineage calls updated, or that got a column back by a restore,
+            whatever their values.
         num_deleted_rows: Rows that only the version before has.
     """
 
@@ -146,7 +149,7 @@ def _check_row_ids(snapshot: Snapshot) -> None:
             "a change feed needs stable row ids, which the rows of version "
             f"{snapshot.version} do not have",
             where=snapshot.uri,
-            hint="rewrite the data into a new table; new tables get stable row ids by default",
+            hint="LanceTable.enableStableRowIds() gives them some; the feed begins there",
         )
 
 
@@ -190,13 +193,19 @@ def count_changes(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...
 
 
 def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
-    all_counts = []
+    all_counts, history = [], ColumnHistory()
     for versions in _steps_of(table, window):
-        changes = versions.step().changes
+        history.follow(versions.before, versions.after)
+        changes, come = versions.step().changes, versions.columns_that_come(history)
+        if come:
+            changes = versions.step(history, versions.after.version).changes
         counts = ChangeCounts(
             version=versions.commit.version,
             num_inserted_rows=sum(rows.num_rows for rows in changes.inserted),
-            num_updated_rows=sum(len(rows.updated) for rows in changes.kept),
+            num_updated_rows=sum(
+                len(rows) if holds_any(rows.after, come) else len(rows.updated)
+                for rows in changes.kept
+            ),
             num_deleted_rows=sum(rows.num_rows for rows in changes.deleted),
         )
         if counts != ChangeCounts(counts.version, 0, 0, 0):
@@ -236,8 +245,17 @@ class VersionStep:
 
     @property
     def have_other_columns(self) -> bool:
-        """Whether the newer one has not the columns of the older one."""
-        return self.before is not None and self.before.schema.fields != self.after.schema.fields
+        """Whether the newer one may not have the columns of the older one."""
+        return self.before is not None and (
+            self.before.schema.fields != self.after.schema.fields
+            or brings_back(self.before, self.after)
+        )
+
+    def columns_that_come(self, history: ColumnHistory) -> frozenset[int]:
+        """The fields that the older one does not have."""
+        if self.before is None:
+            return frozenset()
+        return history.come_ids(self.before.version, self.after.version)
 
     def step(self, history: ColumnHistory | None = None, end: int = 0) -> Step:
         """What changed; with other columns, as those of the version ``end`` show it."""
@@ -401,7 +419,7 @@ class ChangePlanner:
     def _version_files(self, side: Side) -> VersionFiles:
         fields = self._compared if side.compared else self._returned
         sources = self._history.sources(fields, self._request.window.end, side.version)
-        return VersionFiles(self._files[side.version], sources)
+        return VersionFiles(self._files[side.version], sources, self._request.checks_text)
 
     def tasks(self) -> tuple[ChangeTask, ...]:
         """All changes, cut and packed."""

@@ -35,6 +35,7 @@ from pyspark_lance.predicate.conditions import Predicate, evaluate
 from pyspark_lance.table.feed.blob_differences import differing_rows
 from pyspark_lance.table.feed.column_source import ColumnSource
 from pyspark_lance.table.feed.kept_rows import KeptRows, RowPlaces, in_steps, row_places
+from pyspark_lance.table.rows.arrow_casts import arrow_cast
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask, as_mask, run
@@ -95,10 +96,12 @@ class VersionFiles:
     Attributes:
         files: Opens the stores.
         sources: Where each wanted column comes from.
+        checks_text: Whether strings that are not UTF-8 are an error.
     """
 
     files: TableFiles
     sources: tuple[ColumnSource, ...]
+    checks_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,7 @@ def _cut_down(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field in wanted:
         column = batch.column(field.name)
-        columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        columns.append(column if column.type.equals(field.type) else arrow_cast(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
@@ -211,6 +214,7 @@ def _whole(task: ChangeTask, change: WholeChanges) -> Iterator[pa.RecordBatch]:
         batch_rows=task.batch_rows,
         batch_bytes=task.batch_bytes,
         slices=change.slices,
+        checks_text=side.checks_text,
     )
     for batch in run(scan):
         count = batch.num_rows
@@ -315,7 +319,9 @@ class _SideReader:
         self._files = side.files
         self._fragments = {fragment.id: fragment for fragment in fragments}
         self._readers = {
-            fragment.id: FragmentReader(side.files, fragment, stable_row_ids=True)
+            fragment.id: FragmentReader(
+                side.files, fragment, stable_row_ids=True, checks_text=side.checks_text
+            )
             for fragment in self._fragments.values()
         }
         self._schema = pa.schema([source.shown.to_arrow() for source in side.sources])

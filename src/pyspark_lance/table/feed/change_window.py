@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
-from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    list_versions,
+    look_again,
+    read_manifest,
+)
 from pyspark_lance.metafile.refs_file import Branch, read_branch
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.version.table import Table, main_line
@@ -95,6 +100,14 @@ def resolve_window(
             where=table.uri,
             hint="give startingVersion or startingTimestamp; startingVersion 0 is the beginning",
         )
+
+    def look() -> ChangeWindow:
+        return _resolved(table, starting, ending, pinned_end)
+
+    return look_again(table.store(), look)
+
+
+def _resolved(table: Table, starting: Bound, ending: Bound, pinned_end: int | None) -> ChangeWindow:
     store = table.store()
     locations = list_versions(store)
     if not locations:
@@ -126,11 +139,15 @@ def _check_order(
     if starting.version is None:
         return
     first = starting.version + starting.is_exclusive
-    if ending.is_open:
-        is_late = first > locations[-1].version + 1
-    else:
-        is_late = ending.version is not None and starting.version > ending.version
-    if is_late:
+    newest = locations[-1].version
+    if ending.is_open and first > newest + 1:
+        raise InvalidInputError(
+            f"the change feed would start at version {first}, but the newest is {newest}",
+            where=store.uri,
+            hint=f"version {newest + 1} is the next to come; whoever has read later ones has read "
+            "them of a table that is not here any more",
+        )
+    if ending.version is not None and starting.version > ending.version:
         raise InvalidInputError(
             f"the change feed would start at version {first}, after its end {end}", where=store.uri
         )

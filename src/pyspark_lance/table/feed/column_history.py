@@ -48,6 +48,8 @@ class ColumnHistory:
         self._first: Snapshot | None = None
         self._next_column = 0
         self._are_constant = True
+        # Versions of before the first one that came back, each with one that has its columns.
+        self._came_back: dict[int, Snapshot] = {}
 
     def follow(self, before: Snapshot | None, after: Snapshot) -> None:
         """Goes on to the next version that is there; None if there is none before it."""
@@ -58,18 +60,19 @@ class ColumnHistory:
             return
         old = self._versions[before.version]
         is_like = after.schema.fields == old.schema.fields
-        if is_like and self._are_constant:
+        if is_like and self._are_constant and not brings_back(before, after):
             self._versions[after.version] = old
             return
-        self._are_constant = False
         operation = None
         if after.version == before.version + 1:
             transaction = transaction_of(after.store, after.file)
             operation = None if transaction is None else transaction.operation
+        if is_like and not isinstance(operation, Restore):
+            self._versions[after.version] = old
+            return
+        self._are_constant = False
         if isinstance(operation, Restore):
             self._versions[after.version] = self._restored(after, operation.version)
-        elif is_like:
-            self._versions[after.version] = old
         else:
             if operation is None:
                 is_same = _by_evidence(before, after)
@@ -93,23 +96,49 @@ class ColumnHistory:
         there = self._versions[version].column_of
         return frozenset(field_id for field_id, column in there.items() if column in last)
 
+    def come_ids(self, before: int, after: int) -> frozenset[int]:
+        """The fields of a version that are no column, or part of one, of the one before it."""
+        there = set(self._versions[before].column_of.values())
+        here = self._versions[after].column_of
+        return frozenset(field_id for field_id, column in here.items() if column not in there)
+
     def _restored(self, after: Snapshot, version: int) -> _Columns:
         """The columns of a version that came back."""
         if version in self._versions:
             return self._versions[version]
-        # It comes from before all versions that are known; the first of them is the nearest.
+        # It comes from before all versions that are known, and so may others have.  The columns
+        # of those are known, too: one that came back before is the same when it comes again.
+        known = self._known_before(after, version)
+        columns = self._following(after.schema, known)
+        self._versions[version] = columns
+        self._came_back[version] = after
+        return columns
+
+    def _known_before(self, after: Snapshot, version: int) -> dict[int, int]:
+        """Field id -> number of the column, of what is known in a version that came back."""
         assert self._first is not None
-        first = self._versions[self._first.version]
-        past = _followed(after, version, self._first.version)
-        if past is None:
-            return self._next(first, after.schema, _by_evidence(self._first, after))
-        came_from = past._versions[version].column_of
-        went_to = past._versions[self._first.version].column_of
-        known = {column: first.column_of[field_id] for field_id, column in went_to.items()}
-        same = {
-            field_id: known[column] for field_id, column in came_from.items() if column in known
-        }
-        return self._following(after.schema, same)
+        others = {self._first.version: self._first, **self._came_back}
+        past = _followed(after, min(version, *others), self._first.version)
+        same: dict[int, int] = {}
+        if past is not None and version in past:
+            known: dict[int, int] = {}
+            for other in others.keys() & past.keys():
+                numbers = self._versions[other].column_of
+                known |= {past[other][field_id]: number for field_id, number in numbers.items()}
+                del others[other]
+            same = {
+                field_id: known[column]
+                for field_id, column in past[version].items()
+                if column in known
+            }
+        # Nobody tells how it led to these, or these to it.
+        for other, snapshot in others.items():
+            columns, is_same = self._versions[other], _by_evidence(snapshot, after)
+            for new_id, old_id in _same_fields(columns.schema.fields, after.schema.fields, is_same):
+                number = columns.column_of[old_id]
+                if number not in same.values():
+                    same.setdefault(new_id, number)
+        return same
 
     def _next(self, old: _Columns, schema: LanceSchema, is_same: _IsSame) -> _Columns:
         same = dict(_same_fields(old.schema.fields, schema.fields, is_same))
@@ -126,18 +155,39 @@ class ColumnHistory:
         return _Columns(schema, column_of)
 
 
-def _followed(snapshot: Snapshot, first: int, last: int) -> ColumnHistory | None:
-    """The columns from one version to a later one; None if the first is gone."""
+def _followed(snapshot: Snapshot, first: int, last: int) -> dict[int, Mapping[int, int]] | None:
+    """Version -> field id -> number of the column, of those from ``first`` on that are there.
+
+    None if ``last`` is gone.
+    """
     store = snapshot.store
     locations = [location for location in list_versions(store) if first <= location.version <= last]
-    if not locations or (locations[0].version, locations[-1].version) != (first, last):
+    if not locations or locations[-1].version != last:
         return None
     history, before = ColumnHistory(), None
     for location in locations:
         after = Snapshot.load(snapshot.table, store, location)
         history.follow(before, after)
         before = after
-    return history
+    return {version: columns.column_of for version, columns in history._versions.items()}
+
+
+def brings_back(before: Snapshot, after: Snapshot) -> bool:
+    """Whether a restore may bring back a column, though both versions have the same fields.
+
+    One that was dropped may have left its id, name and type to another one.  Then there are files
+    again that the version before had lost.
+    """
+    kept = {fragment.id: fragment.files for fragment in before.manifest.fragments}
+    newest = before.manifest.max_fragment_id
+    has_lost_files = newest is not None and any(
+        fragment.id <= newest and kept.get(fragment.id) != fragment.files
+        for fragment in after.manifest.fragments
+    )
+    if not has_lost_files or after.version != before.version + 1:
+        return False
+    transaction = transaction_of(after.store, after.file)
+    return transaction is not None and isinstance(transaction.operation, Restore)
 
 
 def _always(old: Field, new: Field) -> bool:

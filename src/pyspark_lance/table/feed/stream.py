@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -24,8 +24,15 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    list_versions,
+    look_again,
+    read_neighbours,
+)
+from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.store.object_store import missing
 from pyspark_lance.table.feed.change_feed import (
     ChangePlanner,
     ChangeRequest,
@@ -120,12 +127,14 @@ class BatchView:
         columns: Those that are wanted, possibly cut down.
         predicate: Rows of the feed to return; None for all.
         batch_rows: Most rows of an Arrow batch.
+        checks_text: Whether strings that are not UTF-8 are an error.
     """
 
     shown: Sequence[Field]
     columns: Sequence[Field]
     predicate: Predicate | None
     batch_rows: int
+    checks_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +146,14 @@ class TableStream:
         version: The version whose columns the stream shows.
         columns: Those columns.
         settings: Where it begins, and what it shows.
+        memo: What was found out about its versions.
     """
 
     table: Table
     version: int
     columns: pa.Schema
     settings: StreamSettings
+    memo: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, snapshot: Snapshot, settings: StreamSettings) -> TableStream:
@@ -168,6 +179,9 @@ class TableStream:
         For those that cannot ask for an offset after ``BEGINNING`` and log it: a stream of a
         snapshot begins at ``BEGINNING``, too.
         """
+        return look_again(self.table.store(), self._beginning)
+
+    def _beginning(self) -> StreamOffset:
         locations = self._versions()
         resolved = self._resolved_beginning(BEGINNING, locations, locations[-1].version)
         if resolved is None:
@@ -185,13 +199,20 @@ class TableStream:
             newest: Versions after this one do not count.
 
         Raises:
+            InvalidInputError: The table was replaced by another one.
             VersionNotFoundError: Versions that were not read were removed.
             SchemaMismatchError: The next version has other columns.
             UnsupportedFeatureError: The next version does not only add rows, and nothing says
                 what to do about that.
         """
+        return look_again(self.table.store(), lambda: self._latest_offset(start, limits, newest))
+
+    def _latest_offset(
+        self, start: StreamOffset, limits: StreamLimits, newest: int | None
+    ) -> StreamOffset:
         locations = self._versions()
         last = min(locations[-1].version, newest or locations[-1].version)
+        self._check_not_replaced(locations, start)
         if start.is_in_snapshot:
             resolved = self._resolved_beginning(start, locations, last)
             if isinstance(resolved, StreamOffset):
@@ -199,13 +220,6 @@ class TableStream:
             if resolved is None:
                 return self._end_of_snapshot(start, last, limits)
             start = StreamOffset(resolved)
-        if locations[-1].version < start.version:
-            raise InvalidInputError(
-                f"the stream has read version {start.version}, but the newest is "
-                f"{locations[-1].version}: the table was replaced by another one",
-                where=self.table.uri,
-                hint="begin with a new checkpoint",
-            )
         self._check_cursors(start)
         if start == StreamOffset(last) or last < start.version:
             return start
@@ -218,6 +232,20 @@ class TableStream:
                 "the table that a stream reads is not there any more", where=self.table.uri
             )
         return locations
+
+    def _check_not_replaced(
+        self, locations: Sequence[ManifestLocation], *offsets: StreamOffset
+    ) -> None:
+        """Refuses places after the newest version: no version of one table is newest twice."""
+        for offset in offsets:
+            reached = offset.version if offset.target is None else offset.target
+            if reached > locations[-1].version:
+                raise InvalidInputError(
+                    f"the stream has read version {reached}, but the newest is "
+                    f"{locations[-1].version}: the table was replaced by another one",
+                    where=self.table.uri,
+                    hint="begin with a new checkpoint",
+                )
 
     def _resolved_beginning(
         self, start: StreamOffset, locations: Sequence[ManifestLocation], last: int
@@ -242,7 +270,12 @@ class TableStream:
         version = last if start.target is None else start.target
         if limits.rows is None and limits.num_bytes is None:
             return StreamOffset(version)
-        changes = snapshot_changes(self._snapshot(version))
+        try:
+            changes = snapshot_changes(self._snapshot(version))
+        except VersionNotFoundError as error:
+            if start.target is not None:
+                raise
+            raise missing(self.table.uri, VERSIONS) from error  # nothing of it was read yet
         budget = Budget(None, limits.rows, limits.num_bytes)
         end = rows_that_fit(changes, start.rows, budget)
         return StreamOffset(version) if end is None else StreamOffset(-1, end, version)
@@ -392,19 +425,26 @@ class TableStream:
         """The tasks that read what is between two offsets; reads no data file.
 
         Raises:
+            InvalidInputError: The table was replaced by another one.
             VersionNotFoundError: Versions of the batch were removed.
             SchemaMismatchError: A version of it has other columns than the stream shows.
         """
         if start == end:
             return ()
         self._check_cursors(start, end)
+        return look_again(self.table.store(), lambda: self._plan_batch(start, end, view))
+
+    def _plan_batch(
+        self, start: StreamOffset, end: StreamOffset, view: Callable[[Snapshot], BatchView]
+    ) -> tuple[ChangeTask, ...]:
+        locations = self._versions()
+        self._check_not_replaced(locations, start, end)
         if start.is_in_snapshot:
             if self.settings.has_snapshot:
                 return self._plan_snapshot(start, end, view)
             if self.settings.starting.version is None:
                 return ()
             start = StreamOffset(self.settings.done_before)
-        locations = self._versions()
         if not self.settings.fails_on_data_loss and start.version:
             start = self._usable(start, locations)
             if end.version < start.version:
@@ -431,11 +471,32 @@ class TableStream:
     def _shown_at(
         self, last: Snapshot, versions: Callable[[], Sequence[ManifestLocation]]
     ) -> tuple[Snapshot, Iterable[VersionStep]]:
-        """The version whose columns are shown, and the steps that lead to it from ``last``."""
-        if self._shows(last):
+        """The version whose columns are shown, and the steps that lead to it from ``last``.
+
+        Columns of the same names and types may be other ones, where some were dropped and added
+        again since.
+        """
+        if self._shows(last) and self._stand_since(last.version, versions) <= last.version:
             return last, ()
         later = self._steps(versions(), StreamOffset(last.version), StreamOffset(self.version))
         return self._snapshot(self.version), later
+
+    def _stand_since(self, first: int, versions: Callable[[], Sequence[ManifestLocation]]) -> int:
+        """From which version on, ``first`` or a later one, all look like what the stream shows.
+
+        Asked for ever later versions, so that the manifests are read once.
+        """
+        if first >= self.version:
+            return first
+        known = self.memo.get("stand_since")
+        if known is None or (known[0] > first):
+            among = [one for one in versions() if first <= one.version <= self.version]
+            since = first
+            for file in read_neighbours(self.table.store(), among):
+                if not file.manifest.schema.to_arrow().equals(self.columns):
+                    since = file.manifest.version + 1
+            known = self.memo["stand_since"] = (first, since)
+        return known[1]
 
     def _planner(
         self, shown_at: Snapshot, view: Callable[[Snapshot], BatchView], history: ColumnHistory
@@ -447,6 +508,7 @@ class TableStream:
             columns=tuple(seen.columns),
             predicate=seen.predicate,
             batch_rows=seen.batch_rows,
+            checks_text=seen.checks_text,
         )
         return ChangePlanner(seen.shown, request, history)
 

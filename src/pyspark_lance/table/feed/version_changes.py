@@ -103,7 +103,7 @@ def version_changes(
             vanished.append(PlacedRows(fragment))
             continue
         stayed.add(fragment_id)
-        if successor == fragment and not _holds(fragment, shown_once):
+        if successor == fragment and not holds_any(fragment, shown_once):
             continue
         assert before is not None
         same = _SameFragment(before, fragment, after, successor)
@@ -115,7 +115,7 @@ def version_changes(
         if _only_moves_rows(before, after):
             vanished, appeared = [], []
         else:
-            show_more = any(_holds(rows.fragment, shown_once) for rows in (*vanished, *appeared))
+            show_more = any(holds_any(rows.fragment, shown_once) for rows in (*vanished, *appeared))
             vanished, appeared, moved = _matched(before, vanished, after, appeared)
             kept += moved if show_more else [rows.only_updated() for rows in moved]
     kept = [rows for rows in kept if len(rows)]
@@ -262,8 +262,8 @@ def _field_ids(snapshot: Snapshot | None) -> Set[int]:
     return set() if snapshot is None else {field.id for field in snapshot.schema.walk()}
 
 
-def _holds(fragment: Fragment, fields: Set[int]) -> bool:
-    """Whether a file of the fragment has one of the fields."""
+def holds_any(fragment: Fragment, fields: Set[int]) -> bool:
+    """Whether a file of the fragment holds one of the fields."""
     return bool(fields) and any(not fields.isdisjoint(file.fields) for file in fragment.files)
 
 

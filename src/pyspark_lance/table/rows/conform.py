@@ -7,19 +7,23 @@ Pure: no I/O.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_lance.codec.row_selection import without_offset
-from pyspark_lance.errors import SchemaMismatchError
+from pyspark_lance.codec.text_check import first_invalid_text, holds_invalid_text
+from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.declared_type import SPARK_TYPE_KEY, longest_text
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.plain_types import rebased_offsets
+from pyspark_lance.table.rows.arrow_casts import cast_parts, is_list
 from pyspark_lance.table.rows.blob_columns import holds_blob_v2, stored_blobs
 from pyspark_lance.table.rows.empty_parts import array_with_offsets
 from pyspark_lance.table.rows.json_columns import holds_json, stored_json
+
+# Of a value that is refused, so much is in the message.
+_SHOWN_BYTES = 40
 
 
 def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
@@ -27,6 +31,7 @@ def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBa
 
     Raises:
         SchemaMismatchError: A value does not fit, or a null is in a column that forbids it.
+        InvalidInputError: A string is not UTF-8.
     """
     columns = []
     for field in fields:
@@ -38,6 +43,7 @@ def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBa
             column = stored_blobs(column, field)
         column = conform_array(column, target.type, field.name)
         _check_nulls(column, target, field.name)
+        _check_text(column, field.name)
         columns.append(column)
     return pa.RecordBatch.from_arrays(
         columns, schema=pa.schema([field.to_arrow() for field in fields])
@@ -94,7 +100,7 @@ def _stored_form(source: pa.DataType, field: Field) -> pa.DataType:
                 for member in source
             ]
         )
-    if _is_list(source) and field.is_list:
+    if is_list(source) and field.is_list:
         return pa.list_(_stored_form(source.value_type, field.children[0]))
     if types.is_map(source) and field.is_map:
         key, value = field.children[0].children
@@ -112,7 +118,7 @@ def storable(source: pa.DataType, target: pa.DataType) -> bool:
         return storable(source, target.value_type)
     if isinstance(target, pa.BaseExtensionType):
         return storable(source, target.storage_type)
-    if _is_list(source) and _is_list(target):
+    if is_list(source) and is_list(target):
         return storable(source.value_type, target.value_type)
     if pa.types.is_map(source) and pa.types.is_map(target):
         return storable(source.key_type, target.key_type) and storable(
@@ -128,14 +134,6 @@ def storable(source: pa.DataType, target: pa.DataType) -> bool:
             storable(field.type, theirs[field.name].type) for field in ours
         )
     return _scalar_storable(source, target)
-
-
-def _is_list(data_type: pa.DataType) -> bool:
-    return (
-        pa.types.is_list(data_type)
-        or pa.types.is_large_list(data_type)
-        or pa.types.is_fixed_size_list(data_type)
-    )
 
 
 def _is_text(data_type: pa.DataType) -> bool:
@@ -189,12 +187,8 @@ def _convert(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         return pa.DictionaryArray.from_arrays(
             encoded.indices.cast(target.index_type), encoded.dictionary
         )
-    if _is_list(target) and not types.is_fixed_size_list(target):
-        return _to_list(array, target, name)
-    if types.is_map(target):
-        return _to_map(array, target, name)
-    if types.is_struct(target):
-        return _to_struct(array, target, name)
+    if target.num_fields:
+        return cast_parts(array, target, partial(_convert_part, name))
     if types.is_integer(array.type) and types.is_time(target):
         return array.cast(pa.int64()).cast(pa.time64("ns")).cast(target)
     if types.is_integer(array.type) and types.is_decimal(target):
@@ -202,58 +196,8 @@ def _convert(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     return array.cast(target)
 
 
-def _to_list(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    wide = pa.types.is_large_list(target)
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    offsets = np.zeros(len(array) + 1, dtype=np.int64 if wide else np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    items = conform_array(array.flatten(), target.value_type, name)
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [_validity(array), pa.py_buffer(offsets)],
-        null_count=array.null_count,
-        children=[items],
-    )
-
-
-def _to_map(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    offsets = array.offsets
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    keys = conform_array(array.keys.slice(first, last - first), target.key_type, name)
-    values = conform_array(array.items.slice(first, last - first), target.item_type, name)
-    entries = pa.StructArray.from_arrays(
-        [keys, values], fields=[target.key_field, target.item_field]
-    )
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [_validity(array), rebased_offsets(offsets, first)],
-        null_count=array.null_count,
-        children=[entries],
-    )
-
-
-def _to_struct(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    children = []
-    for index in range(target.num_fields):
-        child = target.field(index)
-        position = array.type.get_field_index(child.name)
-        children.append(
-            pa.nulls(len(array), child.type)
-            if position < 0
-            else conform_array(array.field(position), child.type, f"{name}.{child.name}")
-        )
-    return pa.StructArray.from_arrays(
-        children,
-        fields=[target.field(i) for i in range(target.num_fields)],
-        mask=pc.is_null(array) if array.null_count else None,
-    )
-
-
-def _validity(array: pa.Array) -> pa.Buffer | None:
-    """The validity bitmap of ``array``, starting at bit 0."""
-    return array.is_valid().buffers()[1] if array.null_count else None
+def _convert_part(whole: str, part: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    return conform_array(part, target, f"{whole}.{name}")
 
 
 def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
@@ -271,7 +215,7 @@ def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
             if valid is not None:
                 child = without_offset(child).filter(valid)
             _check_nulls(child, arrow_type.field(index), f"{name}.{arrow_type.field(index).name}")
-    elif _is_list(arrow_type) and _is_limited(arrow_type.value_field):
+    elif is_list(arrow_type) and _is_limited(arrow_type.value_field):
         _check_nulls(array.flatten(), arrow_type.value_field, f"{name}.item")
     elif pa.types.is_map(arrow_type) and _is_limited(field):
         first, end = (array.offsets[at].as_py() for at in (0, -1))
@@ -279,10 +223,25 @@ def _check_nulls(array: pa.Array, field: pa.Field, name: str) -> None:
         _check_nulls(array.items[first:end], field.type.item_field, f"{name}.value")
 
 
+def _check_text(array: pa.Array, name: str) -> None:
+    """Refuses strings that are not UTF-8, which other readers take for damage, at any depth."""
+    if not holds_invalid_text(array):
+        return
+    shown = ""
+    if _is_text(array.type):
+        one = array.slice(first_invalid_text(array), 1)
+        kind = pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary()
+        shown = f": {one.view(kind)[0].as_py()[:_SHOWN_BYTES]!r}"
+    raise InvalidInputError(
+        f"a string of column {name!r} is not UTF-8{shown}",
+        hint="keep bytes in a binary column, or make text of them with make_valid_utf8",
+    )
+
+
 def _is_limited(field: pa.Field) -> bool:
     """Whether not every value of its type may be in a field, or in a part of it."""
     kind = field.type
-    parts = [kind.value_field] if _is_list(kind) else []
+    parts = [kind.value_field] if is_list(kind) else []
     if pa.types.is_struct(kind):
         parts = [kind.field(index) for index in range(kind.num_fields)]
     if pa.types.is_map(kind):  # keys are never null

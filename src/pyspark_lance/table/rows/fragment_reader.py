@@ -6,6 +6,7 @@ lineage opens none.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.codec.row_selection import filter_rows
+from pyspark_lance.codec.text_check import first_invalid_text, holds_invalid_text
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.data_file import DataFile
@@ -31,6 +34,7 @@ from pyspark_lance.table.rows.column_parts import FilePart, find_parts, join_par
 from pyspark_lance.table.rows.json_columns import shown_json
 from pyspark_lance.table.rows.legacy_pruning import matching_rows
 from pyspark_lance.table.rows.lineage import FragmentLineage, JoinedLineage, Lineage
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
 
 # Rows may be larger than an average tells; this much more is tolerated.
@@ -54,6 +58,7 @@ class FragmentReader:
             columns. Only a read of several fragments raises ``UnlikeFilesError``.
         ahead_bytes: The first request for a file asks for so many bytes; several fragments are
             read as one if it brings all of each.
+        checks_text: Whether strings that are not UTF-8 are an error.
     """
 
     def __init__(
@@ -64,8 +69,10 @@ class FragmentReader:
         stable_row_ids: bool,
         following: Sequence[Fragment] = (),
         ahead_bytes: int | None = None,
+        checks_text: bool = False,
     ) -> None:
         self._files = files
+        self._checks_text = checks_text
         self._ahead_bytes = ahead_bytes if following else None
         self._fragment = fragment
         self._fragments = (fragment, *following)
@@ -91,7 +98,8 @@ class FragmentReader:
 
         Fields in a shown form (``format/shown_form.py``) come as they are shown.
         """
-        return self._shown(self._window(self._stored(fields), system, start, end), fields)
+        batch = self._window(self._stored(fields), system, start, end)
+        return self._shown(batch, fields, range(start, end))
 
     def windows(
         self, fields: Sequence[Field], system: Sequence[str], rows: tuple[int, int], most_bytes: int
@@ -104,7 +112,7 @@ class FragmentReader:
 
         step = self._rows_of(most_bytes, fields)
         for first, batch in _in_parts(read, rows, step):
-            yield first, self._shown(batch, fields)
+            yield first, self._shown(batch, fields, range(first, first + batch.num_rows))
 
     def _window(
         self,
@@ -161,7 +169,8 @@ class FragmentReader:
                 batch_bytes=batch_bytes,
                 keep_dictionaries=keep_dictionaries,
             ):
-                yield first, self._shown(add_lineage(batch, first), shown)
+                rows_of_batch = range(first, first + batch.num_rows)
+                yield first, self._shown(add_lineage(batch, first), shown, rows_of_batch)
                 first += batch.num_rows
             return
         for first in range(start, end, batch_rows):
@@ -230,7 +239,7 @@ class FragmentReader:
             for part in self._parts_of(fields)
         ]
         lineage = {name: self.lineage.take(name, offsets) for name in system}
-        return self._shown(_assemble(fields, pieces, lineage, len(offsets)), shown)
+        return self._shown(_assemble(fields, pieces, lineage, len(offsets)), shown, offsets)
 
     def rows_that_can_match(
         self, predicate: Predicate, fields: Sequence[Field], start: int, end: int
@@ -275,8 +284,21 @@ class FragmentReader:
             self._stored_forms[key] = known
         return known[1]
 
-    def _shown(self, batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
-        """A batch that begins with the stored form of ``fields``, in their shown form."""
+    def _shown(
+        self,
+        batch: pa.RecordBatch,
+        fields: Sequence[Field],
+        rows: Sequence[int] | NDArray[np.uint32],
+    ) -> pa.RecordBatch:
+        """A batch that begins with the stored form of ``fields``, in their shown form.
+
+        Args:
+            batch: The rows.
+            fields: The shown forms.
+            rows: Which rows of the fragment they are.
+        """
+        if self._checks_text:
+            self._check_text(batch, fields, rows)
         stored = self._stored(fields)
         if all(new is old for new, old in zip(stored, fields, strict=True)):
             return batch
@@ -294,6 +316,59 @@ class FragmentReader:
                 column if column.type == members[index].type else column.cast(members[index].type)
             )
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(members))
+
+    def _check_text(
+        self,
+        batch: pa.RecordBatch,
+        fields: Sequence[Field],
+        rows: Sequence[int] | NDArray[np.uint32],
+    ) -> None:
+        """Refuses strings that are not UTF-8, but for those of rows that are deleted.
+
+        Whoever gives a row another value leaves the old one in the file.
+        """
+        invalid = [
+            (index, field)
+            for index, field in enumerate(fields)
+            if holds_invalid_text(batch.column(index))
+        ]
+        if not invalid:
+            return
+        numbers = np.asarray(rows)
+        live = self._live(numbers)
+        batch, numbers = filter_rows(batch, live), numbers[live]
+        for index, field in invalid:
+            if holds_invalid_text(batch.column(index)):
+                raise self._no_text(field, int(numbers[first_invalid_text(batch.column(index))]))
+
+    def _live(self, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Which of ``rows``, counted through all fragments, are not deleted; same shape."""
+        live = np.ones(len(rows), np.bool_)
+        for fragment, start in zip(self._fragments, self._starts, strict=False):
+            # Whether ids are stable is about vectors that say too much: who reads them tells.
+            vector = load_deletion_vector(self._files, fragment, stable_row_ids=True)
+            if vector is not None:
+                end = start + fragment.physical_rows
+                is_of_fragment = (rows >= start) & (rows < end)
+                offsets = (rows[is_of_fragment] - start).astype(np.uint32)
+                live[is_of_fragment] = ~vector.contains_each(offsets)
+        return live
+
+    def _no_text(self, field: Field, row: int) -> CorruptFileError:
+        """The error for a row of the fragments; rows count through all of them."""
+        index = bisect_right(self._starts, row) - 1
+        fragment = self._fragments[index]
+        wanted = {part.id for part in field.walk()}
+        paths = []
+        for file in fragment.files:
+            if not wanted.isdisjoint(file.fields):
+                store, path = self._files.locate(file)
+                paths.append(f"{store.uri}/{path}")
+        return CorruptFileError(
+            f"a text in row {row - self._starts[index]} of fragment {fragment.id} is not UTF-8",
+            where=f"column {field.name!r}, {', '.join(paths)}",
+            hint="give the row another value, or restore the file from a copy",
+        )
 
     def _parts_of(self, fields: Sequence[Field]) -> tuple[FilePart, ...]:
         key = tuple(id(field) for field in fields)

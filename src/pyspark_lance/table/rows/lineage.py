@@ -44,6 +44,10 @@ DEFAULT_VERSION = 1
 # Rows of one version are by far the most; up to so many of them share one array (512 KiB).
 _SHARED_ROWS = 1 << 16
 
+# Of sequences of few bytes so many are kept decoded.
+_SHORT_BYTES = 512
+_MOST_SHORT = 2048
+
 
 class FragmentLineage:
     """Computes the lineage columns of one fragment; sequences are decoded when first needed.
@@ -141,12 +145,12 @@ class FragmentLineage:
                 self._hidden[name] = self._read_hidden(SPILLED_FIELD_OF[name])
             return self._hidden[name]
         if name not in self._sequences:
-            kind = RowIdSequence if name == ROW_ID else RowDatasetVersionSequence
             assert not isinstance(source, type(SPILLED))
-            data = (
-                read_sequence(self._store(), source) if isinstance(source, ExternalFile) else source
-            )
-            sequence = kind.from_bytes(data)
+            if isinstance(source, ExternalFile):
+                sequence = _decoded(name, read_sequence(self._store(), source))
+            else:
+                decode = _decoded_short if len(source) <= _SHORT_BYTES else _decoded
+                sequence = decode(name, source)
             if len(sequence) != self._fragment.physical_rows:
                 raise CorruptFileError(
                     f"the {name} sequence of fragment {self._fragment.id} has {len(sequence)} "
@@ -190,6 +194,15 @@ class JoinedLineage:
             if first < last
         ]
         return np.concatenate(values) if values else np.zeros(0, np.uint64)
+
+
+def _decoded(name: str, data: bytes) -> RowIdSequence | RowDatasetVersionSequence:
+    kind = RowIdSequence if name == ROW_ID else RowDatasetVersionSequence
+    return kind.from_bytes(data)
+
+
+# Tables of many small fragments are read again and again, as each change of rows does.
+_decoded_short = lru_cache(_MOST_SHORT)(_decoded)
 
 
 Lineage: TypeAlias = FragmentLineage | JoinedLineage

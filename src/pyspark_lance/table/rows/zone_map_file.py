@@ -8,7 +8,6 @@ Source: docs/format/table-format.md, section 10.8.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -20,10 +19,9 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from pyspark_lance.datafile.reader import DataFileReader
-from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
-from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.row_address_tree_map import pack_tree_map, parse_tree_map
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.plain_values import plain_array, plain_numbers
@@ -39,7 +37,6 @@ _NULL_BITMAP: Final = "null_bitmap"
 _ROWS_PER_ZONE: Final = "rows_per_zone"
 # The oldest that every release can read that knows such indices, and that holds null structs.
 _FILE_VERSION: Final = "2.1"
-_U32: Final = struct.Struct("<I")
 _COUNTS: Final = {
     "null_count": pa.uint32(),
     "nan_count": pa.uint32(),
@@ -229,10 +226,12 @@ def write_zone_map(
     if nulls is not None:
         metadata[_NULL_BITMAP] = b"1"
     schema = replace(LanceSchema.from_arrow(batch.schema), metadata=metadata)
+    from pyspark_lance.datafile.writer import DataFileWriter  # scans only read these files
+
     writer = DataFileWriter(store, path, schema, version=_FILE_VERSION)
     try:
         if nulls is not None:
-            writer.write_global_buffer(_packed_nulls(nulls))
+            writer.write_global_buffer(pack_tree_map(nulls))
         writer.write(batch)
         return writer.finish().size_bytes
     except BaseException:
@@ -250,28 +249,7 @@ def _zones_of(reader: DataFileReader, where: str) -> ZoneMap:
     return ZoneMap.from_batch(batch, where)
 
 
-def _packed_nulls(nulls: Nulls) -> bytes:
-    """u32 fragments; for each u32 id, u32 length, a bitmap."""
-    parts = [_U32.pack(len(nulls))]
-    for fragment_id in sorted(nulls):
-        bitmap = nulls[fragment_id].serialize()
-        parts += [_U32.pack(fragment_id), _U32.pack(len(bitmap)), bitmap]
-    return b"".join(parts)
-
-
 def _parsed_nulls(data: bytes, where: str) -> Nulls | None:
-    nulls: Nulls = {}
-    try:
-        (count,) = _U32.unpack_from(data)
-        at = _U32.size
-        for _ in range(count):
-            (fragment_id,), (length,) = _U32.unpack_from(data, at), _U32.unpack_from(data, at + 4)
-            at += 2 * _U32.size
-            if not length:
-                return None  # All rows, however many these are.
-            vector = DeletionVector.from_bitmap_bytes(data[at : at + length])
-            nulls[fragment_id] = BitMap(vector.bitmap)
-            at += length
-    except struct.error as error:
-        raise CorruptFileError("the bitmap of nulls is cut short", where=where) from error
-    return nulls
+    rows = parse_tree_map(data, where)
+    nulls = {fragment_id: bitmap for fragment_id, bitmap in rows.items() if bitmap is not None}
+    return nulls if len(nulls) == len(rows) else None  # All rows, however many these are.

@@ -1,4 +1,4 @@
 """Planning and running scans.
 
-May import: table.rows and all below.
+May import: table.index and all below.
 """

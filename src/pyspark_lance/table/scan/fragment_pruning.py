@@ -2,13 +2,14 @@
 
 A condition on the lineage columns excludes fragments by the runs of their versions, their row ids
 and their addresses; a condition that names row ids or addresses leaves single rows; one on columns
-that have zone maps leaves zones of rows.  No data file is opened, and a deletion file only to tell
-which of two places of a row id is the live one.
+that have zone maps leaves zones of rows, and one on columns that have other indices the rows that
+they name.  No data file is opened, and a deletion file only to tell which of two places of a row id
+is the live one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.row_address import group_by_fragment
-from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
@@ -29,6 +29,8 @@ from pyspark_lance.predicate.conditions import (
     row_id_candidates,
 )
 from pyspark_lance.predicate.prune import ColumnPath
+from pyspark_lance.table.index.lookups import index_candidates
+from pyspark_lance.table.index.row_ids import row_id_index_of
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, source_of
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.zone_pruning import zone_slices
@@ -36,6 +38,10 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 UNKNOWN_BOUNDS = 0, 2**64 - 1
 """Of values in a file or a hidden column: the manifest does not tell."""
+FEW_ROWS = 512
+"""So few are read faster than an index tells which of them match."""
+# Of more of its rows a fragment is read as if there was no index.
+_MOST_SHARE = 0.25
 # A range that holds nothing.
 _NO_VALUES = 2**63 - 1, 0
 
@@ -54,13 +60,13 @@ def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanS
         if name in named
     }
     if not bounds:
-        return zone_slices(snapshot, predicate, fragments, {})
+        return _indexed_slices(snapshot, predicate, fragments, {})
     places = np.flatnonzero(parts_that_can_match(predicate, bounds, len(fragments)))
     possible = [fragments[index] for index in places]
     addresses = _candidate_addresses(snapshot, predicate, possible)
     if addresses is None:
         left = {path: known.take(places) for path, known in bounds.items()}
-        return zone_slices(snapshot, predicate, possible, left)
+        return _indexed_slices(snapshot, predicate, possible, left)
     by_fragment = group_by_fragment(addresses)
     return [
         ScanSlice(f, 0, f.physical_rows, offsets=OffsetSet.of(np.unique(inside)))
@@ -68,6 +74,48 @@ def choose_slices(snapshot: Snapshot, predicate: Predicate | None) -> list[ScanS
         if f.id in by_fragment
         and len(inside := by_fragment[f.id][by_fragment[f.id] < f.physical_rows])
     ]
+
+
+def _indexed_slices(
+    snapshot: Snapshot,
+    predicate: Predicate,
+    fragments: Sequence[Fragment],
+    lineage: Mapping[ColumnPath, Bounds],
+) -> list[ScanSlice]:
+    """One slice for each fragment of which indices leave rows."""
+    slices = zone_slices(snapshot, predicate, fragments, lineage)
+    if not slices or sum(_num_rows(scan_slice) for scan_slice in slices) <= FEW_ROWS:
+        return slices
+    left = [scan_slice.fragment for scan_slice in slices]
+    candidates = index_candidates(snapshot, predicate, left)
+    if candidates is None:
+        return slices
+    known = frozenset(candidates.fragments.tolist())
+    chosen = (
+        _narrowed(scan_slice, candidates.offsets_of(scan_slice.fragment.id))
+        if scan_slice.fragment.id in known
+        else scan_slice
+        for scan_slice in slices
+    )
+    return [scan_slice for scan_slice in chosen if _num_rows(scan_slice)]
+
+
+def _narrowed(scan_slice: ScanSlice, offsets: NDArray[np.uint32]) -> ScanSlice:
+    """The slice with only those of its rows that are at ``offsets``; as it is if that is many."""
+    start, end = scan_slice.start, scan_slice.end
+    first, last = np.searchsorted(offsets, (start, end))
+    rows = OffsetSet.of(offsets[first:last])
+    if scan_slice.offsets is not None:
+        rows = rows.both(scan_slice.offsets)
+    if len(rows) > _MOST_SHARE * _num_rows(scan_slice):
+        return scan_slice
+    return ScanSlice(scan_slice.fragment, start, end, rows)
+
+
+def _num_rows(scan_slice: ScanSlice) -> int:
+    if scan_slice.offsets is not None:
+        return len(scan_slice.offsets)
+    return scan_slice.end - scan_slice.start
 
 
 def counted_fragments(
@@ -87,7 +135,7 @@ def _candidate_addresses(
     if row_ids is None:
         return addresses
     if snapshot.uses_stable_row_ids:
-        index = row_id_index(snapshot, possible)
+        index = row_id_index_of(snapshot, possible)
         if index is None:
             return addresses
         live_addresses, is_found = index.addresses_of(row_ids)
@@ -95,18 +143,6 @@ def _candidate_addresses(
     if addresses is None:
         return np.sort(row_ids)
     return np.intersect1d(addresses, row_ids)
-
-
-def row_id_index(snapshot: Snapshot, fragments: Sequence[Fragment]) -> RowIdIndex | None:
-    """The index of some fragments; None when one keeps its row ids outside of the manifest."""
-    parts = []
-    for fragment in fragments:
-        if not isinstance(fragment.row_ids, bytes):
-            return None
-        sequence = RowIdSequence.from_bytes(fragment.row_ids)
-        sequence.expect_length(fragment.physical_rows)
-        parts.append((fragment.id, sequence, snapshot.deletion_vector(fragment)))
-    return RowIdIndex.build(parts)
 
 
 def fragment_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str) -> _LowAndHigh:

@@ -51,6 +51,7 @@ class ScanRequest:
         batch_bytes: Bytes that a batch aims at.
         parallelism: Tasks that can run at once; small tables are spread over as many.
         keep_dictionaries: Whether batches may have dictionaries of strings instead of strings.
+        checks_text: Whether strings that are not UTF-8 are an error.
     """
 
     schema: LanceSchema | None = None
@@ -61,6 +62,7 @@ class ScanRequest:
     batch_bytes: int = DEFAULT_BATCH_BYTES
     parallelism: int = os.cpu_count() or 1
     keep_dictionaries: bool = False
+    checks_text: bool = False
 
     def __post_init__(self) -> None:
         """Refuses sizes that are not positive."""
@@ -139,6 +141,7 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
             batch_bytes=request.batch_bytes,
             slices=tuple(_only_needed(scan_slice, lineage, stable=stable) for scan_slice in group),
             keep_dictionaries=request.keep_dictionaries,
+            checks_text=request.checks_text,
         )
         for group in groups
     )

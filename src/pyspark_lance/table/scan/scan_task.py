@@ -48,6 +48,8 @@ _SMALL_BATCH_ROWS = 4096
 
 LoadDeleted: TypeAlias = Callable[[Fragment], DeletionVector | None]
 """The deleted rows of a fragment, if any are."""
+HasEnough: TypeAlias = Callable[[], bool]
+"""Whether whoever asked for rows wants no more of them, however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class ScanTask:
         slices: What to read, in order.
         small: Which fragments are read together, and whole.
         keep_dictionaries: Whether batches may have dictionaries of strings instead of strings.
+        checks_text: Whether strings that are not UTF-8 are an error.
     """
 
     files: TableFiles
@@ -79,6 +82,7 @@ class ScanTask:
     slices: tuple[ScanSlice, ...]
     small: Smallness = SMALL
     keep_dictionaries: bool = False
+    checks_text: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles fragments as plain tuples: a plan may hold 100,000 of them."""
@@ -89,7 +93,7 @@ class ScanTask:
             self.system_columns,
             self.predicate,
             (self.stable_row_ids, self.batch_rows, self.batch_bytes),
-            (self.small, self.keep_dictionaries),
+            (self.small, self.keep_dictionaries, self.checks_text),
             [_pack_slice(scan_slice) for scan_slice in self.slices],
         )
 
@@ -99,7 +103,16 @@ class ScanTask:
         return sum(scan_slice.end - scan_slice.start for scan_slice in self.slices)
 
 
-def run(task: ScanTask, load_deleted: LoadDeleted | None = None) -> Iterator[pa.RecordBatch]:
+def never() -> bool:
+    """Of a scan that goes to its end."""
+    return False
+
+
+def run(
+    task: ScanTask,
+    load_deleted: LoadDeleted | None = None,
+    has_enough: HasEnough = never,
+) -> Iterator[pa.RecordBatch]:
     """The rows of ``task`` that match: its fields as Lance stores them, then lineage as uint64.
 
     Batches have one schema, unless the task keeps dictionaries.
@@ -107,10 +120,12 @@ def run(task: ScanTask, load_deleted: LoadDeleted | None = None) -> Iterator[pa.
     Args:
         task: What to read.
         load_deleted: For those who need the deleted rows, too; None reads them from their files.
+        has_enough: Asked before each batch is read, also where none of the rows match; ends the
+            scan early.
     """
     held: list[pa.RecordBatch] = []
     held_rows = 0
-    for batch in _slices_of(task, load_deleted or _loader(task)):
+    for batch in _slices_of(task, load_deleted, has_enough):
         # A batch of wide rows is large with few of them.
         is_large = batch.num_rows >= _SMALL_BATCH_ROWS or batch.nbytes >= task.batch_bytes // 2
         if is_large:
@@ -132,22 +147,20 @@ def run(task: ScanTask, load_deleted: LoadDeleted | None = None) -> Iterator[pa.
         yield from fewest_batches(held)
 
 
-def _loader(task: ScanTask) -> LoadDeleted:
-    return partial(load_deletion_vector, task.files, stable_row_ids=task.stable_row_ids)
-
-
-def _slices_of(task: ScanTask, load_deleted: LoadDeleted) -> Iterator[pa.RecordBatch]:
+def _slices_of(
+    task: ScanTask, load_deleted: LoadDeleted | None, has_enough: HasEnough
+) -> Iterator[pa.RecordBatch]:
     fields = (*task.fields, *task.filter_fields)
     runs = alike_runs(task.slices, fields, task.batch_rows, task.small)
     if isinstance(task.files.table.store(), LocalStore):
         for run_of_slices in runs:
-            yield from _run_of_slices(task, run_of_slices, load_deleted)
+            yield from _run_of_slices(task, run_of_slices, load_deleted, has_enough)
         return
     wanted = frozenset(part.id for field in fields for part in field.walk())
     yield from read_ahead(
         Source(
             _bytes_to_begin(run_of_slices, wanted),
-            partial(_run_of_slices, task, run_of_slices, load_deleted),
+            partial(_run_of_slices, task, run_of_slices, load_deleted, has_enough),
         )
         for run_of_slices in runs
     )
@@ -165,32 +178,46 @@ def _bytes_to_begin(slices: Sequence[ScanSlice], wanted: frozenset[int]) -> int:
 
 
 def _run_of_slices(
-    task: ScanTask, slices: tuple[ScanSlice, ...], load_deleted: LoadDeleted
+    task: ScanTask,
+    slices: tuple[ScanSlice, ...],
+    load_deleted: LoadDeleted | None,
+    has_enough: HasEnough,
 ) -> Iterator[pa.RecordBatch]:
+    if has_enough():
+        return
     try:
-        yield from _SliceScan(task, slices, load_deleted).batches()
+        yield from _SliceScan(task, slices, load_deleted, has_enough).batches()
     except UnlikeFilesError:  # raised when files are opened: nothing was handed out yet
         for scan_slice in slices:
-            yield from _SliceScan(task, (scan_slice,), load_deleted).batches()
+            yield from _SliceScan(task, (scan_slice,), load_deleted, has_enough).batches()
 
 
 class _SliceScan:
     """The scan of one slice, or of whole small fragments as if they were one."""
 
     def __init__(
-        self, task: ScanTask, slices: tuple[ScanSlice, ...], load_deleted: LoadDeleted
+        self,
+        task: ScanTask,
+        slices: tuple[ScanSlice, ...],
+        load_deleted: LoadDeleted | None,
+        has_enough: HasEnough,
     ) -> None:
         self._task = task
-        self._load_deleted = load_deleted
+        self._has_enough = has_enough
         self._slices = slices
         self._slice = slices[0]
         fragment, *following = (scan_slice.fragment for scan_slice in slices)
+        files = task.files.opened() if following else task.files
+        self._load_deleted = load_deleted or partial(
+            load_deletion_vector, files, stable_row_ids=task.stable_row_ids
+        )
         self._reader = FragmentReader(
-            task.files,
+            files,
             fragment,
             stable_row_ids=task.stable_row_ids,
             following=following,
             ahead_bytes=task.small.file_bytes,
+            checks_text=task.checks_text,
         )
         self._by_lineage, self._by_data = _split(task.predicate)
         self._filter_names = columns_of(self._by_data) if self._by_data is not None else frozenset()
@@ -297,6 +324,8 @@ class _SliceScan:
                 batch_bytes=task.batch_bytes,
                 keep_dictionaries=task.keep_dictionaries,
             ):
+                if self._has_enough():
+                    return
                 kept = None if keep is None else keep[at - start : at - start + batch.num_rows]
                 if kept is not None and kept.all():
                     kept = None
@@ -353,6 +382,8 @@ class _SliceScan:
         """The rows at ``offsets`` that match, some at a time."""
         task = self._task
         for first in range(0, len(offsets), task.batch_rows):
+            if self._has_enough():
+                return
             some = offsets[first : first + task.batch_rows]
             if self._by_data is not None:
                 some = self._matching(self._by_data, some)
@@ -490,7 +521,7 @@ def _unpack_task(
     system_columns: tuple[str, ...],
     predicate: Predicate | None,
     limits: tuple[bool, int, int],
-    ways: tuple[Smallness, bool],
+    ways: tuple[Smallness, bool, bool],
     slices: list[tuple[Any, ...]],
 ) -> ScanTask:
     return ScanTask(

@@ -22,12 +22,10 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.offset_set import OffsetSet
-from pyspark_lance.format.plain_types import to_plain
-from pyspark_lance.format.shown_form import is_json_text
 from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can_match
 from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.predicate.tree import column_paths_of
-from pyspark_lance.predicate.types import spark_type_of
+from pyspark_lance.table.index.indexed_fields import as_seen, field_at, is_of_type
 from pyspark_lance.table.rows.zone_map_file import ZoneMap, is_zone_map, read_zone_map
 from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -142,7 +140,7 @@ def column_zones(snapshot: Snapshot, name: str) -> ColumnZones | None:
 
 def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones | None:
     """The zones of a column in fragments that are read; None without any."""
-    field, is_inside_struct = _field_at(snapshot.schema.fields, path)
+    field, is_inside_struct = field_at(snapshot.schema.fields, path)
     if field is None or not rows.total:
         return None
     parts: list[ColumnZones] = []
@@ -246,9 +244,9 @@ def _bounded_zones(
 def _read(snapshot: Snapshot, index: IndexMetadata, field: Field) -> tuple[ZoneMap, Bounds] | None:
     try:
         zones = read_zone_map(snapshot.files, index)
-        if not _is_of_type(zones.minimum.type, field):
+        if not is_of_type(zones.minimum.type, field):
             return None
-        minimum, maximum = (_as_seen(end, field) for end in zones.trusted_bounds())
+        minimum, maximum = (as_seen(end, field) for end in zones.trusted_bounds())
     except (LanceError, FileNotFoundError) as error:
         logger.warning(
             "the index %r of %s cannot be read, so scans read what it could leave out: %s",
@@ -258,33 +256,3 @@ def _read(snapshot: Snapshot, index: IndexMetadata, field: Field) -> tuple[ZoneM
         )
         return None
     return zones, Bounds(minimum, maximum, zones.null_count > 0, zones.all_null)
-
-
-def _is_of_type(stored: pa.DataType, field: Field) -> bool:
-    """Whether bounds of a type are bounds of the values of a field."""
-    own = field.to_arrow().type
-    return bool(stored == own) and not pa.types.is_dictionary(own)
-
-
-def _as_seen(ends: pa.Array, field: Field) -> pa.Array:
-    """Bounds in the type in which conditions see the column."""
-    seen = spark_type_of(ends.type)
-    if seen != ends.type and getattr(ends.type, "unit", "") == "ns":
-        # Whole microseconds between two ends lie between their whole parts as well.
-        return ends.cast(seen, safe=False)
-    return to_plain(ends, seen, field.name)
-
-
-def _field_at(fields: Sequence[Field], path: ColumnPath) -> tuple[Field | None, bool]:
-    """The field of a plain type at a path, and whether a struct that may be null holds it."""
-    is_inside_struct = False
-    for depth, name in enumerate(path):
-        field = next((field for field in fields if field.name == name), None)
-        if field is None or is_json_text(field) or field.logical_type == "json":
-            return None, False
-        if depth == len(path) - 1:
-            return (None if field.children else field), is_inside_struct
-        if not field.is_struct:
-            return None, False
-        fields, is_inside_struct = field.children, True
-    return None, False

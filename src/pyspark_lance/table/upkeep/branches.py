@@ -14,9 +14,16 @@ import time
 import uuid
 from dataclasses import replace
 
+from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.draft import WRITER_VERSION, TableState
 from pyspark_lance.commit.invariants import check_writable
-from pyspark_lance.errors import InvalidInputError, StorageError, VersionNotFoundError
+from pyspark_lance.commit.version_put import table_was_replaced
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    StorageError,
+    VersionNotFoundError,
+)
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.feature_flags import BASE_PATHS
 from pyspark_lance.format.fragment import Fragment
@@ -67,6 +74,7 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
         InvalidInputError: The name is taken, or cannot be one.
         VersionNotFoundError: There is no such version, or it, or the branch, is removed meanwhile.
         UnsupportedFeatureError: The version has a part that would be lost.
+        CommitConflictError: Another table has taken the place of the one that was forked.
     """
     check_branch_name(name)
     snapshot = Snapshot.open(table, at)
@@ -91,14 +99,27 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
         raise _taken(main, name)
     try:
         check_kept(snapshot.store, snapshot.file.location)
+        _check_same(snapshot)
         if not store.exists(first.path):  # found without a description, and taken for a leftover
             raise VersionNotFoundError(
                 f"the branch {name!r} was removed by somebody else while it was made", main.uri
             )
-    except VersionNotFoundError:
+    except (VersionNotFoundError, CommitConflictError):
         _remove_branch(root, name)
         raise
     return branch
+
+
+def _check_same(snapshot: Snapshot) -> None:
+    """Whether the version is still that of the table that was opened, and not of another one.
+
+    Raises:
+        VersionNotFoundError: It is gone.
+        CommitConflictError: Another table is there.
+    """
+    there = Snapshot.open(snapshot.table, VersionSpec(version=snapshot.version))
+    if BaseVersion.of(there.manifest) != BaseVersion.of(snapshot.manifest):
+        raise table_was_replaced(snapshot.store.uri)
 
 
 def remove_branch(table: Table, name: str) -> None:

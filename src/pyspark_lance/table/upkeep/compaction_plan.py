@@ -67,10 +67,11 @@ class CompactionOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidInputError(f"{name} must be positive, not {value}")
-        if not self.materialize_deletions_threshold >= 0:
+        if not 0 <= self.materialize_deletions_threshold <= 1:
             raise InvalidInputError(
-                "materialize_deletions_threshold is a share of rows, "
-                f"not {self.materialize_deletions_threshold}"
+                "materialize_deletions_threshold is a share of rows, from 0 to 1, "
+                f"not {self.materialize_deletions_threshold}",
+                hint="0.1 rewrites what has more than a tenth of its rows deleted, 1 nothing",
             )
 
     @classmethod

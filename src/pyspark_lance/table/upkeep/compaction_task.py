@@ -124,6 +124,7 @@ def _live_rows(task: CompactionTask, deleted: _Deleted) -> Iterator[pa.RecordBat
         batch_bytes=DEFAULT_BATCH_BYTES,
         slices=tuple(ScanSlice(fragment, 0, fragment.physical_rows) for fragment in task.fragments),
         small=SMALL_FOR_COMPACTION,
+        checks_text=True,
     )
     return run(scan, deleted)
 

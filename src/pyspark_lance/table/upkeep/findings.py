@@ -86,6 +86,9 @@ REMEDIES = {
     "index_fields": "drop the index, and build it again",
     "index_overlap": "drop the index, and build it again",
     "missing_index": "drop the index, and build it again",
+    "bad_index_file": "drop the index, and build it again",
+    "deletions_elsewhere": "delete the rows that should be gone again after a compaction: "
+    "compact(materializeDeletionsThreshold=0.0) writes the others anew",
     "missing_data_file": _RESTORE,
     "file_size": _RESTORE,
     "bad_data_file": _RESTORE,
@@ -110,6 +113,7 @@ _WARNINGS = frozenset(
         "time_runs_back",
         "orphans",
         "missing_index",
+        "bad_index_file",
     }
 )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pyspark_lance.commit.whereabouts import transaction_of
+from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import (
     Append,
@@ -31,15 +32,16 @@ from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
     list_versions,
+    look_again,
     read_manifest,
 )
 from pyspark_lance.metafile.refs_file import list_tags
-from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.object_store import ObjectStore, missing
 from pyspark_lance.table.cleanup.consumers import Consumer, consumers_of
 from pyspark_lance.table.upkeep.compaction_plan import CompactionOptions, plan_bins
-from pyspark_lance.table.upkeep.metadata_commits import properties_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table_properties import properties_of
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 _PARALLEL_READS = 16
@@ -88,7 +90,14 @@ def history(table: Table, limit: int | None = None) -> list[HistoryEntry]:
 
     Raises:
         TableNotFoundError: There is no table.
+        InvalidInputError: A negative limit.
     """
+    if limit is not None and limit < 0:
+        raise InvalidInputError(f"a history has no newest {limit} versions", table.uri)
+    return look_again(table.store(), lambda: _history(table, limit))
+
+
+def _history(table: Table, limit: int | None) -> list[HistoryEntry]:
     newest = Snapshot.open(table)
     store, branch = newest.store, newest.manifest.branch
     tags: dict[int, list[str]] = {}
@@ -101,7 +110,27 @@ def history(table: Table, limit: int | None = None) -> list[HistoryEntry]:
             lambda location: history_entry(store, location, tags.get(location.version, [])),
             locations,
         )
-        return [entry for entry in entries if entry is not None]
+        return entries_left(store, locations, list(entries))
+
+
+def entries_left(
+    store: ObjectStore,
+    locations: Sequence[ManifestLocation],
+    entries: Sequence[HistoryEntry | None],
+) -> list[HistoryEntry]:
+    """Those of versions that are not gone.
+
+    Args:
+        store: The store at the root.
+        locations: Of the versions, the newest first.
+        entries: What each of them is.
+
+    Raises:
+        FileNotFoundError: The newest is gone, so that there are newer ones.
+    """
+    if locations and entries[0] is None:
+        raise missing(store.uri, locations[0].path)
+    return [entry for entry in entries if entry is not None]
 
 
 def history_entry(

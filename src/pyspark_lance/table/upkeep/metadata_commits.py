@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.operation import Operation, Restore, UpdateConfig, UpdateMap
 from pyspark_lance.table.version.snapshot import Snapshot
-from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table import MAIN, Table
+from pyspark_lance.table.version.table_properties import OWN_PREFIX
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.unit_of_work import commit_on_newest
 
 CONFIG_PREFIX = "lance."
 """Properties that Lance itself acts upon; they are kept where it looks for them."""
-OWN_PREFIX = "pyspark_lance."
-"""Keys of this package, which are no properties of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +39,27 @@ def restore(
     The versions after it stay in the history.  The newest version itself is not restored.
 
     Raises:
-        InvalidInputError: ``at`` asks for no version, tag or time.
+        InvalidInputError: ``at`` asks for no version, tag or time, or for a tag of another branch.
+        CommitConflictError: Another table has taken the place of the one whose version was found.
         VersionNotFoundError: There is no such version (any more).
     """
     if at == LATEST:
         raise InvalidInputError("restore takes a version, a tag or a timestamp")
-    version = Snapshot.open(table, at).version
+    old = Snapshot.open(table, at)
 
     def plan(newest: Snapshot) -> Operation | None:
-        return None if newest.version == version else Restore(version)
+        if newest.manifest.branch != old.manifest.branch:
+            raise InvalidInputError(
+                f"version {old.version} is one of the branch {old.manifest.branch or MAIN!r}",
+                where=newest.uri,
+                hint="restore it there",
+            )
+        there = Snapshot.open(old.table, VersionSpec(version=old.version))
+        if BaseVersion.of(there.manifest) != BaseVersion.of(old.manifest):
+            raise table_was_replaced(newest.store.uri)
+        return None if newest.version == old.version else Restore(old.version)
 
     return change_metadata(table, plan, settings)
-
-
-def properties_of(snapshot: Snapshot) -> dict[str, str]:
-    """The properties of a table, by key."""
-    manifest = snapshot.manifest
-    own = {key: value for key, value in manifest.config.items() if not key.startswith(OWN_PREFIX)}
-    return dict(sorted({**manifest.table_metadata, **own}.items()))
 
 
 def set_properties(

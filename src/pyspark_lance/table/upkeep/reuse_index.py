@@ -16,7 +16,6 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from pyspark_lance.errors import MissingFileError
 from pyspark_lance.format.fragment_reuse import (
     FRAGMENT_REUSE_DETAILS,
     FRAGMENT_REUSE_INDEX,
@@ -26,8 +25,6 @@ from pyspark_lance.format.fragment_reuse import (
     ReuseVersion,
     ReuseVersions,
     covered_now,
-    reuse_index_of,
-    versions_from_bytes,
     versions_to_bytes,
 )
 from pyspark_lance.format.index_metadata import IndexMetadata
@@ -35,35 +32,12 @@ from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.metafile.paths import INDICES
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.index.reused_fragments import reuse_versions
 from pyspark_lance.table.version.snapshot import Snapshot
 
 MOST_INLINE_BYTES: Final = 204_800
 """More than this goes to a file, so that the manifest stays small; the limit is Lance's."""
 _DETAILS_FILE: Final = "details.binpb"
-
-
-def reuse_versions(snapshot: Snapshot) -> ReuseVersions:
-    """The compactions that the indices of a version have yet to follow, oldest first.
-
-    Raises:
-        MissingFileError: Their file is gone.
-        CorruptFileError: What is stored is damaged.
-    """
-    entry = reuse_index_of(snapshot.indices)
-    if entry is None:
-        return ()
-    details = ReuseDetails.of(entry)
-    if details.versions is not None:
-        return details.versions
-    store = snapshot.files.store_of(entry.base_id)
-    path = f"{INDICES}/{entry.uuid}/{details.file}"
-    try:
-        content = store.get_range(path, details.start, details.start + details.size)
-    except FileNotFoundError as error:
-        raise MissingFileError(
-            "the details of the fragment reuse index are missing", f"{store.uri}/{path}"
-        ) from error
-    return versions_from_bytes(bytes(content))
 
 
 def current_indices(snapshot: Snapshot) -> tuple[IndexMetadata, ...]:

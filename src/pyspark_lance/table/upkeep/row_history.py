@@ -13,10 +13,12 @@ from datetime import datetime
 
 import numpy as np
 
-from pyspark_lance.errors import UnsupportedFeatureError, VersionNotFoundError
+from pyspark_lance.errors import MissingFileError, UnsupportedFeatureError, VersionNotFoundError
 from pyspark_lance.format.row_address import fragment_ids, offsets
 from pyspark_lance.format.row_id_index import RowIdIndex
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
+from pyspark_lance.metafile.manifest_file import look_again
+from pyspark_lance.store.object_store import missing
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.upkeep.version_line import LineVersion, are_restores, version_line
@@ -63,6 +65,10 @@ def row_history(table: Table, row_id: int, version: int | None = None) -> list[R
         UnsupportedFeatureError: The table has no stable row ids.
         VersionNotFoundError: No version that is left has the row.
     """
+    return look_again(table.store(), lambda: _row_history(table, row_id, version))
+
+
+def _row_history(table: Table, row_id: int, version: int | None) -> list[RowState]:
     newest = Snapshot.open(table, VersionSpec(version=version))
     if not newest.uses_stable_row_ids:
         raise UnsupportedFeatureError(
@@ -119,8 +125,20 @@ class _Restores:
 
 
 def _versions_of(at: LineVersion, row_id: int) -> tuple[int, int] | None:
-    """The versions that made and last changed a row; None if this version does not have it."""
-    snapshot = Snapshot.open(at.table, VersionSpec(version=at.number))
+    """The versions that made and last changed a row; None if this version does not have it.
+
+    Raises:
+        FileNotFoundError: The version is gone.
+    """
+    try:
+        return _lineage_of(Snapshot.open(at.table, VersionSpec(version=at.number)), row_id)
+    except (VersionNotFoundError, MissingFileError) as error:
+        if isinstance(error, VersionNotFoundError) or not at.store.exists(at.location.path):
+            raise missing(at.store.uri, at.location.path) from error
+        raise
+
+
+def _lineage_of(snapshot: Snapshot, row_id: int) -> tuple[int, int] | None:
     if not snapshot.uses_stable_row_ids:
         return None
     for fragment in snapshot.manifest.fragments:

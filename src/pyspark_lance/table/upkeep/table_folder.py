@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 
 from pyspark_lance.errors import (
     InvalidInputError,
@@ -18,6 +19,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.store.open_store import split_uri
+from pyspark_lance.store.stale_handles import looked_up_anew
 from pyspark_lance.table.version.table import Table
 
 SUFFIX = ".lance"
@@ -31,12 +33,26 @@ def list_tables(parent: Table) -> list[str]:
     """
     scheme, folder = split_uri(parent.uri)
     if scheme == "file":
-        names = os.listdir(folder) if os.path.isdir(folder) else []
-        folders = [name for name in names if os.path.isdir(os.path.join(folder, name, VERSIONS))]
+        folders = [name for name in _names_in(folder) if _is_table(os.path.join(folder, name))]
     else:
         parts = (info.path.split("/", 2) for info in parent.store().list(""))
         folders = list({part[0] for part in parts if len(part) == 3 and part[1] == VERSIONS})
     return sorted(name.removesuffix(SUFFIX) for name in folders if name.endswith(SUFFIX))
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return looked_up_anew(lambda: os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_table(folder: str) -> bool:
+    try:
+        status = looked_up_anew(lambda: os.stat(os.path.join(folder, VERSIONS)))
+    except (FileNotFoundError, NotADirectoryError):
+        return False  # or not any more
+    return stat.S_ISDIR(status.st_mode)
 
 
 def drop_table(table: Table) -> bool:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from pyspark_lance.commit.whereabouts import transaction_of
+from pyspark_lance.datafile.footer import MAGIC
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import (
     CorruptFileError,
@@ -24,14 +25,17 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Clone
+from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
     list_versions,
+    look_again,
     read_manifest,
 )
 from pyspark_lance.metafile.paths import (
@@ -46,9 +50,10 @@ from pyspark_lance.metafile.paths import (
 )
 from pyspark_lance.metafile.refs_file import read_branch, read_tag
 from pyspark_lance.metafile.transaction_file import read_transaction
-from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.object_store import ObjectStore, missing
 from pyspark_lance.table.cleanup.leftovers import leftover_files
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.json_columns import holds_json
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.upkeep.findings import Finding, VerifyResult, finding
 from pyspark_lance.table.upkeep.verify_manifest import (
@@ -84,6 +89,15 @@ def verify(table: Table, version: int | None = None, *, read_data: bool = False)
         TableNotFoundError: There is no table, or no such version.
         StorageError: The store failed.
     """
+    return look_again(table.store(), lambda: _verified(table, version, read_data=read_data))
+
+
+def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyResult:
+    """As ``verify``.
+
+    Raises:
+        FileNotFoundError: What is wrong may be so because others have removed the version.
+    """
     store = table.store()
     findings: list[Finding] = []
     try:
@@ -105,9 +119,12 @@ def verify(table: Table, version: int | None = None, *, read_data: bool = False)
     live = [result.live for result in checked if result.live is not None]
     findings += check_unique(manifest, live)
     findings += _check_index_folders(file, files.sizes)
+    findings += _check_index_files(store, file, files.sizes)
     findings += _check_transaction(store, file)
     findings += _check_times(store, locations, location)
-    findings += _check_references(main_line(table, manifest.branch))
+    if findings and not store.exists(location.path):
+        raise missing(store.uri, location.path)
+    findings += _twice(lambda: _check_references(main_line(table, manifest.branch)))
     findings += _check_leftovers(table)
     return VerifyResult(
         version=manifest.version,
@@ -203,11 +220,11 @@ class _Files:
             store, path = self._files.locate(file)
         except CorruptFileError:
             return False, []  # the base is unknown, which is a finding already
-        missing = finding("missing_data_file", f"{store.uri}/{path} is not there", where)
+        not_there = finding("missing_data_file", f"{store.uri}/{path} is not there", where)
         if file.base_id is None:
             size = self.sizes.get(path)
             if size is None:
-                return False, [missing]
+                return False, [not_there]
             if file.size_bytes and size != file.size_bytes:
                 what = f"{path} has {size} bytes, not {file.size_bytes}"
                 return False, [finding("file_size", what, where)]
@@ -216,7 +233,7 @@ class _Files:
                 store, path, size_bytes=file.size_bytes or None, external=self._files
             )
         except FileNotFoundError:
-            return False, [missing]
+            return False, [not_there]
         except StorageError:
             raise
         except LanceError as error:
@@ -232,7 +249,15 @@ class _Files:
             return None, [finding("missing_deletion_file", f"{path} is not there", where)]
         stable = self._manifest.uses_stable_row_ids
         try:
-            return load_deletion_vector(self._files, fragment, stable_row_ids=stable), []
+            deleted = load_deletion_vector(self._files, fragment, stable_row_ids=stable)
+            assert deleted is not None  # there is a file
+            if fragment.num_deleted_rows <= len(deleted):
+                return deleted, []
+            what = (
+                f"{path} names {fragment.num_deleted_rows} rows, of which the fragment has "
+                f"{len(deleted)}: row ids instead of places, as releases around 0.30 wrote them"
+            )
+            return deleted, [finding("deletions_elsewhere", what, where)]
         except StorageError:
             raise
         except LanceError as error:
@@ -257,8 +282,10 @@ class _Files:
 
     def _read_all(self, fragment: Fragment) -> Found:
         stable = self._manifest.uses_stable_row_ids
-        reader = FragmentReader(self._files, fragment, stable_row_ids=stable)
+        reader = FragmentReader(self._files, fragment, stable_row_ids=stable, checks_text=True)
         for column in self._manifest.schema.fields:
+            # Documents are parsed as for users, which checks their texts.
+            column = shown_field(column) if holds_json(column) else column
             rows = (0, fragment.physical_rows)
             try:
                 for _ in reader.stream(
@@ -285,6 +312,9 @@ def _check_reader(fragment: Fragment, file: DataFile, reader: DataFileReader, wh
         yield finding("file_columns", f"{what}{max(file.column_indices)} is wanted", where)
 
 
+_LANCE_FILES = (".lance", ".idx")
+
+
 def _check_index_folders(file: ManifestFile, sizes: Mapping[str, int]) -> Found:
     folders = {path.split("/")[1] for path in sizes if path.startswith(f"{INDICES}/")}
     for index in file.indices:
@@ -293,6 +323,37 @@ def _check_index_folders(file: ManifestFile, sizes: Mapping[str, int]) -> Found:
             if not covers_nothing:
                 what = f"the index {index.name!r} has no files ({index.uuid})"
                 yield finding("missing_index", what, place_of(file.manifest))
+
+
+def _check_index_files(store: ObjectStore, file: ManifestFile, sizes: Mapping[str, int]) -> Found:
+    """Files that are gone or cut: of the noted size, or at least with the end of a Lance file."""
+    by_folder: dict[str, dict[str, int]] = {}
+    for path, size in sizes.items():
+        folder, _, name = path.removeprefix(f"{INDICES}/").partition("/")
+        if path.startswith(f"{INDICES}/"):
+            by_folder.setdefault(folder, {})[name] = size
+    for index in file.indices:
+        there = by_folder.get(str(index.uuid), {})
+        if index.base_id is not None or not there:
+            continue
+        for name in sorted({*there, *index.file_sizes}):
+            wrong = _wrong_of_file(store, index, name, there.get(name))
+            if wrong:
+                what = f"{INDICES}/{index.uuid}/{name} of the index {index.name!r} {wrong}"
+                yield finding("bad_index_file", what, place_of(file.manifest))
+
+
+def _wrong_of_file(store: ObjectStore, index: IndexMetadata, name: str, size: int | None) -> str:
+    """What is wrong with a file of an index; empty for nothing."""
+    noted = index.file_sizes.get(name)
+    if size is None:
+        return "is not there"
+    if noted:
+        return "" if noted == size else f"has {size} bytes, not {noted}"
+    if not name.endswith(_LANCE_FILES):
+        return ""
+    end, _ = store.get_tail(f"{INDICES}/{index.uuid}/{name}", len(MAGIC))
+    return "" if bytes(end) == MAGIC else "does not end like a Lance file"
 
 
 # Around the version ------------------------------------------------------------------------
@@ -346,6 +407,12 @@ def _check_times(
         if times[1] < times[0]:
             what = f"committed {(times[0] - times[1]) / 1e9:.3f} s before version {before.version}"
             yield finding("time_runs_back", what, f"version {after.version}")
+
+
+def _twice(check: Callable[[], Found]) -> list[Finding]:
+    """What is found twice: others may move a tag and remove its version between two looks."""
+    found = list(check())
+    return [one for one in check() if one in found] if found else []
 
 
 def _check_references(main: Table) -> Found:
@@ -405,6 +472,9 @@ def _check_leftovers(table: Table) -> Found:
     """Files without use that are too old to belong to a write that is under way."""
     try:
         left = leftover_files(table, older_than_s=SAFE_AGE_S)
+        if left:  # files of versions that others are removing just now are gone the next time
+            again = {file.path for file in leftover_files(table, older_than_s=SAFE_AGE_S)}
+            left = [file for file in left if file.path in again]
     except (CorruptFileError, UnsupportedFeatureError) as error:
         yield finding("bad_manifest", error.what, error.where)
         return

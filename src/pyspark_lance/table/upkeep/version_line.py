@@ -9,10 +9,15 @@ from dataclasses import dataclass, field
 from pyspark_lance.commit.whereabouts import transaction_of
 from pyspark_lance.errors import TableNotFoundError
 from pyspark_lance.format.operation import Restore
-from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    list_versions,
+    look_again,
+    read_manifest,
+)
 from pyspark_lance.metafile.refs_file import read_branch
-from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.upkeep.history import HistoryEntry, history_entry
+from pyspark_lance.store.object_store import ObjectStore, missing
+from pyspark_lance.table.upkeep.history import HistoryEntry, entries_left, history_entry
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
 
@@ -57,6 +62,9 @@ def version_line(newest: Snapshot) -> list[LineVersion]:
 
     A branch begins with a copy of the version that it was forked from; here that one is its
     parent's, as long as it is left there.
+
+    Raises:
+        FileNotFoundError: ``newest`` is gone, and there are newer ones.
     """
     line: list[LineVersion] = []
     table, branch, last = newest.table, newest.manifest.branch, newest.version
@@ -65,6 +73,8 @@ def version_line(newest: Snapshot) -> list[LineVersion]:
         store = table.store()
         own = [LineVersion(table, store, location) for location in list_versions(store)]
         own = [version for version in reversed(own) if version.number <= last]
+        if not line and table == newest.table and [one.number for one in own[:1]] != [last]:
+            raise missing(store.uri, newest.file.location.path)
         if branch is None:
             return _without_copies([*line, *own])
         try:
@@ -96,6 +106,11 @@ def line_history(table: Table) -> list[HistoryEntry]:
     Raises:
         TableNotFoundError: There is no table.
     """
-    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        entries = pool.map(LineVersion.entry, version_line(Snapshot.open(table)))
-        return [entry for entry in entries if entry is not None]
+
+    def look() -> list[HistoryEntry]:
+        line = version_line(Snapshot.open(table))
+        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+            entries = list(pool.map(LineVersion.entry, line))
+        return entries_left(line[0].store, [one.location for one in line], entries)
+
+    return look_again(table.store(), look)

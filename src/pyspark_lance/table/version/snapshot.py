@@ -8,13 +8,12 @@ for the old one.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from pyspark_lance.errors import TableNotFoundError, VersionNotFoundError
+from pyspark_lance.errors import LanceError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_bytes import FragmentBytes
@@ -75,13 +74,20 @@ class Snapshot:
             UnsupportedFeatureError: The table uses a feature that is not implemented.
             CorruptFileError: The manifest contradicts the format.
         """
-        table, at = resolve_tag(table, at)
-        store = table.store()
+        line, spec = resolve_tag(table, at)
         for _ in range(_ATTEMPTS):
-            location = resolve_version(store, at)
-            # Removed between the two looks: there are newer ones, or it is not found any more.
-            with contextlib.suppress(FileNotFoundError):
-                return cls.load(table, store, location)
+            store = line.store()
+            try:
+                return cls.load(line, store, resolve_version(store, spec))
+            except VersionNotFoundError:
+                # A tag that was moved since it was read no longer keeps the version.
+                before, (line, spec) = spec, resolve_tag(table, at)
+                if spec == before:
+                    raise
+            except LanceError:
+                raise
+            except FileNotFoundError:
+                pass  # removed between the two looks: there are newer ones, or none is found
         raise VersionNotFoundError(
             f"versions were removed faster than they could be read, {_ATTEMPTS} times",
             where=table.uri,

@@ -7,7 +7,7 @@ Source: docs/format/table-format.md, section 4.4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from pyspark_lance.errors import CorruptFileError
@@ -30,6 +30,10 @@ class TableFiles:
 
     table: Table
     base_paths: tuple[BasePath, ...] = ()
+
+    def opened(self) -> TableFiles:
+        """The same for one pass over many files, which opens each root once; not picklable."""
+        return _OpenTableFiles(self.table, self.base_paths)
 
     def base(self, base_id: int) -> BasePath:
         """The base path with this id.
@@ -81,6 +85,17 @@ class TableFiles:
     def absolute(self, uri: str, base_id: int) -> str:
         """The URI of an external blob."""
         return uri if _is_absolute(uri) else f"{self.base(base_id).path.rstrip('/')}/{uri}"
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenTableFiles(TableFiles):
+    stores: dict[int | None, ObjectStore] = field(default_factory=dict, repr=False, compare=False)
+
+    def store_of(self, base_id: int | None) -> ObjectStore:
+        store = self.stores.get(base_id)
+        if store is None:
+            store = self.stores[base_id] = TableFiles.store_of(self, base_id)
+        return store
 
 
 def _is_absolute(uri: str) -> bool:

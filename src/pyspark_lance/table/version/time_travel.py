@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from numbers import Integral
 
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.metafile.manifest_file import (
@@ -45,8 +46,12 @@ class VersionSpec:
             raise InvalidInputError(
                 f"{given[0]} and {given[1]} both choose a version", hint="give only one of them"
             )
-        if self.version is not None and self.version < 1:
-            raise InvalidInputError(f"version {self.version} is not a positive number")
+        if self.version is not None and not _is_number(self.version):
+            raise InvalidInputError(f"version {self.version!r} is not a positive whole number")
+
+
+def _is_number(version: object) -> bool:
+    return isinstance(version, Integral) and int(version) > 0
 
 
 LATEST = VersionSpec()

@@ -12,19 +12,21 @@ from __future__ import annotations
 import logging
 import uuid as uuids
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_loop import commit
 from pyspark_lance.commit.proposal import Proposal
-from pyspark_lance.commit.retries import Environment, Retries
-from pyspark_lance.commit.version_put import CommitResult
+from pyspark_lance.commit.retries import TURN_S, Environment, Retries
+from pyspark_lance.commit.version_put import CommitResult, TableGoneError
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitError, StorageError
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.operation import CreateIndex, Operation
+from pyspark_lance.format.operation import Append, CreateIndex, Operation
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.metafile.paths import TRANSACTIONS, index_path
+from pyspark_lance.store.turns import turn
 from pyspark_lance.table.cleanup.auto_cleanup import clean_up_after
 from pyspark_lance.table.version.snapshot import Snapshot, known_manifests
 from pyspark_lance.table.version.table import Table
@@ -34,6 +36,15 @@ from pyspark_lance.table.work.written_files import remove_files
 logger = logging.getLogger(__name__)
 
 _R = TypeVar("_R")
+
+# So long others are waited for by whoever has met a conflict, at most.
+_AGAIN_S = 10.0
+# After a conflict so many works of a process begin with their turn.
+_REMEMBERED = 16
+_MOST_TABLES = 1000
+
+# By table, how many works are left that do.
+_conflicts: dict[str, int] = {}
 
 
 class UnitOfWork:
@@ -77,10 +88,15 @@ class UnitOfWork:
 
         def until_done(work: UnitOfWork) -> _R:
             missing = ""
+            turns: AbstractContextManager[object] = nullcontext()
+            if self._expects_conflicts():
+                turns = work.turn_to_change(TURN_S)
             while True:
                 try:
-                    return attempt(work)
+                    with turns:
+                        return attempt(work)
                 except RetryableCommitError as error:
+                    self._remember_conflict()
                     work.spend_attempt(error)
                 except MissingFileError as error:
                     # Others may have made newer versions and cleaned up; the newest one has all
@@ -89,6 +105,9 @@ class UnitOfWork:
                         raise
                     missing = error.where
                     logger.info("planning again, as a file is gone: %s", error.where)
+                # Whoever works again has the turn until it is done; a first attempt that is in its
+                # way waits with its commit.
+                turns = work.turn_to_change(min(work.retries.left_s, _AGAIN_S))
 
         return self.once(until_done)
 
@@ -105,6 +124,24 @@ class UnitOfWork:
         if self._landed is not None:
             clean_up_after(self._table, self._landed)
         return done
+
+    def _expects_conflicts(self) -> bool:
+        """Whether work of this process on the table has met a conflict lately.
+
+        Then the next ones, too, would do most things twice, and wait for their turn anyway.
+        """
+        uri = self._table.uri
+        left = _conflicts.get(uri, 0)
+        if left > 1:
+            _conflicts[uri] = left - 1
+        else:
+            _conflicts.pop(uri, None)
+        return left > 0
+
+    def _remember_conflict(self) -> None:
+        if len(_conflicts) >= _MOST_TABLES:
+            _conflicts.clear()
+        _conflicts[self._table.uri] = _REMEMBERED
 
     def spend_attempt(self, conflict: RetryableCommitError) -> None:
         """Waits for the next attempt after a conflict.
@@ -126,6 +163,10 @@ class UnitOfWork:
     def retries(self) -> Retries:
         """The attempts that are left."""
         return self._retries
+
+    def turn_to_change(self, patience_s: float) -> AbstractContextManager[object]:
+        """The turn of a writer whose commit may make others plan anew, which appends do not."""
+        return turn(self._table.store(), TRANSACTIONS, patience_s)
 
     def register(self, fragments: Iterable[Fragment]) -> None:
         """Takes note of fragments whose files this work has written."""
@@ -161,16 +202,18 @@ class UnitOfWork:
             CommitConflictError: Another commit makes the work pointless.
             StorageError: It is not certain whether the version was made.
         """
+        is_append = isinstance(proposal.transaction.operation, Append)
         self._in_doubt = True
         try:
-            result = commit(
-                self._table.store(),
-                proposal,
-                self._retries,
-                read=known_manifests(self._table),
-            )
+            with nullcontext() if is_append else self.turn_to_change(TURN_S):
+                result = commit(
+                    self._table.store(),
+                    proposal,
+                    self._retries,
+                    read=known_manifests(self._table),
+                )
         except LanceError as error:
-            self._in_doubt = isinstance(error, StorageError)
+            self._in_doubt = isinstance(error, StorageError | TableGoneError)
             raise
         self._in_doubt = False
         self._named |= files_of(result.manifest.fragments)

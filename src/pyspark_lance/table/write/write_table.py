@@ -31,7 +31,7 @@ from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.change.commit_changes import commit_row_changes
 from pyspark_lance.table.change.delete_where import rows_deleted
 from pyspark_lance.table.change.reads import EVERYTHING, reads_by
-from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
+from pyspark_lance.table.change.row_change import ChangeSettings, plan_change_of
 from pyspark_lance.table.columns.schema_change import (
     match_columns,
     renumbered,
@@ -184,12 +184,11 @@ class _Write:
         settings = self._plan.settings
         text = settings.replace_where or ""
         written = self._plan.request.schema.to_arrow()
-        self._newest()
-        change = plan_change(self._plan.request.table, ChangeSettings(settings.properties))
+        snapshot = self._newest()
+        change = plan_change_of(snapshot, ChangeSettings(settings.properties))
         if change.is_done:
             return None
         change = replace(change, transaction_uuid=self._plan.transaction_uuid)
-        snapshot = change.snapshot()
         self._check_source(snapshot.version)
 
         def condition(newest: Snapshot) -> Predicate:
@@ -215,7 +214,7 @@ class _Write:
         newest = Snapshot.open(plan.request.table)
         own = newest.manifest.file_version
         if own != plan.request.file_version and not plan.settings.replaces_all:
-            raise table_was_replaced(newest.store)
+            raise table_was_replaced(newest.store.uri)
         base = plan.base
         if base is None:
             return newest
@@ -235,7 +234,7 @@ class _Write:
                     "run the write again",
                 )
         elif BaseVersion.of(planned_on.manifest) != base:
-            raise table_was_replaced(newest.store)
+            raise table_was_replaced(newest.store.uri)
         return newest
 
     def _commit(

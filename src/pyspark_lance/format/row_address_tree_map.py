@@ -1,0 +1,83 @@
+"""RowAddrTreeMap: sets of rows as indices store them, by the high halves of their numbers.
+
+u32 entries, ascending; for each u32 high half, u32 length, a 32-bit Roaring bitmap of the low
+halves.  A length of zero means all rows of a fragment.  No I/O.
+
+Source: docs/format/table-format.md, section 10.8.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap, FrozenBitMap
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.row_address import OFFSET_BITS
+
+_U32 = struct.Struct("<I")
+
+TreeMap: TypeAlias = dict[int, BitMap | None]
+"""High half -> low halves; None for all of a fragment."""
+
+
+def parse_tree_map(data: bytes, where: str = "") -> TreeMap:
+    """Decodes a set of rows.
+
+    Raises:
+        CorruptFileError: ``data`` is no such set.
+    """
+    parsed: TreeMap = {}
+    try:
+        (count,) = _U32.unpack_from(data)
+        at = _U32.size
+        for _ in range(count):
+            (high,), (length,) = _U32.unpack_from(data, at), _U32.unpack_from(data, at + 4)
+            at += 2 * _U32.size
+            if high in parsed or at + length > len(data):
+                raise CorruptFileError("a set of rows is cut short, or has a part twice", where)
+            content = data[at : at + length]
+            parsed[high] = BitMap(_bitmap_of(content)) if length else None
+            at += length
+    except struct.error as error:
+        raise CorruptFileError("a set of rows is cut short", where) from error
+    if at != len(data):
+        raise CorruptFileError(f"a set of rows ends {len(data) - at} bytes before its end", where)
+    return parsed
+
+
+def pack_tree_map(rows: Mapping[int, BitMap]) -> bytes:
+    """The bytes of a set of rows."""
+    parts = [_U32.pack(len(rows))]
+    for high in sorted(rows):
+        bitmap = rows[high].serialize()
+        parts += [_U32.pack(high), _U32.pack(len(bitmap)), bitmap]
+    return b"".join(parts)
+
+
+def union_of(sets: Iterable[Mapping[int, BitMap]]) -> dict[int, BitMap]:
+    """The rows that are in any of some sets."""
+    parts: dict[int, list[BitMap]] = {}
+    for rows in sets:
+        for high, bitmap in rows.items():
+            parts.setdefault(high, []).append(bitmap)
+    return {high: BitMap.union(*bitmaps) for high, bitmaps in parts.items()}
+
+
+def numbers_of(rows: Mapping[int, BitMap]) -> NDArray[np.uint64]:
+    """The numbers of all rows, ascending."""
+    parts = [
+        np.frombuffer(rows[high].to_array(), np.uint32).astype(np.uint64)
+        | np.uint64(high << OFFSET_BITS)
+        for high in sorted(rows)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _bitmap_of(content: bytes) -> FrozenBitMap:
+    return DeletionVector.from_bitmap_bytes(content).bitmap

@@ -1,0 +1,84 @@
+"""The versions of a table, as the names in ``_versions/`` tell them, the newest first.
+
+A listing is all there is to go by.  No number that was known before can take its place: versions
+with a tag stay when those after them are cleaned up, so that a version may be there, the next one
+not, and newer ones all the same.  So what is to be had cheaply is the listing itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import compress
+from typing import Final, Protocol
+
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.metafile.paths import (
+    VERSIONS,
+    ManifestName,
+    NamingScheme,
+    manifest_name,
+    parse_manifest_name,
+)
+from pyspark_lance.store.object_store import ObjectStore
+
+_NAME_OF_V2: Final = manifest_name(1, NamingScheme.V2)
+_SUFFIX: Final = _NAME_OF_V2.lstrip("0123456789")
+# Nearly always one or two are asked for.
+_FIRST_NAMES: Final = 16
+
+
+class _HasScheme(Protocol):
+    @property
+    def scheme(self) -> NamingScheme: ...
+
+
+def names_in_history(store: ObjectStore, names: Iterable[str]) -> Iterator[ManifestName]:
+    """What the names of manifests say, the highest version first, without detached ones.
+
+    Where all are of scheme V2, as in nearly all tables, their order is that of the versions, and
+    only those are parsed that are asked for: there may be tens of thousands.
+
+    Args:
+        store: The table's folder.
+        names: What is in ``_versions/``.
+
+    Raises:
+        UnsupportedFeatureError: Manifests of both naming schemes are there.
+    """
+    names = list(names)
+    # Without a step of the interpreter for each: that would take as long as the listing.
+    others = compress(names, map(len(_NAME_OF_V2).__ne__, map(len, names)))
+    if any(name.endswith(_SUFFIX) and name[0] != "d" for name in others):
+        parsed = list(_in_history(names))
+        check_one_scheme(store, parsed)
+        return iter(sorted(parsed, key=lambda name: name.version, reverse=True))
+    return _in_history(_sorted_lazily(names))
+
+
+def _sorted_lazily(names: list[str]) -> Iterator[str]:
+    first = heapq.nsmallest(_FIRST_NAMES, names)
+    yield from first
+    if len(names) > len(first):
+        yield from sorted(names)[len(first) :]
+
+
+def _in_history(names: Iterable[str]) -> Iterator[ManifestName]:
+    for name in names:
+        parsed = parse_manifest_name(name)
+        if parsed is not None and not parsed.is_detached:
+            yield parsed
+
+
+def check_one_scheme(store: ObjectStore, manifests: Iterable[_HasScheme]) -> None:
+    """Refuses a table whose migration to the other naming scheme is under way.
+
+    Raises:
+        UnsupportedFeatureError: Manifests of both naming schemes are there.
+    """
+    if len({manifest.scheme for manifest in manifests}) > 1:
+        raise UnsupportedFeatureError(
+            "the table has manifests of both naming schemes",
+            where=f"{store.uri}/{VERSIONS}",
+            hint="a migration was interrupted: finish it with Lance's migrate_manifest_paths_v2",
+        )

@@ -1,0 +1,68 @@
+"""The columns that a merge ``withSchemaEvolution`` brings to the table, before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql.types import StructField, StructType
+
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.predicate.text_names import name_parts
+from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge
+from pyspark_lance.spark.types.spark_types import spark_schema
+from pyspark_lance.spark.types.write_schema import stored_schema
+from pyspark_lance.table.columns.change_columns import add_missing_columns
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+
+# They make a merge count once, which the columns before it are no part of.
+_OF_MERGE = ("pyspark_lance.txn_app_id", "pyspark_lance.txn_version")
+
+
+def add_columns_of_source(table: Table, merge: Merge, settings: CommitSettings) -> None:
+    """Adds what the clauses of the merge give values and the table lacks, null in every row.
+
+    Columns that ``whenMatchedUpdateAll`` and ``whenNotMatchedInsertAll`` find in the source, with
+    members of structs, and columns of the source that a clause sets by their own name.
+
+    Raises:
+        UnsupportedFeatureError: The table's files cannot hold a type.
+    """
+    schema = Snapshot.open(table).schema
+    missing = _missing(merge, schema)
+    if missing.fields:
+        properties = {k: v for k, v in settings.properties.items() if k not in _OF_MERGE}
+        columns = stored_schema(missing, {}, existing=None, overwrite=False)
+        add_missing_columns(table, columns, replace(settings, properties=properties))
+
+
+def _missing(merge: Merge, schema: LanceSchema) -> StructType:
+    source = StructType(
+        [field for field in merge.source.schema.fields if field.name.lower() not in SYSTEM_COLUMNS]
+    )
+    if not any(clause.values is ALL_COLUMNS for clause in merge.clauses):
+        named = {
+            name_parts(key)[-1].lower()
+            for clause in merge.clauses
+            for key in clause.values
+            if len(name_parts(key)) == 1
+        }
+        source = StructType([field for field in source.fields if field.name.lower() in named])
+    return _besides(source, spark_schema(schema, ()))
+
+
+def _besides(given: StructType, known: StructType) -> StructType:
+    """What ``given`` has besides ``known``: columns, and members of structs."""
+    by_name = {field.name.lower(): field.dataType for field in known.fields}
+    fields = []
+    for field in given.fields:
+        kind = by_name.get(field.name.lower())
+        if kind is None:
+            fields.append(StructField(field.name, field.dataType, nullable=True))
+        elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
+            members = _besides(field.dataType, kind)
+            if members.fields:
+                fields.append(StructField(field.name, members, nullable=True))
+    return StructType(fields)

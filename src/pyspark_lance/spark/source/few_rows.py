@@ -1,0 +1,91 @@
+"""Rows of a scan that returns few, which are read where it is planned.
+
+A task that runs Python costs Spark more than the rows of a small table do.  The JVM companion asks
+for these rows when it asks what is left of a scan; they go with its task, which needs no Python.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_lance.errors import LanceError
+from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.source.batch_reader import LanceBatchReader
+from pyspark_lance.spark.source.pushed_down import PushedDown
+from pyspark_lance.spark.source.shared_batches import columns_of_batches, stream_of, way_of
+from pyspark_lance.table.scan.plan_scan import column_width
+from pyspark_lance.table.version.snapshot import Snapshot
+
+_SMALL_BYTES = f"{INTERNAL_PREFIX}small_bytes"
+# Each is a request or two to a store; tasks make theirs at the same time.
+_MOST_FRAGMENTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What metadata leave of a scan.
+
+    Attributes:
+        fragments: Those that are read.
+        rows: So many at most.
+        is_tested: Whether a condition is still to choose among them.
+    """
+
+    fragments: int
+    rows: int
+    is_tested: bool
+
+
+def few_rows(
+    options: Mapping[str, str], read: ReadOptions, snapshot: Snapshot, left: Left
+) -> dict[str, list[str]]:
+    """``{"batches": […]}``, Arrow streams in base64; nothing where there are too many rows.
+
+    What cannot be read is left to the tasks, which say so where Spark shows it.
+
+    Args:
+        options: Those of the companion; they say how many bytes are few, and which columns.
+        read: The options of the read.
+        snapshot: The version that is read.
+        left: What is left of it.
+
+    Raises:
+        InvalidInputError: The user chose a way for batches that there is not, or a batch is asked
+            for what only streams do.
+    """
+    way_of(options)
+    read.check_batch()
+    # Who chooses partitions means those that tasks read.
+    if left.fragments > _MOST_FRAGMENTS or read.fragments_per_partition is not None:
+        return {}
+    most_bytes = int(options[_SMALL_BYTES])
+    pushed = PushedDown.parse(options)
+    # Without a condition, the companion has weighed the rows.
+    if left.is_tested and left.rows * _row_bytes(snapshot) > most_bytes:
+        return {}
+    pinned = snapshot.uri, snapshot.version
+    columns = columns_of_batches(options)
+    batches: list[str] = []
+    try:
+        reader = LanceBatchReader(read, pinned, columns, pushed, keep_dictionaries=True)
+        for batch in reader.read_here():
+            if not batch.num_rows:
+                continue
+            stream = stream_of(batch)
+            most_bytes -= stream.size
+            if most_bytes < 0:
+                return {}
+            batches.append(base64.b64encode(stream).decode())
+    except (LanceError, OSError, pa.ArrowException):
+        return {}
+    return {"batches": batches}
+
+
+def _row_bytes(snapshot: Snapshot) -> float:
+    """Of a whole row, roughly: a condition may read any column."""
+    return 8 + sum(column_width(field) for field in snapshot.schema.fields)

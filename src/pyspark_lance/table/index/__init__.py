@@ -1,0 +1,4 @@
+"""Scalar indices: which rows of which fragments a condition leaves, by their files.
+
+May import: table.rows and all below.
+"""

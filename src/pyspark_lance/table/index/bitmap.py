@@ -1,0 +1,184 @@
+"""BitmapIndex and LabelIndex: segments of indices that have a set of rows for each value.
+
+A bitmap index has the values of a column, a label list index the elements of its lists.
+
+Source: docs/format/table-format.md, section 10.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map, union_of
+from pyspark_lance.predicate.single_column import element_wanted, matching_values
+from pyspark_lance.predicate.tree import Column, Comparison, Literal
+from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.indexed_fields import as_seen
+from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.version.table_files import TableFiles
+
+BITMAP_FILE: Final = "bitmap_page_lookup.lance"
+# More sets take longer to join than they save.
+_MOST_SETS: Final = 10_000
+_MOST_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BitmapIndex:
+    """The values of a segment.
+
+    Attributes:
+        file: With the set of rows of each.
+        keys: Each value, null too, in the type in which conditions see the column.
+    """
+
+    file: IndexFile
+    keys: pa.Array
+
+    @classmethod
+    def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BitmapIndex:
+        """Reads which values there are.
+
+        Raises:
+            FileNotFoundError: The file is gone.
+            CorruptFileError: What it says cannot be.
+        """
+        file = IndexFile.open(files, entry, BITMAP_FILE)
+        file.expect_columns([("keys", field.to_arrow().type), ("bitmaps", pa.binary())])
+        return cls(file, as_seen(file.read_all("keys").column(0), field))
+
+    @property
+    def num_rows(self) -> None:
+        """Rows that the segment names: only its sets would tell."""
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        return int(self.keys.nbytes) + 4096
+
+    def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
+        """Those of some fragments of which it knows all rows: all that its entry covers."""
+        return fragments
+
+    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+        """What the rows are called whose values satisfy the condition; None if there are many.
+
+        Args:
+            question: The condition.
+            most_rows: Rows that are worth naming.
+
+        Raises:
+            CorruptFileError: A set of rows is damaged.
+        """
+        places = np.flatnonzero(question.matches(self.keys))
+        return _rows_at(self.file, places, most_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelIndex:
+    """The elements of a segment.
+
+    Attributes:
+        file: With the set of rows of each.
+        keys: Each element, null too, in the type in which conditions see the elements.
+    """
+
+    file: IndexFile
+    keys: pa.Array
+
+    @classmethod
+    def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> LabelIndex:
+        """Reads which elements there are.
+
+        Raises:
+            FileNotFoundError: The file is gone.
+            CorruptFileError: What it says cannot be.
+            UnsupportedFeatureError: The column is no list of plain values.
+        """
+        if not field.is_list or len(field.children) != 1 or field.children[0].children:
+            raise UnsupportedFeatureError("an index of labels over a column of no lists")
+        (element,) = field.children
+        file = IndexFile.open(files, entry, BITMAP_FILE)
+        file.expect_columns([("keys", element.to_arrow().type), ("bitmaps", pa.binary())])
+        return cls(file, as_seen(file.read_all("keys").column(0), element))
+
+    @property
+    def num_rows(self) -> None:
+        """Rows that the segment names: those with empty lists are in no set."""
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        return int(self.keys.nbytes) + 4096
+
+    def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
+        """Those of some fragments of which it knows all rows: all that its entry covers."""
+        return fragments
+
+    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+        """What the rows are called whose lists have an element; None if it does not tell.
+
+        Args:
+            question: The condition.
+            most_rows: Rows that are worth naming.
+
+        Raises:
+            CorruptFileError: A set of rows is damaged.
+        """
+        wanted = element_wanted(question.predicate, question.path)
+        if wanted is None or not wanted.is_valid or wanted.type != self.keys.type:
+            return None
+        equal = Comparison("=", Column(("element",), wanted.type), Literal(wanted))
+        places = np.flatnonzero(matching_values(equal, ("element",), self.keys))
+        return _rows_at(self.file, places, most_rows)
+
+
+def _rows_at(
+    file: IndexFile, places: NDArray[np.int64], most_rows: int
+) -> NDArray[np.uint64] | None:
+    if len(places) > _MOST_SETS:
+        return None
+    sets = sets_at(file, places)
+    if sets is None:
+        return None
+    rows = union_of(sets)
+    return numbers_of(rows) if sum(map(len, rows.values())) <= most_rows else None
+
+
+def sets_at(file: IndexFile, places: NDArray[np.int64]) -> list[dict[int, BitMap]] | None:
+    """The sets of rows at some places of a file; None if they are very large.
+
+    Raises:
+        CorruptFileError: One of them is damaged, or says that it has all rows of a fragment.
+    """
+    fields = [field for field in file.reader.schema.fields if field.name == "bitmaps"]
+    columns = file.reader.embedded_columns()
+    try:
+        (stored,) = file.reader.take(fields, columns, places, max_bytes=_MOST_BYTES).columns
+    except BatchTooLargeError:
+        return None
+    return [_known_set(data.as_buffer(), file.where) for data in stored]
+
+
+def _known_set(data: pa.Buffer | None, where: str) -> dict[int, BitMap]:
+    if data is None:
+        raise CorruptFileError("a value of a bitmap index without its rows", where)
+    parsed = parse_tree_map(data.to_pybytes(), where)
+    known = {high: bitmap for high, bitmap in parsed.items() if bitmap is not None}
+    if len(known) < len(parsed):
+        # Nobody writes them, and they mean nothing where rows are called by their ids.
+        raise CorruptFileError("a value of a bitmap index that says it is in all rows", where)
+    return known

@@ -1,0 +1,254 @@
+"""BloomIndex: a segment of a bloom filter index, which tells zones of rows without a value.
+
+Each zone of rows of a fragment has a split block filter, as Parquet's, over the bytes of its
+values.  A value that is in the filter may still not be there.
+
+Source: docs/format/table-format.md, sections 10.6 and 10.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.codec.xxh64 import xxh64
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.row_address import OFFSET_BITS
+from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.predicate.single_column import (
+    is_only_of_null,
+    is_true_of_null,
+    only_values,
+)
+from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.version.table_files import TableFiles
+
+_FILE: Final = "bloomfilter.lance"
+_FILTER: Final = "bloom_filter_data"
+_PLACES: Final = ("fragment_id", "zone_start", "zone_length", "has_null")
+_SALT: Final = np.array(
+    [
+        0x47B6137B,
+        0x44974D91,
+        0x8824AD5B,
+        0xA2B7289D,
+        0x705495C7,
+        0x2DF1424B,
+        0x9EFC4947,
+        0x5C6BFB31,
+    ],
+    np.uint32,
+)
+_BLOCK_BYTES: Final = 32
+# More values are in so many filters that asking them is not worth it.
+_MOST_VALUES: Final = 256
+# Filters take 4 bytes for each row, as much as a narrow column.
+_MOST_BYTES: Final = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BloomIndex:
+    """The zones of a segment; arrays of shape (num_zones,).
+
+    Attributes:
+        file: With their filters.
+        field: What is indexed.
+        fragment_id: The fragment of each zone.
+        start: Its first row, as physical offset.
+        length: Rows from the first to the last.
+        has_null: Whether there are nulls.
+    """
+
+    file: IndexFile
+    field: Field
+    fragment_id: NDArray[np.uint64]
+    start: NDArray[np.uint64]
+    length: NDArray[np.uint64]
+    has_null: NDArray[np.bool_]
+
+    @classmethod
+    def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BloomIndex:
+        """Reads where the zones are.
+
+        Raises:
+            FileNotFoundError: The file is gone.
+            CorruptFileError: What it says cannot be.
+        """
+        file = IndexFile.open(files, entry, _FILE)
+        kinds = (pa.uint64(), pa.uint64(), pa.uint64(), pa.bool_(), pa.binary())
+        file.expect_columns(list(zip((*_PLACES, _FILTER), kinds, strict=True)))
+        zones = file.read_all(*_PLACES)
+        if any(column.null_count for column in zones.columns):
+            raise CorruptFileError("zones without a place", file.where)
+        numbers = [plain_numbers(column) for column in zones.columns]
+        if any(len(part) and int(part.max()) >= 1 << OFFSET_BITS for part in numbers[:3]):
+            raise CorruptFileError("a zone reaches beyond any fragment", file.where)
+        return cls(file, field, *numbers)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all zones, those that were deleted before among them."""
+        return int(self.length.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        return int(3 * self.start.nbytes + self.has_null.nbytes) + 4096
+
+    def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
+        """Those of some fragments whose rows are all in zones.
+
+        Rows that were deleted before and are in no zone may be there again after a restore; they
+        are few enough to do without the index.
+        """
+        order = np.lexsort((self.start, self.fragment_id))
+        ids, starts = (part[order].astype(np.int64) for part in (self.fragment_id, self.start))
+        if not len(ids):
+            return BitMap()
+        ends = starts + self.length[order].astype(np.int64)
+        is_first = np.append(True, ids[1:] != ids[:-1])
+        before = np.where(is_first, 0, np.append(0, ends[:-1]))
+        broken = BitMap(np.unique(ids[starts != before]).tolist())
+        is_last = np.append(is_first[1:], True)
+        last = zip(ids[is_last].tolist(), ends[is_last].tolist(), strict=True)
+        whole = BitMap([number for number, end in last if lengths.get(number) == end])
+        return (whole - broken) & fragments
+
+    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+        """The addresses of the rows of zones that can have a value; None if it does not tell.
+
+        Args:
+            question: The condition.
+            most_rows: Rows that are worth naming.
+
+        Raises:
+            CorruptFileError: A filter is of a size that none has.
+        """
+        if is_true_of_null(question.predicate, question.path, self.field.to_arrow().type):
+            is_of_null = is_only_of_null(question.predicate, question.path)
+            zones = self.has_null if is_of_null else None
+        else:
+            zones = self._zones_with_values(question)
+        if zones is None or int(self.length[zones].sum()) > most_rows:
+            return None
+        return self._addresses(np.flatnonzero(zones))
+
+    def _zones_with_values(self, question: Question) -> NDArray[np.bool_] | None:
+        constants = only_values(question.predicate, question.path)
+        if constants is None or sum(map(len, constants)) > _MOST_VALUES:
+            return None
+        hashed: list[bytes] = []
+        for values in constants:
+            stored = bytes_of_values(values, self.field.to_arrow().type)
+            if stored is None:
+                return None
+            hashed += stored
+        return self._zones_of_hashes([xxh64(value) for value in hashed])
+
+    def _zones_of_hashes(self, hashes: Iterable[int]) -> NDArray[np.bool_] | None:
+        wanted = list(hashes)
+        found = np.zeros(len(self.start), np.bool_)
+        if not wanted:
+            return found
+        filters = self._filters()
+        if filters is None:
+            return None
+        lengths = np.asarray(pc.binary_length(filters))
+        for num_bytes in np.unique(lengths).tolist():
+            if not num_bytes or num_bytes % _BLOCK_BYTES:
+                raise CorruptFileError(f"a bloom filter of {num_bytes} bytes", self.file.where)
+            places = np.flatnonzero(lengths == num_bytes)
+            words = np.frombuffer(b"".join(filters.take(pa.array(places)).to_pylist()), "<u4")
+            blocks = words.reshape(len(places), num_bytes // _BLOCK_BYTES, 8)
+            for number in wanted:
+                found[places] |= _is_in(blocks, number)
+        return found
+
+    def _filters(self) -> pa.Array | None:
+        fields = [field for field in self.file.reader.schema.fields if field.name == _FILTER]
+        reader = self.file.reader
+        columns = reader.embedded_columns()
+        try:
+            batch = reader.read(fields, columns, 0, reader.num_rows, max_bytes=_MOST_BYTES)
+        except BatchTooLargeError:
+            return None
+        if batch.column(0).null_count:
+            raise CorruptFileError("a zone without a bloom filter", self.file.where)
+        return batch.column(0)
+
+    def _addresses(self, zones: NDArray[np.int64]) -> NDArray[np.uint64]:
+        first = self.fragment_id[zones] << np.uint64(OFFSET_BITS) | self.start[zones]
+        lengths = self.length[zones].astype(np.int64)
+        ends = np.cumsum(lengths)
+        total = int(ends[-1]) if len(ends) else 0
+        within = np.arange(total) - np.repeat(ends - lengths, lengths)
+        return np.repeat(first, lengths) + within.astype(np.uint64)
+
+
+def _is_in(blocks: NDArray[np.uint32], number: int) -> NDArray[np.bool_]:
+    """In which of filters of one size a hash is; ``blocks`` of shape (filters, blocks, 8)."""
+    place = ((number >> 32) * blocks.shape[1]) >> 32
+    bits = np.uint32(1) << ((np.uint32(number & 0xFFFFFFFF) * _SALT) >> np.uint32(27))
+    found: NDArray[np.bool_] = ((blocks[:, place] & bits) == bits).all(axis=1)
+    return found
+
+
+def bytes_of_values(values: pa.Array, stored: pa.DataType) -> list[bytes] | None:
+    """Constants as a column of type ``stored`` has them, without those that it cannot have.
+
+    Returns:
+        None where a constant may equal values of other bytes, such as a NaN.
+    """
+    values = values.drop_null()
+    if pa.types.is_integer(stored) and pa.types.is_integer(values.type):
+        limits = np.iinfo(stored.to_pandas_dtype())
+        fitting = [number for number in values.to_pylist() if limits.min <= number <= limits.max]
+        return [number.to_bytes(stored.bit_width // 8, "little", signed=limits.min < 0)
+                for number in fitting]  # fmt: skip
+    if pa.types.is_floating(stored) and pa.types.is_floating(values.type):
+        return _bytes_of_floats(values, stored)
+    if pa.types.is_string(values.type) and _is_text(stored):
+        return [text.encode() for text in values.to_pylist()]
+    if pa.types.is_binary(values.type) and _is_binary(stored):
+        return list(values.to_pylist())
+    if not _are_same_integers(values.type, stored):
+        return None
+    numbers = np.frombuffer(values.buffers()[1], f"i{stored.bit_width // 8}")
+    return [number.tobytes() for number in numbers[values.offset : values.offset + len(values)]]
+
+
+def _is_text(stored: pa.DataType) -> bool:
+    return bool(pa.types.is_string(stored) or pa.types.is_large_string(stored))
+
+
+def _is_binary(stored: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(stored) or pa.types.is_large_binary(stored))
+
+
+def _are_same_integers(seen: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether days or times have the same bytes in both types."""
+    if pa.types.is_timestamp(seen) and pa.types.is_timestamp(stored):
+        return bool(seen.unit == stored.unit and (seen.tz is None) == (stored.tz is None))
+    return bool(seen == stored and (pa.types.is_date(stored) or pa.types.is_time(stored)))
+
+
+def _bytes_of_floats(values: pa.Array, stored: pa.DataType) -> list[bytes] | None:
+    wide = values.to_numpy(zero_copy_only=False)
+    if np.isnan(wide).any():
+        return None  # They all equal each other, whatever their bits.
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(stored.to_pandas_dtype())
+    fitting = narrow[narrow.astype(np.float64) == wide.astype(np.float64)]
+    zeros = fitting[fitting == 0]
+    return [number.tobytes() for number in np.concatenate([fitting, -zeros])]

@@ -1,0 +1,232 @@
+"""BTree: a segment of a B-tree index, asked by the pages that a condition needs.
+
+``page_data.lance`` has all rows as (value, name of the row), nulls first, then ascending by the
+total order of floats; ``page_lookup.lance`` says where each page of it begins and ends.  Damage
+that shows is an error: pages that are out of order, or hold other values than they should.
+
+Source: docs/format/table-format.md, section 10.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.plain_values import plain_array, plain_numbers
+from pyspark_lance.predicate.conditions import Bounds
+from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.indexed_fields import as_seen
+from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.version.table_files import TableFiles
+
+_DATA: Final = "page_data.lance"
+_LOOKUP: Final = "page_lookup.lance"
+_BATCH_SIZE: Final = "batch_size"
+_RANGES: Final = "range_partitioned"
+
+
+@dataclass(frozen=True, slots=True)
+class BTree:
+    """The pages of a segment; arrays of shape (num_pages,), in the order of the data file.
+
+    Attributes:
+        data: The file with all rows.
+        field: What is indexed.
+        page_rows: Rows of a page, but for the last one.
+        minimum: First value of each page, as stored; null where it begins with nulls.
+        maximum: Last value of each page; null where there are only nulls.
+        null_count: Nulls of each page.
+        bounds: What values each page has, in the type in which conditions see the column.
+    """
+
+    data: IndexFile
+    field: Field
+    page_rows: int
+    minimum: pa.Array
+    maximum: pa.Array
+    null_count: NDArray[np.uint32]
+    bounds: Bounds
+
+    @classmethod
+    def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BTree:
+        """Reads where the pages are.
+
+        Raises:
+            FileNotFoundError: A file is gone.
+            CorruptFileError: What they say cannot be.
+            UnsupportedFeatureError: The pages lie in other files.
+        """
+        lookup = IndexFile.open(files, entry, _LOOKUP)
+        kind = field.to_arrow().type
+        lookup.expect_columns(
+            [("min", kind), ("max", kind), ("null_count", pa.uint32()), ("page_idx", pa.uint32())]
+        )
+        page_rows = _page_rows(lookup)
+        pages = lookup.read_all("min", "max", "null_count", "page_idx")
+        data = IndexFile.open(files, entry, _DATA)
+        data.expect_columns([("values", kind), ("ids", pa.uint64())])
+        return cls._of(data, field, page_rows, pages, lookup.where)
+
+    @classmethod
+    def _of(
+        cls, data: IndexFile, field: Field, page_rows: int, pages: pa.RecordBatch, where: str
+    ) -> BTree:
+        if pages.column("null_count").null_count or pages.column("page_idx").null_count:
+            raise CorruptFileError("pages of a B-tree without a place", where)
+        places = plain_numbers(pages.column("page_idx"))
+        order = np.argsort(places, kind="stable")
+        num_rows = data.reader.num_rows
+        if not np.array_equal(places[order], np.arange(-(-num_rows // page_rows))):
+            raise CorruptFileError(f"{len(places)} pages of a B-tree of {num_rows} rows", where)
+        pages = pages.take(plain_array(order))
+        minimum, maximum = pages.column("min"), pages.column("max")
+        null_count = plain_numbers(pages.column("null_count"))
+        bounds = _bounds(as_seen(minimum, field), as_seen(maximum, field), null_count)
+        tree = cls(data, field, page_rows, minimum, maximum, null_count, bounds)
+        tree._check_pages(where)
+        return tree
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that the segment names."""
+        return self.data.reader.num_rows
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        ends = self.minimum.nbytes + self.maximum.nbytes
+        return int(2 * ends + self.null_count.nbytes) + 4096
+
+    def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
+        """Those of some fragments of which it knows all rows: all that its entry covers."""
+        return fragments
+
+    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+        """What the rows are called whose values satisfy the condition; None if that costs too much.
+
+        Args:
+            question: The condition.
+            most_rows: Rows of the index that are worth reading.
+
+        Raises:
+            CorruptFileError: Pages hold what they cannot.
+        """
+        pages = np.flatnonzero(question.can_match(self.bounds))
+        if len(pages) * self.page_rows > max(most_rows, self.page_rows):
+            return None
+        if not len(pages):
+            return np.empty(0, np.uint64)
+        starts, ends = self._ends_of(pages)
+        rows = self.data.read_ranges(list(zip(starts.tolist(), ends.tolist(), strict=True)))
+        values, ids = (_one_chunk(rows.column(name)) for name in ("values", "ids"))
+        self._check_values(pages, ends - starts, values, ids)
+        return np.asarray(plain_numbers(ids)[question.matches(as_seen(values, self.field))])
+
+    def _ends_of(self, pages: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        starts = pages * self.page_rows
+        return starts, np.minimum(starts + self.page_rows, self.num_rows)
+
+    def _check_pages(self, where: str) -> None:
+        starts, ends = self._ends_of(np.arange(len(self.null_count)))
+        all_null = np.asarray(self.maximum.is_null())
+        has_null = np.asarray(self.minimum.is_null())
+        lengths = ends - starts
+        nulls_fit = (self.null_count <= lengths) & ((self.null_count == lengths) == all_null)
+        if not (nulls_fit & ((self.null_count > 0) == has_null)).all():
+            raise CorruptFileError("pages of a B-tree with other nulls than they say", where)
+        low, high = (as_seen(end, self.field) for end in (self.minimum, self.maximum))
+        if not _ascend(pc.if_else(plain_array(has_null), high, low), high):
+            raise CorruptFileError("pages of a B-tree out of order", where)
+
+    def _check_values(
+        self,
+        pages: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        values: pa.Array,
+        ids: pa.Array,
+    ) -> None:
+        """Raises if pages do not begin, end, or have nulls as the other file says."""
+        ends = np.cumsum(lengths)
+        of_pages = plain_array(pages)
+        nulls = np.add.reduceat(np.asarray(values.is_null()), ends - lengths, dtype=np.int64)
+        is_right = (
+            ids.null_count == 0
+            and np.array_equal(nulls, self.null_count[pages])
+            and _same(values.take(plain_array(ends - lengths)), self.minimum.take(of_pages))
+            and _same(values.take(plain_array(ends - 1)), self.maximum.take(of_pages))
+        )
+        if not is_right:
+            raise CorruptFileError("a page of a B-tree holds other values", self.data.where)
+
+
+def _page_rows(lookup: IndexFile) -> int:
+    metadata = lookup.reader.schema.metadata
+    if metadata.get(_RANGES, b"false") != b"false":
+        raise UnsupportedFeatureError("a B-tree in files by range", where=lookup.where)
+    try:
+        page_rows = int(metadata[_BATCH_SIZE])
+    except (KeyError, ValueError) as error:
+        raise CorruptFileError("a B-tree without the size of a page", lookup.where) from error
+    if not 0 < page_rows < 1 << 32:
+        raise CorruptFileError(f"a B-tree of pages of {page_rows} rows", lookup.where)
+    return page_rows
+
+
+def _bounds(minimum: pa.Array, maximum: pa.Array, null_count: NDArray[np.uint32]) -> Bounds:
+    """Bounds by Spark's order, in which all NaN are equal and greatest."""
+    all_null = np.asarray(maximum.is_null())
+    if pa.types.is_floating(minimum.type):
+        # One with a sign is the first of all; it may hide behind nulls, and hides what is least.
+        may_be_first = np.asarray(pc.fill_null(pc.is_nan(minimum), True)) & ~all_null
+        nan, unknown = pa.scalar(float("nan"), minimum.type), pa.scalar(None, minimum.type)
+        minimum = pc.if_else(plain_array(may_be_first), unknown, minimum)
+        maximum = pc.if_else(plain_array(may_be_first), nan, maximum)
+    return Bounds(minimum, maximum, null_count > 0, all_null)
+
+
+def _ascend(low: pa.Array, high: pa.Array) -> bool:
+    """Whether pages from ``low`` to ``high`` follow each other, nulls first."""
+    nulls = np.asarray(high.is_null())
+    if (nulls[1:] & ~nulls[:-1]).any():
+        return False
+    low, high = low.drop_null(), high.drop_null()
+    if pa.types.is_floating(low.type):
+        low, high = _total_order(low), _total_order(high)
+    inside = pc.all(pc.less_equal(low, high)).as_py()
+    following = pc.all(pc.less_equal(high[:-1], low[1:])).as_py()
+    return inside is not False and following is not False
+
+
+def _total_order(values: pa.Array) -> pa.Array:
+    """Floats without nulls as integers that have their order."""
+    bits = _as_integers(values)
+    largest = np.iinfo(bits.dtype).max
+    return plain_array(np.where(bits < 0, bits ^ largest, bits))
+
+
+def _as_integers(values: pa.Array) -> NDArray[np.signedinteger]:
+    numbers = plain_numbers(values)
+    return numbers.view(np.dtype(f"i{numbers.dtype.itemsize}"))
+
+
+def _same(left: pa.Array, right: pa.Array) -> bool:
+    """Whether arrays are the same, bit by bit."""
+    if not pa.types.is_floating(left.type):
+        return bool(left.equals(right))
+    if not left.is_null().equals(right.is_null()):
+        return False
+    return np.array_equal(_as_integers(left.drop_null()), _as_integers(right.drop_null()))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

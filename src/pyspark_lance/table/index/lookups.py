@@ -1,0 +1,329 @@
+"""Rows that the indices of a version leave of a condition.
+
+Each part of the condition that reads one column is asked of the indices over this column, segment
+by segment; a fragment that none of them answers for is not narrowed.  An index that cannot be read
+answers for nothing, and the log says why.  The condition is always tested on the rows as well, so
+an answer may have too many of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.errors import CorruptFileError, LanceError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment_reuse import ReuseVersions, covered_now
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.row_address import OFFSET_BITS
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.prune import ColumnPath
+from pyspark_lance.predicate.single_column import is_true_of_null, rows_that_may_match
+from pyspark_lance.table.index.bitmap import BitmapIndex, LabelIndex
+from pyspark_lance.table.index.bloom import BloomIndex
+from pyspark_lance.table.index.btree import BTree
+from pyspark_lance.table.index.candidates import Candidates
+from pyspark_lance.table.index.indexed_fields import indexed_field_at, path_of
+from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
+from pyspark_lance.table.index.row_ids import row_id_index
+from pyspark_lance.table.index.segments import (
+    BITMAP,
+    BLOOMFILTER,
+    BTREE,
+    LABEL_LIST,
+    Segment,
+    segment_of,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table_files import TableFiles
+
+logger = logging.getLogger(__name__)
+
+# So many rows of an index are always worth reading, and so large a part of it.
+_FREE_ROWS: Final = 65_536
+_WORTHWHILE_SHARE: Final = 8
+_MOST_CACHED_BYTES: Final = 64 << 20
+_UNREADABLE_BYTES: Final = 256
+
+
+class OpenSegment(Protocol):
+    """A segment whose first pages were read."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows that it names; None if that is not known."""
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+
+    def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
+        """Those of some fragments of which it knows all rows."""
+
+    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+        """What the rows are called that can match; None if it is not worth it."""
+
+
+_OPENERS: Final[dict[str, Callable[..., OpenSegment]]] = {
+    BTREE: BTree.open,
+    BITMAP: BitmapIndex.open,
+    LABEL_LIST: LabelIndex.open,
+    BLOOMFILTER: BloomIndex.open,
+}
+
+
+def index_candidates(
+    snapshot: Snapshot, predicate: Predicate, fragments: Sequence[Fragment]
+) -> Candidates | None:
+    """The only rows of some of ``fragments`` that can satisfy a condition; None if unknown."""
+    if not any(entry.fields for entry in snapshot.indices):
+        return None
+    lookups = _lookups_of(snapshot)
+    wanted = BitMap([fragment.id for fragment in fragments])
+    with lookups.lock:
+        return rows_that_may_match(
+            predicate, partial(_ask, lookups, wanted), Candidates.both, Candidates.either
+        )
+
+
+def indexed_columns(snapshot: Snapshot) -> tuple[str, ...]:
+    """The top-level columns of which an index tells the rows that have a value."""
+    fields = snapshot.schema.fields
+    return tuple(
+        field.name
+        for field in fields
+        if any(segment.kind in (BTREE, BITMAP) for segment in usable_segments(snapshot, field.id))
+    )
+
+
+def usable_segments(snapshot: Snapshot, field_id: int) -> list[Segment]:
+    """The segments over a field that can be asked; those that name rows, not zones, first."""
+    stable = snapshot.uses_stable_row_ids
+    over = (entry for entry in snapshot.indices if entry.fields == (field_id,))
+    segments = (segment_of(entry, stable_row_ids=stable) for entry in over)
+    usable = [segment for segment in segments if isinstance(segment, Segment)]
+    return sorted(usable, key=lambda segment: segment.kind == BLOOMFILTER)
+
+
+def why_not_asked(snapshot: Snapshot, entry: IndexMetadata) -> str:
+    """Why scans do not ask an index; empty if they do."""
+    segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
+    if isinstance(segment, str):
+        return segment
+    indexed = indexed_field_at(
+        snapshot.schema.fields, path_of(snapshot.schema.fields, entry.fields[0])
+    )[0]
+    if indexed is None:
+        return "conditions are not asked of such a column"
+    lookups = _lookups_of(snapshot)
+    with lookups.lock:
+        try:
+            _open(lookups, segment, indexed)
+        except (LanceError, FileNotFoundError) as error:
+            return f"it cannot be read: {error}"
+    return ""
+
+
+def covered_fragments(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
+    """The fragments that an index answers for, those of compactions that it has yet to follow.
+
+    Raises:
+        CorruptFileError: What is stored of the compactions is damaged or missing.
+    """
+    segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
+    if isinstance(segment, str):
+        return entry.fragment_bitmap or BitMap()
+    return _covered(_lookups_of(snapshot), segment)
+
+
+_Answer: TypeAlias = NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class _Lookups:
+    """What was read of the indices of one version, the latest used; the lock guards it.
+
+    Attributes:
+        snapshot: The version.
+        lock: Readers of files are for one thread at a time.
+        kept: Open segments and answers, with their sizes; None for what cannot be read or used.
+        num_bytes: Of all of them.
+        lengths: Physical rows of each fragment, by id.
+    """
+
+    snapshot: Snapshot
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    kept: OrderedDict[object, tuple[OpenSegment | _Answer | None, int]] = field(
+        default_factory=OrderedDict
+    )
+    num_bytes: int = 0
+    lengths: dict[int, int] = field(default_factory=dict)
+
+    def recall(self, key: object) -> tuple[bool, OpenSegment | _Answer | None]:
+        """Whether something was kept, and what."""
+        if key not in self.kept:
+            return False, None
+        self.kept.move_to_end(key)
+        return True, self.kept[key][0]
+
+    def keep(self, key: object, value: OpenSegment | _Answer | None) -> None:
+        """Keeps something, and forgets what was used longest ago."""
+        size = _UNREADABLE_BYTES + (0 if value is None else int(value.nbytes))
+        self.kept[key] = value, size
+        self.num_bytes += size
+        while self.num_bytes > _MOST_CACHED_BYTES and len(self.kept) > 1:
+            _, (_, freed) = self.kept.popitem(last=False)
+            self.num_bytes -= freed
+
+
+def _lookups_of(snapshot: Snapshot) -> _Lookups:
+    lookups = snapshot.memo.get("index lookups")
+    if lookups is None:
+        lengths = {f.id: f.physical_rows for f in snapshot.manifest.fragments}
+        # Of two threads that come here together, both take the one that was first.
+        lookups = snapshot.memo.setdefault("index lookups", _Lookups(snapshot, lengths=lengths))
+    assert isinstance(lookups, _Lookups)
+    return lookups
+
+
+def _ask(
+    lookups: _Lookups, wanted: BitMap, path: ColumnPath, predicate: Predicate
+) -> Candidates | None:
+    """The rows of fragments for which a condition on one column may be true."""
+    snapshot = lookups.snapshot
+    indexed, is_inside_struct = indexed_field_at(snapshot.schema.fields, path)
+    if indexed is None:
+        return None
+    segments = usable_segments(snapshot, indexed.id)
+    if not segments:
+        return None
+    if is_inside_struct and is_true_of_null(predicate, path, indexed.to_arrow().type):
+        return None  # Where the struct is null so is the field, whatever was indexed.
+    question = Question(path, predicate)
+    answered = BitMap()
+    parts: list[NDArray[np.uint64]] = []
+    for segment in segments:
+        try:
+            covered = (_covered(lookups, segment) & wanted) - answered
+            known = _opened(lookups, segment, indexed) if covered else None
+            if known is None:
+                continue
+            covered = known.complete(covered, lookups.lengths)
+            addresses = _addresses(lookups, segment, known, question, covered)
+        except (LanceError, FileNotFoundError) as error:
+            _give_up(lookups, segment, error)
+            continue
+        if addresses is not None:
+            answered |= covered
+            parts.append(addresses)
+    if not answered:
+        return None
+    fragments = np.fromiter(answered, np.uint64, len(answered))
+    return Candidates(fragments, np.unique(np.concatenate(parts)))
+
+
+def _covered(lookups: _Lookups, segment: Segment) -> BitMap:
+    """The fragments that a segment answers for, those of compactions that it has yet to follow."""
+    bitmap = segment.entry.fragment_bitmap
+    assert bitmap is not None
+    return covered_now(bitmap, _moves(lookups, segment))
+
+
+def _moves(lookups: _Lookups, segment: Segment) -> ReuseVersions:
+    if segment.names_row_ids:
+        return ()
+    memo = lookups.snapshot.memo
+    if "reuse versions" not in memo:
+        memo["reuse versions"] = reuse_versions(lookups.snapshot)
+    return memo["reuse versions"]  # type: ignore[return-value]
+
+
+def _addresses(
+    lookups: _Lookups, segment: Segment, known: OpenSegment, question: Question, covered: BitMap
+) -> NDArray[np.uint64] | None:
+    """Where the rows are, in covered fragments, that a segment leaves; None if it cannot tell."""
+    names = _names(lookups, segment, known, question) if covered else None
+    return None if names is None else _located(lookups, segment, names, covered)
+
+
+def _give_up(lookups: _Lookups, segment: Segment, error: Exception) -> None:
+    lookups.keep(segment.entry.uuid, None)
+    logger.warning(
+        "the index %r of %s cannot be read, so scans read what it could leave out: %s",
+        segment.entry.name,
+        lookups.snapshot.uri,
+        error,
+    )
+
+
+def _opened(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment | None:
+    is_known, kept = lookups.recall(segment.entry.uuid)
+    if is_known:
+        return kept  # type: ignore[return-value]
+    opened = _open(lookups, segment, indexed)
+    lookups.keep(segment.entry.uuid, opened)
+    return opened
+
+
+def _open(lookups: _Lookups, segment: Segment, indexed: Field) -> OpenSegment:
+    files: TableFiles = lookups.snapshot.files
+    opened = _OPENERS[segment.kind](files, segment.entry, indexed)
+    covered = _covered(lookups, segment)
+    fragments = lookups.snapshot.manifest.fragments
+    least = sum(fragment.num_rows for fragment in fragments if fragment.id in covered)
+    if opened.num_rows is not None and opened.num_rows < least:
+        raise CorruptFileError(f"it names {opened.num_rows} of at least {least} rows")
+    return opened
+
+
+def _names(
+    lookups: _Lookups, segment: Segment, opened: OpenSegment, question: Question
+) -> NDArray[np.uint64] | None:
+    """What a segment calls the rows that can match."""
+    key = segment.entry.uuid, question
+    is_known, kept = lookups.recall(key)
+    if is_known:
+        return kept  # type: ignore[return-value]
+    num_rows = opened.num_rows
+    if num_rows is None:
+        num_rows = sum(lookups.lengths.values())
+    names = opened.rows_of(question, max(_FREE_ROWS, num_rows // _WORTHWHILE_SHARE))
+    lookups.keep(key, names)
+    return names
+
+
+def _located(
+    lookups: _Lookups, segment: Segment, names: NDArray[np.uint64], covered: BitMap
+) -> NDArray[np.uint64] | None:
+    """The addresses of rows that are in covered fragments now.
+
+    Raises:
+        CorruptFileError: A row is beyond the end of its fragment.
+    """
+    if segment.names_row_ids:
+        ids = row_id_index(lookups.snapshot)
+        if ids is None:
+            return None
+        addresses, is_found = ids.addresses_of(names)
+        addresses = addresses[is_found]
+    else:
+        addresses = moved_addresses(names, _moves(lookups, segment))
+    fragments = addresses >> np.uint64(OFFSET_BITS)
+    numbers = np.fromiter(covered, np.uint64, len(covered))
+    addresses = addresses[np.isin(fragments, numbers)]
+    places = np.searchsorted(numbers, addresses >> np.uint64(OFFSET_BITS))
+    lengths = np.array([lookups.lengths[number] for number in numbers.tolist()], np.uint64)
+    if (addresses & np.uint64((1 << OFFSET_BITS) - 1) >= lengths[places]).any():
+        raise CorruptFileError("it names rows beyond the end of a fragment")
+    return addresses

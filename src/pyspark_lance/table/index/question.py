@@ -1,0 +1,34 @@
+"""Question: a condition on one column, as segments of indices are asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can_match
+from pyspark_lance.predicate.prune import ColumnPath
+from pyspark_lance.predicate.single_column import matching_values
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which rows can satisfy a condition.
+
+    Attributes:
+        path: The only column that the condition reads.
+        predicate: The condition; it cannot fail on any value.
+    """
+
+    path: ColumnPath
+    predicate: Predicate
+
+    def matches(self, values: pa.Array) -> NDArray[np.bool_]:
+        """For which values of the column the condition is true."""
+        return matching_values(self.predicate, self.path, values)
+
+    def can_match(self, bounds: Bounds) -> NDArray[np.bool_]:
+        """In which parts of an index values can be for which it is true."""
+        return parts_that_can_match(self.predicate, {self.path: bounds}, len(bounds.minimum))

@@ -1,0 +1,79 @@
+"""The entries of the manifest that scans can use, and what they call rows.
+
+One entry is one segment of an index: it answers for the fragments of its bitmap.  Whether it names
+rows by their addresses or by their ids follows from its kind, from its version, and from whether
+the table has stable row ids.  What is not known is not used.
+
+Source: docs/format/table-format.md, section 10.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.wire import parse_message
+from pyspark_lance.proto import table_pb2
+
+BTREE: Final = "btree"
+BITMAP: Final = "bitmap"
+BLOOMFILTER: Final = "bloomfilter"
+LABEL_LIST: Final = "label_list"
+ZONEMAP: Final = "zonemap"
+_KINDS: Final = {
+    "lance.table.BTreeIndexDetails": BTREE,
+    "lance.table.BitmapIndexDetails": BITMAP,
+    "lance.table.LabelListIndexDetails": LABEL_LIST,
+    "lance.table.ZoneMapIndexDetails": ZONEMAP,
+    "lance.index.pb.BloomFilterIndexDetails": BLOOMFILTER,
+    "lance.table.NGramIndexDetails": "ngram",
+    "lance.table.InvertedIndexDetails": "inverted",
+    "lance.index.pb.VectorIndexDetails": "vector",
+    "lance.table.FragmentReuseIndexDetails": "fragment_reuse",
+}
+# By kind the versions that are known; whether rows are named by stable ids, where there are any.
+_NAMES_ROW_IDS: Final = {
+    BTREE: {0: True, 1: False},
+    BITMAP: {0: True, 1: False},
+    LABEL_LIST: {0: True, 1: True, 2: False},
+    BLOOMFILTER: {0: False},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """An entry that can be asked.
+
+    Attributes:
+        entry: Of the manifest.
+        kind: ``BTREE`` or another of this module's names.
+        names_row_ids: Whether it names rows by stable row ids, not by addresses.
+    """
+
+    entry: IndexMetadata
+    kind: str
+    names_row_ids: bool
+
+
+def kind_of(entry: IndexMetadata) -> str:
+    """The kind of an index; empty for one that is not known."""
+    _, slash, name = entry.details_type.rpartition("/")
+    return _KINDS.get(name, "") if slash else ""
+
+
+def segment_of(entry: IndexMetadata, *, stable_row_ids: bool) -> Segment | str:
+    """An entry as a segment that can be asked, or why it cannot be."""
+    kind = kind_of(entry)
+    versions = _NAMES_ROW_IDS.get(kind)
+    if versions is None:
+        return f"scans use no {kind} index" if kind else "its kind is not known"
+    if entry.index_version not in versions:
+        return f"version {entry.index_version} of a {kind} index is not known"
+    if len(entry.fields) != 1:
+        return "it is not over one column"
+    if not entry.fragment_bitmap:
+        return "it covers nothing"
+    if parse_message(table_pb2.IndexMetadata, entry.raw).covering_fields:
+        return "it carries further columns"
+    return Segment(entry, kind, stable_row_ids and versions[entry.index_version])

@@ -1,0 +1,325 @@
+"""The k nearest rows of many queries, by blocks of rows against blocks of queries.
+
+BLAS gives a lower bound of each distance: what the product of two blocks says, less what rounding
+can have added.  Only pairs whose bound is not above the k-th best distance so far are computed, in
+double precision; these are few after the first rows.  So the answer does not depend on the order
+of rows, the sizes of blocks or the machine, and costs little more than the product.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, nearest_of
+from pyspark_lance.table.nearest.metric import Metric
+
+QUERIES_OF_BLOCK: Final = 1024
+_ROWS_OF_BLOCK: Final = 4096
+# With few queries a block of rows should stay in the cache of a core.
+_FEW_QUERIES: Final = 64
+_CACHED_NUMBERS: Final = 1 << 18
+# Numbers of double precision that are held while pairs are computed.
+_PAIR_NUMBERS: Final = 1 << 21
+# So many pairs of a block are computed without a second thought.
+_FEW_PAIRS: Final = 1 << 13
+# Pairs that wait to be compared with the best so far; there may be as many as the best.
+_FEWEST_WAITING: Final = 1 << 16
+
+_Floats = NDArray[np.floating[Any]]
+
+
+class ExactSearch:
+    """Finds the rows nearest to some queries among rows that are added block by block.
+
+    Args:
+        queries: Shape (m, d), of the type of the column; no NaN, and no zeros under cosine.
+        metric: What is near.
+        k: How many rows to find for each query.
+
+    Attributes:
+        num_computed: Pairs of a query and a row whose distance was computed by itself.
+    """
+
+    def __init__(self, queries: _Floats, metric: Metric, k: int) -> None:
+        self._metric, self._k = metric, k
+        self._queries = queries.astype(np.float64)
+        self._work = np.float64 if queries.dtype == np.float64 else np.float32
+        count, width = queries.shape
+        # What sums of products of so many numbers can be wrong by, of the squares of lengths.
+        self._slack = float(4 * width + 64) * float(np.finfo(self._work).eps) / 2
+        self._largest = 1e300 if self._work is np.float64 else 1e30
+        few = max(256, _CACHED_NUMBERS // (width + 1))
+        self._rows_of_block = few if count < _FEW_QUERIES else _ROWS_OF_BLOCK
+        self._rows: _Floats = np.empty((self._rows_of_block, width + 1), self._work)
+        self._products: _Floats = np.empty(
+            min(count, QUERIES_OF_BLOCK) * self._rows_of_block, self._work
+        )
+        self._prepared: _PreparedQueries | None = None
+        self._limits = np.full(count, np.inf, np.float32)
+        self._best, self._waiting, self._num_waiting = NOTHING_FOUND, [NOTHING_FOUND], 0
+        self.num_computed = 0
+
+    def add(
+        self, vectors: _Floats, row_ids: NDArray[np.uint64], addresses: NDArray[np.uint64]
+    ) -> None:
+        """Looks at more rows.
+
+        Args:
+            vectors: Shape (n, d), of the type of the column.
+            row_ids: Their row ids, shape (n,).
+            addresses: Their addresses, shape (n,).
+        """
+        if not len(self._queries):
+            return
+        for first in range(0, len(vectors), self._rows_of_block):
+            part = slice(first, first + self._rows_of_block)
+            self._add_block(_Block(vectors[part], row_ids[part], addresses[part]))
+
+    def found(self) -> FoundRows:
+        """The nearest of all rows that were added, in the order of ``nearest_of``."""
+        self._compare()
+        return self._best
+
+    # One block of rows -----------------------------------------------------------------------
+
+    def _add_block(self, block: _Block) -> None:
+        rows = self._rows[: len(block), :-1]
+        # What is too large for the type of the work becomes infinite, and is looked at apart.
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows[:] = block.vectors
+            squares = np.einsum("ij,ij->i", rows, rows)
+            usual = squares <= self._largest
+            if self._metric is Metric.COSINE:
+                usual &= squares >= 1 / self._largest
+        if not usual.all():
+            self._add_unusual(block.at(~usual))
+            block = block.at(usual)
+            if len(block):
+                self._add_block(block)
+            return
+        if self._prepared is None:
+            self._prepared = self._prepare(rows)
+        self._add_usual(block, rows, squares, self._prepared)
+
+    def _prepare(self, rows: _Floats) -> _PreparedQueries:
+        """The queries as left factors, given the first rows.
+
+        Distances do not change when queries and rows are moved, and rounding counts less where
+        numbers are small: so zero is moved to the middle of the first rows.
+        """
+        centre = np.zeros(rows.shape[1])
+        if self._metric is Metric.L2:
+            centre = rows.mean(axis=0, dtype=np.float64).astype(self._work).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            moved = self._queries - centre
+            squares = np.einsum("ij,ij->i", moved, moved)
+            usual = squares <= self._largest
+            if self._metric is Metric.COSINE:
+                usual &= squares >= 1 / self._largest
+                moved, squares = moved / np.sqrt(squares)[:, None], np.ones(len(squares))
+            factors = np.empty((len(moved), moved.shape[1] + 1), self._work)
+            if self._metric is Metric.L2:
+                factors[:, :-1], factors[:, -1] = -2 * moved, 1
+            else:
+                factors[:, :-1], factors[:, -1] = -moved, -self._slack * np.sqrt(squares)
+        factors[~usual] = 0
+        unusual = np.flatnonzero(~usual)
+        return _PreparedQueries(factors, squares, centre.astype(self._work), unusual)
+
+    def _add_usual(
+        self, block: _Block, rows: _Floats, squares: _Floats, queries: _PreparedQueries
+    ) -> None:
+        factors = self._rows[: len(rows)]
+        if self._metric is Metric.L2:
+            rows -= queries.centre
+            squares = np.einsum("ij,ij->i", rows, rows)
+            factors[:, -1] = squares * (1 - self._slack)
+        elif self._metric is Metric.DOT:
+            factors[:, -1] = np.sqrt(squares)
+        else:
+            rows /= np.sqrt(squares)[:, None]
+            factors[:, -1] = 1
+        largest, kept = float(squares.max()), None
+        for first in range(0, len(self._queries), QUERIES_OF_BLOCK):
+            last = min(first + QUERIES_OF_BLOCK, len(self._queries))
+            query, row = self._candidates(factors, largest, queries, slice(first, last))
+            if len(row) > self._most_pairs(last - first):
+                # Of equal rows only the first can be among the best, whatever the query is.
+                kept = block.first_of_equals(self._k) if kept is None else kept
+                query, row = query[kept[row]], row[kept[row]]
+            self._compute(block, query + first, row)
+        self._add_every(block, queries.unusual)
+
+    def _candidates(
+        self, rows: _Floats, largest: float, queries: _PreparedQueries, part: slice
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Pairs of a query of ``part``, counted from its start, and a row that may be near."""
+        factors = queries.factors[part]
+        shape = len(factors), len(rows)
+        products = self._products[: shape[0] * shape[1]].reshape(shape)
+        np.matmul(factors, rows.T, out=products)
+        limits = self._limits_of_products(queries, part)
+        mask = products <= limits[:, None]
+        found = np.flatnonzero(mask)
+        if len(found) > self._most_pairs(shape[0]) and self._k < shape[1]:
+            crowded = np.flatnonzero(np.count_nonzero(mask, axis=1) > self._k)
+            # Nothing that is further away than the k-th of this block can be.
+            least = np.partition(products[crowded], self._k - 1, axis=1)[:, self._k - 1]
+            own = least + self._rounding(queries.squares[part][crowded], largest)
+            limits[crowded] = np.minimum(limits[crowded], _upwards(own, self._work))
+            mask[crowded] = products[crowded] <= limits[crowded, None]
+            found = np.flatnonzero(mask)
+        return np.divmod(found, shape[1])
+
+    def _most_pairs(self, num_queries: int) -> int:
+        """How many pairs of a block are computed without a look at why there are so many."""
+        return max(_FEW_PAIRS, 2 * num_queries * self._k)
+
+    def _rounding(self, squares: _Floats, largest: float) -> _Floats:
+        """What a distance can at most be above its lower bound."""
+        if self._metric is Metric.L2:
+            return 2 * self._slack * (squares + largest)
+        if self._metric is Metric.DOT:
+            return 2 * self._slack * np.sqrt(squares * largest)
+        return np.full(len(squares), 2 * self._slack)
+
+    def _limits_of_products(self, queries: _PreparedQueries, part: slice) -> _Floats:
+        """Up to which product a row may be nearer than the worst of the best."""
+        limits: _Floats = self._limits[part].astype(np.float64)
+        # Distances are rounded when they are compared.
+        limits += np.abs(limits, where=np.isfinite(limits), out=np.zeros_like(limits)) * 2.0**-22
+        if self._metric is Metric.L2:
+            limits -= queries.squares[part] * (1 - self._slack)
+        else:
+            limits -= 1
+        limits = _upwards(limits, self._work)
+        hidden = queries.unusual[(queries.unusual >= part.start) & (queries.unusual < part.stop)]
+        limits[hidden - part.start] = -np.inf
+        return limits
+
+    # Single pairs ----------------------------------------------------------------------------
+
+    def _add_unusual(self, block: _Block) -> None:
+        """Rows with numbers so large or small that products say nothing."""
+        numbers = block.vectors.astype(np.float64)
+        # NaN and, under cosine, vectors without a direction; the others may still have no distance.
+        squares = np.einsum("ij,ij->i", numbers, numbers)
+        sound = (
+            (squares > 0) & (squares < np.inf) if self._metric is Metric.COSINE else squares >= 0
+        )
+        self._add_every(block.at(sound), np.arange(len(self._queries)))
+
+    def _add_every(self, block: _Block, queries: NDArray[np.intp]) -> None:
+        step = max(1, _PAIR_NUMBERS // max(1, len(block) * self._queries.shape[1]))
+        for first in range(0, len(queries) if len(block) else 0, step):
+            some = queries[first : first + step]
+            rows = np.tile(np.arange(len(block)), len(some))
+            self._compute(block, np.repeat(some, len(block)), rows)
+
+    def _compute(self, block: _Block, queries: NDArray[np.intp], rows: NDArray[np.intp]) -> None:
+        """Looks at pairs of a query and a row of the block."""
+        self.num_computed += len(queries)
+        step = max(1, _PAIR_NUMBERS // self._queries.shape[1])
+        for first in range(0, len(queries), step):
+            query, row = queries[first : first + step], rows[first : first + step]
+            distances = exact_distances(self._queries[query], block.vectors[row], self._metric)
+            # NaN is not below any limit.
+            near = np.flatnonzero(distances <= self._limits[query])
+            row = row[near]
+            self._wait(
+                FoundRows(
+                    query[near].astype(np.int64),
+                    distances[near],
+                    block.row_ids[row],
+                    block.addresses[row],
+                )
+            )
+
+    def _wait(self, found: FoundRows) -> None:
+        self._waiting.append(found)
+        self._num_waiting += len(found)
+        enough = max(_FEWEST_WAITING, len(self._best)) if len(self._best) else 1
+        if self._num_waiting >= enough:
+            self._compare()
+
+    def _compare(self) -> None:
+        if not self._num_waiting:
+            return
+        self._best = nearest_of([self._best, *self._waiting], self._k)
+        self._waiting, self._num_waiting = [], 0
+        worst = self._best.ranks() == self._k
+        self._limits[self._best.query[worst]] = self._best.distance[worst]
+
+
+class _Block:
+    """Some rows."""
+
+    def __init__(
+        self, vectors: _Floats, row_ids: NDArray[np.uint64], addresses: NDArray[np.uint64]
+    ) -> None:
+        self.vectors, self.row_ids, self.addresses = vectors, row_ids, addresses
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def at(self, mask: NDArray[np.bool_]) -> _Block:
+        return _Block(self.vectors[mask], self.row_ids[mask], self.addresses[mask])
+
+    def first_of_equals(self, k: int) -> NDArray[np.bool_]:
+        """Which rows are among the ``k`` of lowest row ids of those with the same vector."""
+        content = np.ascontiguousarray(self.vectors)
+        keys = content.view(np.dtype((np.void, content.itemsize * content.shape[1])))
+        _, group = np.unique(keys.ravel(), return_inverse=True)
+        order = np.lexsort((self.row_ids, group))
+        ordered = group[order]
+        place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+        kept = np.zeros(len(order), np.bool_)
+        kept[order[place < k]] = True
+        return kept
+
+
+class _PreparedQueries:
+    """Queries as left factors of products.
+
+    Args:
+        factors: Shape (m, d + 1).
+        squares: Of their lengths, shape (m,).
+        centre: What is subtracted from rows, shape (d,).
+        unusual: Numbers of the queries of which products say nothing.
+    """
+
+    def __init__(
+        self, factors: _Floats, squares: _Floats, centre: _Floats, unusual: NDArray[np.intp]
+    ) -> None:
+        self.factors, self.squares, self.centre = factors, squares, centre
+        self.unusual = unusual
+
+
+def exact_distances(queries: _Floats, rows: _Floats, metric: Metric) -> NDArray[np.float32]:
+    """The distances of pairs: query i from row i; NaN where there is none.
+
+    Args:
+        queries: float64, shape (n, d).
+        rows: Any floats, shape (n, d).
+        metric: Which distance.
+    """
+    with np.errstate(all="ignore"):
+        rows = rows.astype(np.float64)
+        if metric is Metric.L2:
+            rows -= queries
+            return np.einsum("ij,ij->i", rows, rows).astype(np.float32)
+        products = np.einsum("ij,ij->i", rows, queries)
+        if metric is Metric.COSINE:
+            squares = np.einsum("ij,ij->i", rows, rows)
+            products /= np.sqrt(squares) * np.sqrt(np.einsum("ij,ij->i", queries, queries))
+        return (1 - products).astype(np.float32)
+
+
+def _upwards(numbers: _Floats, work: type[np.floating[Any]]) -> _Floats:
+    """Numbers in the type of the work, none of them less than it was."""
+    with np.errstate(over="ignore"):
+        rounded = numbers.astype(work)
+    return np.nextafter(rounded, np.array(np.inf, work))

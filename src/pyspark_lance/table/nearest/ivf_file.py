@@ -1,0 +1,178 @@
+"""IvfSegment: what the files of a vector index say, but for the rows that they hold.
+
+``index.idx`` has the centroids of the partitions, ``auxiliary.idx`` the rows, partition by
+partition: vectors (IVF_FLAT), codes of parts of them (IVF_PQ) or of their numbers (IVF_SQ).  The
+graph of an IVF_HNSW index only says in which order to look at rows; all are looked at here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.format.wire import read_varint, wire_fields
+from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.version.table_files import TableFiles
+
+INDEX_FILE: Final = "index.idx"
+ROWS_FILE: Final = "auxiliary.idx"
+VECTOR_DETAILS: Final = "lance.index.pb.VectorIndexDetails"
+NEWEST_VERSION: Final = 2
+# Data types of tensors: the number in the message to a type of numpy.
+_TENSORS: Final = {1: "<f2", 2: "<f4", 3: "<f8"}
+_SQ_LEVELS: Final = 255
+
+_Floats = NDArray[np.floating[Any]]
+
+
+class IvfKind(StrEnum):
+    """What is stored of a row; the name of its column."""
+
+    FLAT = "flat"
+    PQ = "__pq_code"
+    SQ = "__sq_code"
+
+
+_KINDS: Final = {
+    "IVF_FLAT": IvfKind.FLAT,
+    "IVF_PQ": IvfKind.PQ,
+    "IVF_SQ": IvfKind.SQ,
+    "IVF_HNSW_FLAT": IvfKind.FLAT,
+    "IVF_HNSW_PQ": IvfKind.PQ,
+    "IVF_HNSW_SQ": IvfKind.SQ,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IvfSegment:
+    """One segment of a vector index.
+
+    Attributes:
+        entry: Of the manifest.
+        kind: What it stores.
+        metric: What it is for.
+        centroids: Shape (partitions, d).
+        starts: First row of each partition in the file of rows.
+        lengths: How many rows each has.
+        codebook: PQ only: shape (parts, codewords, d / parts).
+        bounds: SQ only: the least number and the distance of two levels.
+        transposed: PQ only: whether codes are stored part by part, not row by row.
+    """
+
+    entry: IndexMetadata
+    kind: IvfKind
+    metric: Metric
+    centroids: _Floats
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    codebook: NDArray[np.float32] | None = None
+    bounds: tuple[float, float] | None = None
+    transposed: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses plain values."""
+        check_enum(self.kind, IvfKind)
+        check_enum(self.metric, Metric)
+
+
+def open_ivf(files: TableFiles, entry: IndexMetadata, width: int) -> IvfSegment:
+    """What the files of a segment say.
+
+    Args:
+        files: Of the table.
+        entry: A vector index.
+        width: How many numbers the vectors have.
+
+    Raises:
+        FileNotFoundError: A file is gone.
+        UnsupportedFeatureError: A kind of index, or a metric, that is not known.
+        CorruptFileError: The files contradict themselves.
+    """
+    index, rows = IndexFile.open(files, entry, INDEX_FILE), IndexFile.open(files, entry, ROWS_FILE)
+    try:
+        return _segment(entry, index, rows, width)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise CorruptFileError(f"the metadata of a vector index: {error!r}", index.where) from error
+
+
+def _segment(entry: IndexMetadata, index: IndexFile, rows: IndexFile, width: int) -> IvfSegment:
+    of_index, of_rows = index.reader.schema.metadata, rows.reader.schema.metadata
+    about = json.loads(of_index["lance:index"])
+    kind = _KINDS.get(about["type"])
+    metric = about["distance_type"]
+    if kind is None or metric not in list(Metric):
+        raise UnsupportedFeatureError(f"a vector index {about}", index.where)
+    _, _, centroids = _partitions(_buffer(index, of_index["lance:ivf"]))
+    starts, lengths, _ = _partitions(_buffer(rows, of_rows["lance:ivf"]))
+    if of_rows["distance_type"].decode() != metric or centroids is None:
+        raise CorruptFileError("the files of a vector index are of two kinds", index.where)
+    is_inside = (starts >= 0).all() and (starts + lengths <= rows.reader.num_rows).all()
+    if centroids.shape != (len(starts), width) or len(lengths) != len(starts) or not is_inside:
+        raise CorruptFileError("the partitions of a vector index are not its rows", rows.where)
+    storage = json.loads(json.loads(of_rows["storage_metadata"])[0])
+    known = (entry, kind, Metric(metric), centroids, starts, lengths)
+    if kind is IvfKind.PQ:
+        parts, bits = storage["num_sub_vectors"], storage["nbits"]
+        if bits not in (4, 8):
+            raise UnsupportedFeatureError(f"codes of {bits} bits in a vector index", rows.where)
+        book = _tensor(_buffer(rows, storage["codebook_position"]))
+        shaped = book.reshape(parts, 1 << bits, width // parts).astype(np.float32)
+        return IvfSegment(*known, codebook=shaped, transposed=bool(storage["transposed"]))
+    if kind is IvfKind.SQ:
+        low, high = storage["bounds"]["start"], storage["bounds"]["end"]
+        if storage["num_bits"] != 8:
+            raise UnsupportedFeatureError("levels of a vector index in other bits", rows.where)
+        return IvfSegment(*known, bounds=(float(low), (float(high) - float(low)) / _SQ_LEVELS))
+    return IvfSegment(*known)
+
+
+def _buffer(file: IndexFile, number: bytes | int) -> bytes:
+    return bytes(file.reader.global_buffer(int(number)))
+
+
+def _partitions(message: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64], _Floats | None]:
+    """Starts, lengths and centroids of an IVF message."""
+    starts, lengths, centroids = _NO_NUMBERS, _NO_NUMBERS, None
+    for field in wire_fields(message):
+        value = message[field.value_start : field.end]
+        if field.number == 2:
+            starts = np.concatenate([starts, _numbers(value)])
+        elif field.number == 3:
+            lengths = np.concatenate([lengths, _numbers(value)])
+        elif field.number == 4:
+            centroids = _tensor(value)
+    return starts, lengths, centroids
+
+
+def _tensor(message: bytes) -> _Floats:
+    kind, shape, content = 0, _NO_NUMBERS, b""
+    for field in wire_fields(message):
+        value = message[field.value_start : field.end]
+        if field.number == 1:
+            kind = read_varint(value, 0)[0]
+        elif field.number == 2:
+            shape = np.concatenate([shape, _numbers(value)])
+        elif field.number == 3:
+            content = value
+    return np.frombuffer(content, _TENSORS[kind]).reshape(shape)
+
+
+def _numbers(packed: bytes) -> NDArray[np.int64]:
+    """Varints, one behind the other."""
+    found, position = [], 0
+    while position < len(packed):
+        number, position = read_varint(packed, position)
+        found.append(number)
+    return np.array(found, np.int64)
+
+
+_NO_NUMBERS: Final = np.empty(0, np.int64)

@@ -1,0 +1,89 @@
+"""Which segments of a vector index a search can use; what cannot be used is searched without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark_lance.errors import LanceError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment_reuse import reuse_index_of
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.wire import parse_message
+from pyspark_lance.proto import table_pb2
+from pyspark_lance.table.nearest.ivf_file import (
+    NEWEST_VERSION,
+    VECTOR_DETAILS,
+    IvfSegment,
+    open_ivf,
+)
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.vectors import width_of
+from pyspark_lance.table.version.snapshot import Snapshot
+
+
+def usable_segments(
+    snapshot: Snapshot, column: Field, metric: Metric | None
+) -> tuple[IvfSegment, ...]:
+    """The segments of the first vector index of a column that is for a metric.
+
+    Args:
+        snapshot: The version.
+        column: Of vectors.
+        metric: None for that of the first index.
+    """
+    key = "vector index", column.id
+    if key not in snapshot.memo:
+        snapshot.memo[key] = _segments(snapshot, column)
+    known: tuple[IvfSegment, ...] = snapshot.memo[key]  # type: ignore[assignment]
+    for first in known:
+        if metric in (None, first.metric):
+            name = first.entry.name
+            return tuple(
+                one for one in known if one.entry.name == name and one.metric is first.metric
+            )
+    return ()
+
+
+def fragments_by_segment(
+    snapshot: Snapshot, segments: tuple[IvfSegment, ...]
+) -> list[tuple[IvfSegment, tuple[Fragment, ...]]]:
+    """The fragments that each segment answers for, with what finds their rows; none twice."""
+    left = {
+        fragment.id: replace(fragment, created_at=None, last_updated_at=None)
+        for fragment in snapshot.manifest.fragments
+        if isinstance(fragment.row_ids, bytes) or not snapshot.uses_stable_row_ids
+    }
+    found = []
+    for segment in segments:
+        covered = segment.entry.fragment_bitmap or ()
+        own = tuple(left.pop(number) for number in covered if number in left)
+        if own:
+            found.append((segment, own))
+    return found
+
+
+def _segments(snapshot: Snapshot, column: Field) -> tuple[IvfSegment, ...]:
+    if reuse_index_of(snapshot.indices) is not None:
+        return ()  # row addresses in the index are those of before a compaction
+    found = []
+    for entry in snapshot.indices:
+        if not _is_known(entry, column):
+            continue
+        try:
+            found.append(open_ivf(snapshot.files, entry, width_of(column)))
+        except (LanceError, FileNotFoundError):
+            continue  # its fragments are searched without it
+    return tuple(found)
+
+
+def _is_known(entry: IndexMetadata, column: Field) -> bool:
+    _, slash, name = entry.details_type.rpartition("/")
+    return (
+        bool(slash)
+        and name == VECTOR_DETAILS
+        and entry.fields == (column.id,)
+        and entry.index_version <= NEWEST_VERSION
+        and bool(entry.fragment_bitmap)
+        and not parse_message(table_pb2.IndexMetadata, entry.raw).covering_fields
+    )

@@ -1,0 +1,162 @@
+"""Plans a search: which rows each task compares, and how the rows that are found are read.
+
+A task reads vectors and row ids only.  The other columns are read for the rows that were found,
+which are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.table.nearest.ivf_file import IvfSegment
+from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
+from pyspark_lance.table.nearest.ivf_search import SegmentTask
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.search_task import Joining, RowFetch, SearchTask
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.version.snapshot import Snapshot
+
+_FETCHED_BYTES: Final = 16 << 20
+_MOST_FETCHED_ROWS: Final = 1 << 14
+# Where manifests do not say how large files are.
+_ASSUMED_ROW_BYTES: Final = 16 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class NearestRequest:
+    """What to find.
+
+    Attributes:
+        column: The column of vectors.
+        metric: What is near.
+        k: How many rows for each query.
+        predicate: Which rows count; None for all.
+        columns: Columns to return of the rows that are found.
+        system_columns: Lineage columns to return of them.
+        segments: Of an index of the column for the metric; none to compare every row.
+        nprobes: How many partitions of each segment to look at for each query; None for as many
+            as it takes to find ``k`` rows.
+        refine_factor: So many times ``k`` rows that the index tells are compared by their vectors;
+            None to believe it.
+    """
+
+    column: Field
+    metric: Metric
+    k: int
+    predicate: Predicate | None
+    columns: LanceSchema
+    system_columns: tuple[str, ...]
+    segments: tuple[IvfSegment, ...] = ()
+    nprobes: int | None = None
+    refine_factor: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses a number of rows that is none, and a plain value.
+
+        Raises:
+            InvalidInputError: It is.
+        """
+        check_enum(self.metric, Metric)
+        if not _is_count(self.k):
+            raise InvalidInputError(f"k is the number of rows to find, at least 1, not {self.k!r}")
+        for name in ("nprobes", "refine_factor"):
+            value = getattr(self, name)
+            if value is not None and not _is_count(value):
+                raise InvalidInputError(f"{name} is a number, at least 1, not {value!r}")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+@dataclass(frozen=True, slots=True)
+class NearestPlan:
+    """A planned search.
+
+    Attributes:
+        column: The column of vectors.
+        tasks: Each looks at some of the rows; together at all.
+        joining: How their answers become one.
+        fetch: Reads the rows that were found.
+    """
+
+    column: Field
+    tasks: tuple[SearchTask | SegmentTask, ...]
+    joining: Joining
+    fetch: RowFetch
+
+
+def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
+    """The tasks of a search; reads no data file.
+
+    A condition is for all rows, so that with one no index is asked, which would have to know which
+    of its rows match.
+    """
+    segments = request.segments if request.predicate is None else ()
+    by_segment = fragments_by_segment(snapshot, segments)
+    covered = {fragment.id for _, fragments in by_segment for fragment in fragments}
+    scans = _scans(snapshot, request, covered)
+    # Distances of an index and of vectors are not compared.
+    is_refined = bool(by_segment) and (request.refine_factor is not None or bool(scans))
+    coded = request.k * (request.refine_factor or 1)
+    tasks = [
+        SegmentTask(
+            segment,
+            snapshot.files,
+            fragments,
+            snapshot.uses_stable_row_ids,
+            coded,
+            request.nprobes,
+        )
+        for segment, fragments in by_segment
+    ]
+    vectors = _fetch(snapshot, LanceSchema(fields=(request.column,)), ()) if is_refined else None
+    return NearestPlan(
+        request.column,
+        (*tasks, *scans),
+        Joining(request.metric, request.k, coded, vectors),
+        _fetch(snapshot, request.columns, request.system_columns),
+    )
+
+
+def _scans(
+    snapshot: Snapshot, request: NearestRequest, covered: set[int]
+) -> tuple[SearchTask, ...]:
+    """The tasks that compare rows of the fragments that no index answers for."""
+    scan = ScanRequest(
+        schema=LanceSchema(fields=(request.column,)),
+        system_columns=(ROW_ID, ROW_ADDRESS),
+        predicate=request.predicate,
+    )
+    found = []
+    for task in plan_scan(snapshot, scan):
+        left = tuple(one for one in task.slices if one.fragment.id not in covered)
+        if left:
+            own = replace(task, slices=left)
+            found.append(SearchTask(own, request.column, request.metric, request.k))
+    return tuple(found)
+
+
+def _fetch(snapshot: Snapshot, columns: LanceSchema, system_columns: Sequence[str]) -> RowFetch:
+    every = ScanRequest(
+        schema=columns,
+        system_columns=tuple(name for name in SYSTEM_COLUMNS if name in system_columns),
+        fragments_per_task=max(1, len(snapshot.manifest.fragments)),
+    )
+    fragments = snapshot.manifest.fragments
+    rows = sum(fragment.physical_rows for fragment in fragments)
+    stored = sum(file.size_bytes for fragment in fragments for file in fragment.files)
+    row_bytes = stored / max(1, rows) or _ASSUMED_ROW_BYTES
+    at_once = int(min(_MOST_FETCHED_ROWS, max(1, _FETCHED_BYTES // max(1, row_bytes))))
+    planned = plan_scan(snapshot, every)
+    if planned:
+        return RowFetch(planned[0], at_once)
+    return RowFetch(None, at_once)

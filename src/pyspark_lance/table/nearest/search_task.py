@@ -1,0 +1,190 @@
+"""Compares rows with queries, and reads the rows that are found: what runs on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.join_rows import join_batches
+from pyspark_lance.codec.row_selection import take_rows
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.row_address import group_by_fragment
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.table.nearest.exact_search import ExactSearch, exact_distances
+from pyspark_lance.table.nearest.found_rows import (
+    NOTHING_FOUND,
+    Found,
+    FoundRows,
+    joined,
+    nearest_of,
+)
+from pyspark_lance.table.nearest.ivf_search import SegmentTask, search_segment
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.vectors import Queries, matrix_of
+from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTask:
+    """Some rows to compare with queries.
+
+    Attributes:
+        scan: Reads their vectors, row ids and addresses.
+        column: The column of vectors.
+        metric: What is near.
+        k: How many rows for each query.
+    """
+
+    scan: ScanTask
+    column: Field
+    metric: Metric
+    k: int
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.metric, Metric)
+
+
+@dataclass(frozen=True, slots=True)
+class RowFetch:
+    """Reads rows by their addresses.
+
+    Attributes:
+        every: A scan of the whole table, of the columns to read; None if it has no row.
+        rows_at_once: How many rows may be held.
+    """
+
+    every: ScanTask | None
+    rows_at_once: int
+
+    @property
+    def reads_nothing(self) -> bool:
+        """Whether no column is asked for."""
+        return self.every is None or not (self.every.fields or self.every.system_columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """How the answers of all tasks become one.
+
+    Attributes:
+        metric: What is near.
+        k: How many rows for each query.
+        coded: How many of those that an index told are looked at.
+        vectors: Reads the vectors of these, to compare them; None if the index is believed.
+    """
+
+    metric: Metric
+    k: int
+    coded: int
+    vectors: RowFetch | None
+
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        check_enum(self.metric, Metric)
+
+
+def search(tasks: tuple[SearchTask | SegmentTask, ...], queries: Queries) -> Found:
+    """The rows of all tasks that are nearest to each query.
+
+    Memory follows blocks of rows and the number of queries, not the number of rows.
+
+    Args:
+        tasks: Of one search.
+        queries: What to compare with.
+    """
+    scans = [task for task in tasks if isinstance(task, SearchTask)]
+    segments = [task for task in tasks if isinstance(task, SegmentTask)]
+    coded = joined([search_segment(task, queries) for task in segments])
+    return Found(_search_rows(scans, queries) if scans else NOTHING_FOUND, coded)
+
+
+def _search_rows(tasks: list[SearchTask], queries: Queries) -> FoundRows:
+    first = tasks[0]
+    found = ExactSearch(queries.vectors, first.metric, first.k)
+    for task in tasks:
+        for batch in run(task.scan):
+            names = batch.schema.names
+            vectors, has_vector = matrix_of(batch.column(names.index(task.column.name)))
+            row_ids = plain_numbers(batch.column(names.index(ROW_ID)))
+            addresses = plain_numbers(batch.column(names.index(ROW_ADDRESS)))
+            if has_vector is not None:
+                vectors, row_ids = vectors[has_vector], row_ids[has_vector]
+                addresses = addresses[has_vector]
+            found.add(vectors, row_ids, addresses)
+    return found.found().of_queries(queries.numbers)
+
+
+def join_found(joining: Joining, parts: Sequence[Found], queries: Queries) -> FoundRows:
+    """The nearest rows of all that were found, in the order of ``nearest_of``.
+
+    Args:
+        joining: How.
+        parts: What the tasks found.
+        queries: All that they were asked for.
+    """
+    coded = nearest_of([part.coded for part in parts], joining.coded)
+    exact = [part.exact for part in parts]
+    if joining.vectors is None:
+        return nearest_of([*exact, coded], joining.k)
+    for part, rows in read_found(joining.vectors, coded):
+        if rows is not None:
+            exact.append(_measured(coded.at(part), rows, queries, joining.metric))
+    return nearest_of(exact, joining.k)
+
+
+def _measured(
+    found: FoundRows, rows: pa.RecordBatch, queries: Queries, metric: Metric
+) -> FoundRows:
+    """The same rows at their distances; without those that have none."""
+    vectors, has_vector = matrix_of(rows.column(0))
+    asked = queries.vectors[np.searchsorted(queries.numbers, found.query)].astype(np.float64)
+    distances = exact_distances(asked, vectors, metric)
+    kept = ~np.isnan(distances)
+    if has_vector is not None:
+        kept &= has_vector
+    return replace(found, distance=distances).at(kept)
+
+
+def read_found(fetch: RowFetch, found: FoundRows) -> Iterator[tuple[slice, pa.RecordBatch | None]]:
+    """The columns of the rows that were found, part by part.
+
+    Args:
+        fetch: What to read.
+        found: Live rows.
+
+    Yields:
+        Which of the pairs, and a batch with a row for each of them; None if no column is read.
+    """
+    for first in range(0, len(found), fetch.rows_at_once):
+        part = slice(first, first + fetch.rows_at_once)
+        yield part, None if fetch.reads_nothing else _rows_at(fetch, found.address[part])
+
+
+def _rows_at(fetch: RowFetch, addresses: NDArray[np.uint64]) -> pa.RecordBatch:
+    """The rows at these addresses, in that order."""
+    assert fetch.every is not None
+    wanted, places = np.unique(addresses, return_inverse=True)
+    fragments = {one.fragment.id: one.fragment for one in fetch.every.slices}
+    slices = [
+        ScanSlice(fragments[number], 0, fragments[number].physical_rows, OffsetSet.of(offsets))
+        for number, offsets in group_by_fragment(wanted).items()
+    ]
+    task = replace(fetch.every, slices=tuple(slices))
+    # They are known to be live, so nobody need look at what is deleted.
+    rows = join_batches(list(run(task, load_deleted=lambda fragment: None)))
+    if rows.num_rows != len(wanted):
+        raise CorruptFileError(
+            f"{len(wanted)} rows were asked for by their addresses, and {rows.num_rows} read",
+            where=task.files.table.uri,
+        )
+    return take_rows(rows, places)

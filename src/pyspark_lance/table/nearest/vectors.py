@@ -1,0 +1,220 @@
+"""Vectors: which columns hold some, and their numbers as matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema, named
+from pyspark_lance.table.nearest.metric import Metric
+
+_KINDS = (pa.float16(), pa.float32(), pa.float64())
+_Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Vectors whose nearest rows are looked for.
+
+    Attributes:
+        vectors: Shape (m, d), of the type of the column.
+        numbers: What each is called, shape (m,); it is not there when it can have no neighbours.
+    """
+
+    vectors: _Floats
+    numbers: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def part(self, first: int, last: int) -> Queries:
+        """Some of them."""
+        return Queries(self.vectors[first:last], self.numbers[first:last])
+
+
+def is_vector(field: Field) -> bool:
+    """Whether a column holds vectors: lists of one length of floats."""
+    kind = field.to_arrow().type
+    return pa.types.is_fixed_size_list(kind) and kind.value_type in _KINDS
+
+
+def vector_column(schema: LanceSchema, name: str | None) -> Field:
+    """The column to search.
+
+    Args:
+        schema: Of the table.
+        name: Which, in whatever case; None for the only one that holds vectors.
+
+    Raises:
+        InvalidInputError: There is none, or no vectors in it; there are several to choose from.
+    """
+    known = [field for field in schema.fields if is_vector(field)]
+    shown = f"columns of vectors: {', '.join(field.name for field in known) or 'none'}"
+    if name is not None:
+        field = named(schema.fields, name)
+        if field is None:
+            raise InvalidInputError(f"there is no column {name!r}", hint=shown)
+        if not is_vector(field):
+            raise InvalidInputError(
+                f"the column {name!r} ({field.to_arrow().type}) holds no vectors, which are "
+                "lists of one length of float16, float32 or float64",
+                hint=shown,
+            )
+        return field
+    if len(known) == 1:
+        return known[0]
+    if known:
+        raise InvalidInputError("the table has several columns of vectors: say which", hint=shown)
+    raise InvalidInputError(
+        "the table has no column of vectors, which are lists of one length of floats",
+        hint="write one with the option <column>.fixed_size_list, or change its type with "
+        "alterColumnType",
+    )
+
+
+def width_of(column: Field) -> int:
+    """How many numbers the vectors of a column have."""
+    return int(column.to_arrow().type.list_size)
+
+
+def dtype_of(column: Field) -> np.dtype[Any]:
+    """The type of the numbers of a column of vectors."""
+    return np.dtype(column.to_arrow().type.value_type.to_pandas_dtype())
+
+
+def matrix_of(column: pa.Array) -> tuple[_Floats, NDArray[np.bool_] | None]:
+    """The vectors of an array of fixed-size lists, and which rows have one.
+
+    Returns:
+        Shape (n, d), zero-copy; shape (n,), None if all have. A null number makes a vector none.
+    """
+    width = column.type.list_size
+    items = column.values.slice(column.offset * width, len(column) * width)
+    vectors = _numbers(items).reshape(-1, width)
+    if not column.null_count and not items.null_count:
+        return vectors, None
+    has_numbers = _valid(items).reshape(-1, width).all(axis=1)
+    return vectors, _valid(column) & has_numbers
+
+
+def check_one_length(vectors: Sequence[Any], width: int) -> None:
+    """Refuses queries of another length than the vectors of the column.
+
+    Raises:
+        InvalidInputError: They are.
+    """
+    if len(vectors) != width:
+        raise InvalidInputError(
+            f"a query has {len(vectors)} numbers, the vectors of the column {width}"
+        )
+
+
+def given_queries(given: object, column: Field, metric: Metric) -> tuple[Queries, bool]:
+    """Queries that a caller gave as numbers.
+
+    Args:
+        given: One vector, or several: lists or arrays.
+        column: The column that they are compared with.
+        metric: How.
+
+    Returns:
+        The queries, and whether it is just one vector.
+
+    Raises:
+        InvalidInputError: No vectors, of another length, or such as have no neighbours.
+    """
+    try:
+        numbers = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            "the queries are no vectors",
+            hint="give one vector, several of one length, or a DataFrame with a column of them",
+        ) from None
+    if numbers.ndim not in (1, 2) or not numbers.size:
+        raise InvalidInputError(
+            f"the queries have the shape {numbers.shape}",
+            hint="give one vector, several of one length, or a DataFrame with a column of them",
+        )
+    is_one = numbers.ndim == 1
+    numbers = np.atleast_2d(numbers)
+    check_one_length(numbers[0], width_of(column))
+    queries = comparable(numbers, None, column, metric)
+    if len(queries) < len(numbers):
+        missing = int(np.setdiff1d(np.arange(len(numbers)), queries.numbers)[0])
+        flaw = "has no direction, or holds NaN" if metric is Metric.COSINE else "holds NaN"
+        raise InvalidInputError(
+            f"query {missing} {flaw}, so that nothing is near to it by {metric}",
+            hint="leave it out",
+        )
+    return queries, is_one
+
+
+def queries_in(array: pa.Array, column: Field, metric: Metric) -> Queries:
+    """Queries in a column of lists of numbers; those that can have no neighbours are left out.
+
+    Args:
+        array: Lists, of any type.
+        column: The column that they are compared with.
+        metric: How.
+
+    Raises:
+        InvalidInputError: One that is not null has another length.
+    """
+    width = width_of(column)
+    if pa.types.is_fixed_size_list(array.type):
+        array = array.cast(pa.list_(array.type.value_type))
+    is_valid = _valid(array)
+    lengths = np.diff(np.asarray(array.offsets))
+    wrong = np.flatnonzero(is_valid & (lengths != width))
+    if len(wrong):
+        check_one_length(range(int(lengths[wrong[0]])), width)
+    at = np.flatnonzero(is_valid)
+    items = array.filter(array.is_valid()).flatten()
+    numbers = _numbers(items.cast(pa.float64())).reshape(-1, width)
+    complete = _valid(items).reshape(-1, width).all(axis=1)
+    return comparable(numbers[complete], at[complete], column, metric)
+
+
+def comparable(
+    numbers: _Floats,
+    names: NDArray[np.integer] | None,
+    column: Field,
+    metric: Metric,
+) -> Queries:
+    """Those vectors that can have neighbours, in the type of the column, as Lance takes them.
+
+    Args:
+        numbers: Shape (m, d).
+        names: What they are called; None for 0 and so on.
+        column: The column that they are compared with.
+        metric: How.
+    """
+    with np.errstate(over="ignore"):
+        vectors = numbers.astype(dtype_of(column))
+    sound = ~np.isnan(vectors).any(axis=1)
+    if metric is Metric.COSINE:
+        sound &= np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
+    names = np.arange(len(vectors)) if names is None else names
+    return Queries(vectors[sound], names[sound].astype(np.int64))
+
+
+def _numbers(items: pa.Array) -> _Floats:
+    """The numbers of an array, whatever stands below its nulls."""
+    dtype = np.dtype(items.type.to_pandas_dtype())
+    content = items.buffers()[1]
+    if content is None:
+        return np.zeros(len(items), dtype)
+    return np.frombuffer(content, dtype, count=items.offset + len(items))[items.offset :]
+
+
+def _valid(array: pa.Array) -> NDArray[np.bool_]:
+    if not array.null_count:
+        return np.ones(len(array), np.bool_)
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)

@@ -1,0 +1,142 @@
+"""Casts of Arrow arrays, safe for every type.
+
+pyarrow (26 among others) ends the process when it casts lists that are all null to a fixed-size
+list and their items have no buffer, as those that Spark sends do not; where the items are
+dictionaries, it makes indices that lead nowhere; and it refuses a slice for a value that is before
+the slice, or below a null.  So what is nested is cast here by its parts, at every depth, and only
+as far as it has values.  Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.row_selection import take_values
+from pyspark_lance.format.plain_types import rebased_offsets
+
+_ConvertPart = Callable[[pa.Array, pa.DataType, str], pa.Array]
+"""Turns a part of an array into a type; the name is that of the part in the whole."""
+
+
+def arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """``array.cast(target)``, but never the end of the process.
+
+    Raises:
+        pa.ArrowInvalid: A value does not fit.
+        pa.ArrowNotImplementedError: Arrow has no such cast.
+    """
+    if array.type.equals(target):
+        return array
+    if not _are_of_one_kind(array.type, target):
+        return array.cast(target)
+    return cast_parts(array, target, lambda part, kind, _: arrow_cast(part, kind))
+
+
+def cast_parts(array: pa.Array, target: pa.DataType, convert: _ConvertPart) -> pa.Array:
+    """``array``, nested as ``target`` is, with each part of it turned into its type by ``convert``.
+
+    Members of structs are found by name; those that are not there are null.
+
+    Raises:
+        pa.ArrowInvalid: A list is not as long as those of ``target``, or all are too long.
+    """
+    if pa.types.is_fixed_size_list(target):
+        return _fixed_size_lists(array, target, convert)
+    if pa.types.is_struct(target):
+        return _structs(array, target, convert)
+    return (
+        _maps(array, target, convert) if pa.types.is_map(target) else _lists(array, target, convert)
+    )
+
+
+def is_list(data_type: pa.DataType) -> bool:
+    """Whether values are lists, of any lengths or of one."""
+    return (
+        pa.types.is_list(data_type)
+        or pa.types.is_large_list(data_type)
+        or pa.types.is_fixed_size_list(data_type)
+    )
+
+
+def _are_of_one_kind(left: pa.DataType, right: pa.DataType) -> bool:
+    return any(
+        is_kind(left) and is_kind(right)
+        for is_kind in (is_list, pa.types.is_map, pa.types.is_struct)
+    )
+
+
+def _lists(array: pa.Array, target: pa.DataType, convert: _ConvertPart) -> pa.Array:
+    wide = pa.types.is_large_list(target)
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    offsets = np.zeros(len(array) + 1, dtype=np.int64 if wide else np.int32)
+    if not wide and len(ends) and ends[-1] >= 1 << 31:
+        raise pa.ArrowInvalid(f"{ends[-1]} items are more than one array of {target} holds")
+    offsets[1:] = ends
+    items = convert(array.flatten(), target.value_type, "item")
+    return pa.Array.from_buffers(
+        target, len(array), [_validity(array), pa.py_buffer(offsets)],
+        null_count=array.null_count, children=[items],
+    )  # fmt: skip
+
+
+def _fixed_size_lists(
+    array: pa.Array, target: pa.FixedSizeListType, convert: _ConvertPart
+) -> pa.Array:
+    size = target.list_size
+    valid = np.asarray(array.is_valid())
+    lengths = np.asarray(pc.list_value_length(array).fill_null(size))
+    unlike = np.flatnonzero(valid & (lengths != size))
+    if len(unlike):
+        raise pa.ArrowInvalid(f"a list has {lengths[unlike[0]]} items, not {size}")
+    items = convert(array.flatten(), target.value_type, "item")
+    if array.null_count:
+        items = _spread(items, np.repeat(valid, size))
+    return pa.Array.from_buffers(
+        target, len(array), [_validity(array)], null_count=array.null_count, children=[items]
+    )
+
+
+def _spread(values: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
+    """``values`` at the places that are true, in order, and null at the others."""
+    if not len(values):
+        return pa.nulls(len(is_there), values.type)
+    places = np.maximum(np.cumsum(is_there) - 1, 0)
+    return take_values(values, pa.array(places, mask=~is_there))
+
+
+def _maps(array: pa.MapArray, target: pa.MapType, convert: _ConvertPart) -> pa.Array:
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    keys = convert(array.keys.slice(first, last - first), target.key_type, "key")
+    values = convert(array.items.slice(first, last - first), target.item_type, "value")
+    entries = pa.StructArray.from_arrays(
+        [keys, values], fields=[target.key_field, target.item_field]
+    )
+    return pa.Array.from_buffers(
+        target, len(array), [_validity(array), rebased_offsets(offsets, first)],
+        null_count=array.null_count, children=[entries],
+    )  # fmt: skip
+
+
+def _structs(array: pa.StructArray, target: pa.StructType, convert: _ConvertPart) -> pa.Array:
+    children, parts = [], array.flatten()  # null where the struct is
+    for member in target:
+        position = array.type.get_field_index(member.name)
+        children.append(
+            pa.nulls(len(array), member.type)
+            if position < 0
+            else convert(parts[position], member.type, member.name)
+        )
+    mask = pc.is_null(array) if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+
+
+def _validity(array: pa.Array) -> pa.Buffer | None:
+    """The validity bitmap of ``array``, starting at bit 0."""
+    return array.is_valid().buffers()[1] if array.null_count else None

@@ -1,0 +1,49 @@
+"""Every file of Spark tests says whether it runs with the companion once more, and why."""
+
+from __future__ import annotations
+
+import ast
+
+from session_kinds import BOTH_KINDS, FOLDER, ONE_KIND, runs_in_both_kinds
+
+
+def with_a_session() -> dict[str, set[str]]:
+    """The functions of each file that take the session of the process: its tests and fixtures."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(FOLDER.glob("test_*.py")):
+        functions = [
+            node
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.FunctionDef)
+            and (node.name.startswith("test_") or "fixture" in map(_name, node.decorator_list))
+        ]
+        names = {one.name for one in functions if "spark" in [a.arg for a in one.args.args]}
+        if names:
+            found[path.name] = names
+    return found
+
+
+def _name(decorator: ast.expr) -> str:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return called.attr if isinstance(called, ast.Attribute) else ""
+
+
+def test_every_file_with_a_session_is_in_one_of_the_tables():
+    sorted_files = {name for name in {**BOTH_KINDS, **ONE_KIND} if "::" not in name}
+    there = set(with_a_session())
+    assert there - sorted_files == set(), "say in tests/session_kinds.py in which kinds they run"
+    assert sorted_files - there == set(), "these have no test with a session any more"
+    assert not {name for name in BOTH_KINDS if name in ONE_KIND}
+
+
+def test_tests_that_are_named_by_themselves_are_there():
+    alone = [name.split("::") for name in BOTH_KINDS if "::" in name]
+    there = with_a_session()
+    assert all(file in ONE_KIND and test in there[file] for file, test in alone)
+
+
+def test_what_is_in_no_table_runs_in_both():
+    assert runs_in_both_kinds(FOLDER / "test_of_tomorrow.py", "test_a")
+    assert runs_in_both_kinds(FOLDER / "test_types.py", "test_a")
+    assert not runs_in_both_kinds(FOLDER / "test_upkeep.py", "test_a")
+    assert runs_in_both_kinds(FOLDER / "test_real_sizes.py", "test_a_hundred_thousand_vectors")

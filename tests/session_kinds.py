@@ -1,0 +1,63 @@
+"""Which files of ``tests/spark`` run in a session without the companion and once more with it.
+
+A process has one JVM, so there are two runs (``poe test``).  In a session with the companion Spark
+plans scans, writes, streams and statements in Java, and rows and batches take other ways to
+Python; what LanceTable does is the same Python in both.  A new file goes into one of the tables.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "spark"
+
+# What is another way with the companion. A test of a file may be named by itself.
+BOTH_KINDS = {
+    "test_change_feed.py": "scans of the feed: columns, filters, counts, what is refused",
+    "test_change_rows.py": "pinned scans with lineage, and the words of errors in them",
+    "test_columns_in_spark.py::"
+    "test_merge_schema_replace_where_and_batches_of_an_application": "options of a write",
+    "test_encoding_options.py": "options of columns in a write",
+    "test_errors_of_workers.py": "errors cross Java on their way from a worker",
+    "test_json_and_blobs.py": "their batches and rows",
+    "test_metadata_tables.py": "scans of tables that have no files",
+    "test_nearest.py::test_one_vector_several_and_those_of_a_frame": "beside the companion",
+    "test_options.py": "names of options, which Java passes on",
+    "test_read_and_write.py": "every read and every write",
+    "test_real_sizes.py::"
+    "test_a_large_fragment_is_read_by_several_tasks_in_several_batches_each": "large batches",
+    "test_real_sizes.py::test_a_hundred_thousand_vectors": "large batches of lists",
+    "test_s3_in_spark.py": "credentials on their way through Java",
+    "test_streams.py": "sources and sinks",
+    "test_support_matrix.py": "every statement, of which each kind has its own",
+    "test_types.py": "values of every type, in batches and rows",
+    "test_user_types.py": "types of users, which Java sees as what they hold",
+    "test_variants.py": "values that reach Python as something else",
+}
+
+# Why once is enough.
+ONE_KIND = {
+    "test_apply_changes.py": "a merge, behind a feed that test_change_feed reads in both",
+    "test_column_expressions.py": "Spark's own trees, which no jar changes",
+    "test_columns_in_spark.py": "jobs of Python functions",
+    "test_create.py": "LanceTable alone; the companion's CREATE TABLE has tests of its own",
+    "test_debezium_layout.py": "columns that Python arranges; test_change_feed reads in both",
+    "test_evolving_merge.py": "columns are added by the driver, before merges of other files",
+    "test_hostile_names.py": "names and values in expressions of LanceTable, which is Python",
+    "test_merge_columns.py": "jobs of Python functions behind the scans of test_change_rows",
+    "test_nearest.py": "jobs of Python functions that read the table by themselves",
+    "test_plain_merge.py": "jobs of Python functions that read the target by themselves",
+    "test_predicate_against_spark.py": "our answers beside those of Spark's own rows",
+    "test_public_calls.py": "parameters of methods, which are Python",
+    "test_real_sizes.py": "changes at scale, which are jobs of Python functions",
+    "test_semi_join.py": "jobs of Python functions that read the target by themselves",
+    "test_settle_worker.py": "Python's workers, whoever starts them",
+    "test_source_names.py": "what Spark's analysis says of names",
+    "test_upkeep.py": "jobs of Python functions",
+}
+
+
+def runs_in_both_kinds(path: Path, test: str) -> bool:
+    """Whether a test runs with the companion, too; those of files that nobody sorted do."""
+    name = path.name
+    return name in BOTH_KINDS or f"{name}::{test}" in BOTH_KINDS or name not in ONE_KIND

@@ -1,0 +1,155 @@
+"""Statements that would do nothing, or half of what they say, are refused by name."""
+
+from __future__ import annotations
+
+import os
+
+import lance
+import pytest
+from pyspark.errors import AnalysisException
+
+from pyspark_lance import LanceTable
+
+from .conftest import sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+
+@pytest.fixture
+def name(companion, request):
+    """A name in the session catalog, free again after the test."""
+    name = f"r_{abs(hash(request.node.name)) % 10**9}"
+    yield name
+    companion.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture
+def table(companion, path):
+    """A path with a table, as SQL names it."""
+    companion.sql(f"CREATE TABLE lance.`{path}` (id bigint, v string)")
+    companion.sql(f"INSERT INTO lance.`{path}` VALUES (1, 'a')")
+    return f"lance.`{path}`"
+
+
+def properties(session, name):
+    """The properties that SQL shows of a table."""
+    return dict(sql(session, f"SHOW TBLPROPERTIES {name}"))
+
+
+def test_a_path_is_not_dropped_renamed_or_moved(companion, path, table):
+    version = lance.dataset(path).version
+    for statement, says in (
+        (f"DROP TABLE IF EXISTS {table}", r"LANCE_UNSUPPORTED_FEATURE.*\n.*\n.*DELETE FROM"),
+        (f"ALTER TABLE {table} RENAME TO lance.other", r"LANCE_UNSUPPORTED_FEATURE.*\n.*\n.*move"),
+        (
+            f"ALTER TABLE {table} SET LOCATION '{path}2'",
+            r"LANCE_UNSUPPORTED_FEATURE.*\n.*\n.*LOCATION",
+        ),
+        (f"CREATE TABLE lance.`{path}2` (id int) LOCATION '{path}3'", "LANCE_INVALID_INPUT"),
+    ):
+        with pytest.raises(Exception, match=says) as refused:
+            companion.sql(statement)
+        assert path in str(refused.value)
+        assert "Traceback" not in str(refused.value)
+    assert sql(companion, f"SELECT * FROM {table}") == [(1, "a")]
+    assert lance.dataset(path).version == version
+    assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
+
+
+def test_a_path_without_a_table_is_dropped_where_the_statement_allows_it(companion, path):
+    companion.sql(f"DROP TABLE IF EXISTS lance.`{path}`")
+    with pytest.raises(Exception, match=r"LANCE_TABLE_NOT_FOUND|TABLE_OR_VIEW_NOT_FOUND"):
+        companion.sql(f"DROP TABLE lance.`{path}`")
+    companion.sql(f"CREATE TABLE lance.`{path}` (id int) LOCATION '{path}'")
+    assert companion.table(f"lance.`{path}`").columns == ["id"]
+
+
+def test_the_root_of_a_catalog_is_not_dropped(companion):
+    with pytest.raises(Exception, match="the root of a catalog cannot be dropped"):
+        companion.sql("DROP NAMESPACE lance.main CASCADE")
+
+
+def test_a_table_stays_where_it_is_and_its_properties_are_set_and_unset(companion, name, path):
+    companion.sql(
+        f"CREATE TABLE {name} (id int) USING lance TBLPROPERTIES (team = 'web', kind = 'x')"
+    )
+    with pytest.raises(Exception, match="LANCE_UNSUPPORTED_FEATURE"):
+        companion.sql(f"ALTER TABLE {name} SET LOCATION '{path}'")
+    companion.sql(f"INSERT INTO {name} VALUES (1)")
+    assert LanceTable.forName(companion, name).toDF().count() == 1
+    assert not os.path.exists(path)
+    companion.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (kind = 'y')")
+    companion.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES (team)")
+    assert properties(companion, name) == {"kind": "y"}
+    assert LanceTable.forName(companion, name).properties() == {"kind": "y"}
+
+
+def test_a_table_that_is_registered_has_the_properties_that_it_keeps(companion, name, path, table):
+    companion.sql(f"ALTER TABLE {table} SET TBLPROPERTIES (team = 'web', kind = 'x')")
+    create = f"CREATE TABLE {name} USING lance LOCATION '{path}' TBLPROPERTIES "
+    with pytest.raises(Exception, match="LANCE_INVALID_INPUT") as refused:
+        companion.sql(create + "(team = 'sales')")
+    assert path in str(refused.value)
+    assert sql(companion, f"SHOW TABLES LIKE '{name}'") == []
+    companion.sql(create + "(team = 'web')")
+    assert properties(companion, name) == {"team": "web", "kind": "x"}
+    companion.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES (team)")
+    assert properties(companion, name) == {"kind": "x"}
+
+
+def test_a_property_that_is_called_path_is_no_path(companion, name, path, table):
+    companion.sql(f"CREATE TABLE {name} (other int) USING lance TBLPROPERTIES (path = '{path}')")
+    assert companion.table(name).columns == ["other"]
+    assert properties(companion, name) == {"path": path}
+
+
+def test_properties_that_are_options_are_refused_as_options_are(companion, name):
+    for given, says in (
+        ("fileFormatVersion = 9", "use one of 0.1, 2.0"),
+        ("`id.fixed_size_list` = 3", "needs an array column"),
+        ("mergeSchema = true", "mergeSchema is an option"),
+    ):
+        with pytest.raises(Exception, match=says):
+            companion.sql(f"CREATE TABLE {name} (id int) USING lance TBLPROPERTIES ({given})")
+        with pytest.raises(Exception, match=says):
+            companion.sql(f"CREATE TABLE {name} USING lance TBLPROPERTIES ({given}) AS SELECT 1 id")
+        assert sql(companion, f"SHOW TABLES LIKE '{name}'") == []
+
+
+def test_properties_that_are_options_of_a_new_table_make_it_so(companion, path):
+    companion.sql(
+        f"CREATE TABLE lance.`{path}` (id bigint, v array<float>) TBLPROPERTIES "
+        "(fileFormatVersion = '2.0', `v.fixed_size_list` = 2, `team.json` = 'kept', version = '1')"
+    )
+    companion.sql(f"INSERT INTO lance.`{path}` VALUES (1, array(1f, 2f))")
+    made = lance.dataset(path)
+    assert made.data_storage_version == "2.0"
+    assert "fixed_size_list" in str(made.schema.field("v").type)
+    assert properties(companion, f"lance.`{path}`") == {"team.json": "kept", "version": "1"}
+
+
+def test_a_path_without_a_table_is_an_error_that_names_what_is_near(companion, path, table):
+    typo = path[:-1]
+    for statement in (
+        f"SELECT * FROM lance.`{typo}`",
+        f"DELETE FROM lance.`{typo}`",
+        f"INSERT INTO lance.`{typo}` VALUES (1, 'a')",
+        f"SELECT * FROM lance.`{typo}` VERSION AS OF 1",
+    ):
+        with pytest.raises(AnalysisException, match="LANCE_TABLE_NOT_FOUND") as missing:
+            companion.sql(statement)
+        assert f"did you mean {path}?" in str(missing.value)
+    with pytest.raises(AnalysisException, match=r"there is no table nothing in the catalog"):
+        companion.sql("SELECT * FROM lance.nothing")
+    assert not companion.catalog.tableExists(f"lance.`{typo}`")
+    companion.range(2).write.saveAsTable(f"lance.`{typo}`")
+    companion.range(2).writeTo(f"lance.`{typo}2`").create()
+    assert lance.dataset(typo).count_rows() == lance.dataset(f"{typo}2").count_rows() == 2
+
+
+def test_the_time_of_a_path_may_be_a_call_of_a_function(companion, table):
+    at = f"{table} TIMESTAMP AS OF now() + INTERVAL 1 HOUR"
+    assert sql(companion, f"SELECT * FROM {at}") == [(1, "a")]
+    assert sql(companion, f"WITH past AS (SELECT id FROM {at}) SELECT * FROM past") == [(1,)]
+    inside = f"SELECT id FROM range(3) WHERE id IN (SELECT id FROM {at})"
+    assert sql(companion, inside) == [(1,)]

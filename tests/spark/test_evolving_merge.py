@@ -1,0 +1,98 @@
+"""Merges that bring columns to the table."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as sf
+
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError, LanceError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def table(spark, tmp_path):
+    """Two rows with a struct."""
+    rows = spark.sql(
+        "SELECT 1L AS id, 'a' AS s, named_struct('x', 1) AS st UNION ALL SELECT 2L, 'b', "
+        "named_struct('x', 2)"
+    )
+    path = str(tmp_path / "table")
+    rows.write.format("lance").mode("append").save(path)
+    return LanceTable.forPath(spark, path)
+
+
+def rows_of(table, *columns):
+    return sorted(tuple(row) for row in table.toDF().select(*columns).collect())
+
+
+def test_all_columns_of_the_source_come_to_the_table(spark, table):
+    source = spark.sql(
+        "SELECT 2L AS ID, array(1.5f, 2.5f) AS emb, named_struct('y', 'new', 'x', 7) AS st, "
+        "'hid' AS _rowid UNION ALL SELECT 3L, array(3.5f), named_struct('y', 'n', 'x', 8), 'hid'"
+    )
+    merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
+    done = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert (done.num_updated_rows, done.num_inserted_rows, done.version) == (1, 1, 3)
+    assert table.toDF().columns == ["id", "s", "st", "emb"]
+    assert rows_of(table, "id", "s", "st.x", "st.y", "emb") == [
+        (1, "a", 1, None, None), (2, "b", 7, "new", [1.5, 2.5]), (3, None, 8, "n", [3.5]),
+    ]  # fmt: skip
+    again = table.merge(source, "target.id = source.id").withSchemaEvolution()
+    assert again.whenMatchedUpdateAll().execute().version == 4  # no version for columns
+
+
+def test_columns_that_are_named_come_and_no_others(spark, table):
+    source = spark.createDataFrame([(1, 10, 20, 30)], "id bigint, `a b` int, other int, more int")
+    merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
+    merge.whenMatchedUpdate(set={"`a b`": "source.`a b` + 1", "s": sf.lit("z")}).execute()
+    assert table.toDF().columns == ["id", "s", "st", "a b"]
+    assert rows_of(table, "id", "s", "`a b`") == [(1, "z", 11), (2, "b", None)]
+    merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
+    with pytest.raises(InvalidInputError, match="no column 'nowhere' to set"):
+        merge.whenMatchedUpdate(set={"nowhere": "1"}).execute()
+
+
+def test_without_it_no_column_comes(spark, table):
+    source = spark.createDataFrame([(1, 10)], "id bigint, more int")
+    merge = table.merge(source, "target.id = source.id")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert table.toDF().columns == ["id", "s", "st"]
+
+
+def test_what_cannot_be_stored_is_refused_and_nothing_changes(spark, table):
+    source = spark.sql("SELECT 1L AS id, INTERVAL 1 MONTH AS span")
+    merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
+    with pytest.raises(LanceError, match="span"):
+        merge.whenMatchedUpdateAll().execute()
+    assert (table.toDF().columns, table.detail().first().version) == (["id", "s", "st"], 1)
+
+
+def test_a_merge_that_counts_once_brings_its_columns_once(spark, table):
+    source = spark.createDataFrame([(5, 10)], "id bigint, more int")
+    for _ in range(2):
+        merge = table.merge(source, "target.id = source.id", txnAppId="job", txnVersion="1")
+        merge.withSchemaEvolution().whenNotMatchedInsertAll().execute()
+    assert rows_of(table, "id", "more") == [(1, None), (2, None), (5, 10)]
+
+
+def test_members_of_structs_are_taken_by_name(spark, tmp_path):
+    """In lists, maps and other structs, too; a null struct stays one."""
+    kind = "struct<x: int, in: struct<p: bigint, q: string>>"
+    path = str(tmp_path / "nested")
+    columns = f"id int, s {kind}, l array<{kind}>, m map<string, {kind}>"
+    spark.createDataFrame([], columns).write.format("lance").mode("append").save(path)
+    table = LanceTable.forPath(spark, path)
+    value = "named_struct('IN', named_struct('q', 'two', 'p', 1), 'x', 5)"
+    source = spark.sql(
+        f"SELECT 1 AS id, {value} AS s, array({value}, null) AS l, map('k', {value}) AS m "
+        "UNION ALL SELECT 2, null, null, null"
+    )
+    table.merge(source, "target.id = source.id").whenNotMatchedInsertAll().execute()
+    held = (5, (1, "two"))
+    assert rows_of(table, "id", "s", "l", "m") == [
+        (1, held, [held, None], {"k": held}), (2, None, None, None),
+    ]  # fmt: skip
+    with pytest.raises(InvalidInputError, match="the same members"):
+        table.update("id = 1", {"s": "named_struct('x', 5)"})

@@ -1,0 +1,53 @@
+"""Processes of Spark import what their work needs, and no more: each import is paid by each one."""
+
+from __future__ import annotations
+
+import pytest
+from kinds_of_work import PROCESSES, run
+
+# What no small piece of work on a local table needs, whatever it is.
+NEVER = (
+    "pandas", "fsspec", "s3fs", "aiobotocore", "asyncio", "multiprocessing", "requests", "ssl",
+    "pyarrow.dataset", "pyarrow.parquet", "pyarrow.acero", "pyarrow.fs",
+    "pyspark_lance.namespace", "pyspark_lance.command_line", "pyspark_lance.spark.jobs",
+    "pyspark_lance.spark.lance_table", "pyspark_lance.spark.procedures",
+    "pyspark_lance.spark.source.stream_reader", "pyspark_lance.table.feed.change_task",
+    "pyspark_lance.table.upkeep.verify",
+)  # fmt: skip
+WRITES = (
+    "pyspark_lance.datafile.writer",
+    "pyspark_lance.table.write",
+    "pyspark_lance.commit.conflict",
+)
+SCANS = ("pyspark_lance.table.scan", "pyspark_lance.datafile", "pyspark_lance.codec")
+CONDITIONS = ("pyspark_lance.predicate", "pyarrow.compute")
+LEFT_OUT = {
+    "look up the source": ("numpy", "pyarrow", "google", "pyspark_lance.table", *CONDITIONS),
+    "find the schema": (*WRITES, *SCANS, *CONDITIONS),
+    "describe for the companion": WRITES,
+    "plan a scan": WRITES,
+    "scan": (*WRITES, "pyspark_lance.predicate.parse"),
+    "plan a write": (),
+    "write": (),
+    "commit": (),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What the processes are sent."""
+    path = tmp_path_factory.mktemp("work")
+    run("prepare", path)
+    return path
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_a_process_imports_nothing_that_its_work_does_not_need(kind, folder):
+    modules = run(kind, folder)["modules"]
+    assert "pyspark_lance.spark.data_source" in modules
+    unwanted = (*NEVER, *LEFT_OUT[kind])
+    assert [
+        name
+        for name in modules
+        if any(name == one or name.startswith(f"{one}.") for one in unwanted)
+    ] == []

@@ -1,0 +1,227 @@
+"""LanceTable.nearest: what is asked in which form, where it is worked on, what comes back."""
+
+from __future__ import annotations
+
+import datetime
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pytest
+
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import InvalidInputError
+
+pytestmark = pytest.mark.spark
+
+WIDTH = 4
+
+
+def save(spark, path, numbers, *, parts=3, start=0):
+    """Rows ``id``, ``name`` and ``vec``, in some fragments."""
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(numbers.astype("f4").ravel()), WIDTH)
+    ids = np.arange(start, start + len(numbers))
+    rows = pa.table(
+        {"id": ids, "name": [f"n{i}" for i in ids], "vec": lists.cast(pa.list_(pa.float32()))}
+    )
+    frame = spark.createDataFrame(rows).repartitionByRange(parts, "id")
+    options = {"vec.fixed_size_list": str(WIDTH)}
+    frame.write.format("lance").options(**options).mode("append").save(path)
+    return LanceTable.forPath(spark, path)
+
+
+def expected(queries, numbers, k):
+    """For each query the places of the nearest vectors."""
+    every = ((queries[:, None].astype("f8") - numbers[None].astype("f4")) ** 2).sum(-1)
+    return np.argsort(every, axis=1, kind="stable")[:, :k], np.sort(every, axis=1)[:, :k]
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return np.random.default_rng(3).normal(size=(500, WIDTH))
+
+
+@pytest.fixture(scope="module")
+def table(spark, tmp_path_factory, numbers):
+    return save(spark, str(tmp_path_factory.mktemp("nearest") / "t"), numbers)
+
+
+def test_one_vector_several_and_those_of_a_frame(spark, table, numbers):
+    queries = np.random.default_rng(4).normal(size=(3, WIDTH)).astype("f4")
+    ids, distances = expected(queries, numbers, 5)
+
+    one = table.nearest(queries[0].tolist(), k=5)
+    assert one.columns == ["_rank", "_distance", "_rowid", "id", "name", "vec"]
+    assert dict(one.dtypes)["_rank"] == "int"
+    assert dict(one.dtypes)["_distance"] == "float"
+    rows = one.collect()
+    assert [row.id for row in rows] == ids[0].tolist()
+    assert [row._rank for row in rows] == [1, 2, 3, 4, 5]
+    assert [row._distance for row in rows] == pytest.approx(distances[0], rel=1e-5)
+    assert [row.name for row in rows] == [f"n{i}" for i in ids[0]]
+    assert rows[0].vec == numbers[ids[0][0]].astype("f4").tolist()
+    by_id = {row._rowid: row.id for row in table.scan(["id", "_rowid"]).collect()}
+    assert [by_id[row._rowid] for row in rows] == ids[0].tolist()
+
+    several = table.nearest(queries, k=5, columns=["id"])
+    assert several.columns == ["_query", "_rank", "_distance", "_rowid", "id"]
+    found = {(row["_query"], row._rank): row.id for row in several.collect()}
+    assert found == {(q, r + 1): int(ids[q][r]) for q in range(3) for r in range(5)}
+
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5)
+    asked = [(f"q{n}", moment, [float(x) for x in q], (n, None)) for n, q in enumerate(queries)]
+    asked.append(("none", moment, None, (7, "x")))
+    asked.append(("nan", moment, [float("nan")] * WIDTH, None))
+    columns = "label string, at timestamp, vec array<double>, more struct<n: int, s: string>"
+    frame = spark.createDataFrame(asked, columns)
+    joined = table.nearest(frame, k=2, columns=["name", "_rowaddr"])
+    assert joined.columns == [
+        "label", "at", "more", "_rank", "_distance", "_rowid", "name", "_rowaddr",
+    ]  # fmt: skip
+    rows = sorted(joined.collect(), key=lambda row: (row.label, row._rank))
+    assert [(row.label, row.name) for row in rows] == [
+        (f"q{q}", f"n{ids[q][r]}") for q in range(3) for r in range(2)
+    ]
+    assert {(row.at, row.more.n, row.more.s) for row in rows if row.label == "q1"} == {
+        (moment, 1, None)
+    }
+
+
+def test_many_queries_are_compared_where_they_are(spark, table, numbers):
+    queries = np.random.default_rng(6).normal(size=(700, WIDTH)).astype("f4")
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(queries.ravel()), WIDTH)
+    rows = pa.table(
+        {
+            "label": [f"q{n}" for n in range(700)],
+            "embedding": lists.cast(pa.list_(pa.float32())),
+            "a.b `c": pa.array(range(700)),
+        }
+    )
+    frame = spark.createDataFrame(rows)
+    answer = table.nearest(frame, 3, columns=["id"])
+    ids, _ = expected(queries, numbers, 3)
+    found = {(row.label, row._rank): (row.id, row["a.b `c"]) for row in answer.collect()}
+    assert found == {(f"q{q}", r + 1): (int(ids[q][r]), q) for q in range(700) for r in range(3)}
+
+
+def test_an_array_of_more_queries_than_are_sent_to_every_task(table, numbers):
+    queries = np.tile(numbers[:7], (1300, 1)).astype("f4")
+    answer = table.nearest(queries, 1, columns=[])
+    assert answer.columns == ["_query", "_rank", "_distance", "_rowid"]
+    rows = answer.toArrow()
+    assert sorted(rows["_query"].to_pylist()) == list(range(9100))
+    assert set(rows["_distance"].to_pylist()) == {0.0}
+    assert len(set(rows["_rowid"].to_pylist())) == 7
+
+
+def test_filters_versions_and_deleted_rows(spark, tmp_path, numbers):
+    table = save(spark, str(tmp_path / "t"), numbers[:100])
+    query = numbers[10].tolist()
+    first = [row.id for row in table.nearest(query, 4).collect()]
+    assert first[0] == 10
+    table.delete(f"id = {first[1]}")
+    save(spark, str(tmp_path / "t"), numbers[10:11], start=1000)
+    assert [row.id for row in table.nearest(query, 4).collect()] == [10, 1000, *first[2:]]
+    assert [row.id for row in table.nearest(query, 4, version=1).collect()] == first
+    held = LanceTable.forPath(spark, str(tmp_path / "t"), version=1)
+    assert [row.id for row in held.nearest(query, 4).collect()] == first
+    condition = f"id > 10 AND id != {first[2]} AND _row_created_at_version = 1"
+    some = table.nearest(query, 200, filter=condition).collect()
+    assert len(some) == 89 - sum(one > 10 for one in first[1:3])
+    assert some[0].id == next(i for i in expected(numbers[10:11], numbers[:100], 100)[0][0]
+                              if i > 10 and i not in first[1:3])  # fmt: skip
+    assert not table.nearest(query, 4, filter="id < 0").collect()
+
+
+def test_queries_may_be_a_stream(spark, tmp_path, table, numbers):
+    source = save(spark, str(tmp_path / "queries"), numbers[:5])
+    stream = spark.readStream.format("lance").load(str(tmp_path / "queries"))
+    near = table.nearest(stream.select("vec", "name"), 1, columns=["id"])
+    query = (
+        near.writeStream.format("memory").queryName("near_rows").trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    rows = spark.table("near_rows").collect()
+    assert sorted((row.name, row.id) for row in rows) == [(f"n{i}", i) for i in range(5)]
+    assert source.toDF().count() == 5
+
+
+def test_a_table_is_joined_with_itself(table):
+    left = table.toDF().where("id < 20").withColumnsRenamed({"id": "left", "name": "left_name"})
+    pairs = table.nearest(left, 2, metric="cosine", columns=["id"]).where("left != id").collect()
+    assert len(pairs) == 20
+    assert {row.left for row in pairs} == set(range(20))
+
+
+def test_an_index_answers_few_and_many_queries_and_new_rows_are_compared(spark, tmp_path, numbers):
+    path = str(tmp_path / "t")
+    table = save(spark, path, numbers)
+    lance.dataset(path).create_index("vec", "IVF_PQ", num_partitions=4, num_sub_vectors=2)
+    queries = numbers[:600].astype("f4")
+    coded = table.nearest(queries[:3], 5, nprobes=2, columns=["id"]).toArrow()
+    for number in range(3):
+        nearest = {"column": "vec", "q": queries[number], "k": 5, "nprobes": 2}
+        best = lance.dataset(path).to_table(columns=["id", "_distance"], nearest=nearest)
+        mine = coded.filter(pa.compute.field("_query") == number)
+        assert mine["_distance"].to_pylist() == pytest.approx(best["_distance"].to_pylist(), 1e-4)
+    exact = table.nearest(queries[:3], 5, useIndex=False, columns=["id"]).toArrow()
+    assert exact["_distance"] != coded["_distance"]
+    refined = table.nearest(queries[:3], 5, refineFactor=100, nprobes=4, columns=["id"]).toArrow()
+    assert refined.sort_by([("_query", "ascending"), ("_rank", "ascending")]).equals(
+        exact.sort_by([("_query", "ascending"), ("_rank", "ascending")])
+    )
+    save(spark, path, queries[:1], start=5000)
+    asked = table.toDF().where("id < 400").selectExpr("vec", "CAST(id AS string) AS q")
+    joined = table.nearest(asked, 2, refineFactor=100, nprobes=4, columns=["id"])
+    rows = {(row.q, row._rank): (row.id, row._distance) for row in joined.collect()}
+    assert len(rows) == 800
+    assert rows["0", 1] == (0, 0.0)
+    assert rows["0", 2] == (5000, 0.0)
+    assert {rows[str(number), 1] for number in range(400)} == {(n, 0.0) for n in range(400)}
+
+
+def test_tables_and_frames_without_rows(spark, tmp_path, table):
+    empty = LanceTable.create(
+        spark, str(tmp_path / "t"), "id bigint, vec array<float>",
+        options={"vec.fixed_size_list": WIDTH},
+    )  # fmt: skip
+    assert empty.nearest([1.0] * WIDTH).collect() == []
+    assert empty.nearest(table.toDF().select("vec")).collect() == []
+    nobody = table.toDF().where("id < 0").select("vec", "name")
+    assert table.nearest(nobody, columns=["id"]).collect() == []
+    nothing = table.toDF().limit(1).selectExpr("id AS q", "CAST(NULL AS array<float>) AS vec")
+    assert table.nearest(nothing, columns=["name"]).collect() == []
+
+
+def test_what_cannot_be_answered_is_refused(spark, table):
+    vector = [1.0] * WIDTH
+    wrong = [
+        (lambda: table.nearest(vector, k=0), "k is the number"),
+        (lambda: table.nearest(vector, metric="manhattan"), "no metric"),
+        (lambda: table.nearest(vector[1:]), "a query has 3 numbers"),
+        (lambda: table.nearest([vector, [float("nan")] * WIDTH]), "query 1 holds NaN"),
+        (lambda: table.nearest(vector, column="name"), "holds no vectors"),
+        (lambda: table.nearest(vector, columns=["nope"]), "nope"),
+        (lambda: table.nearest(vector, filter="nope > 1"), "nope"),
+        (lambda: table.nearest("word"), "no vectors"),
+        (lambda: table.nearest(vector, nearest=1), "takes no argument 'nearest'"),
+        (lambda: table.nearest(table.toDF()), "'id' would be twice"),
+        (lambda: table.nearest(spark.range(3)), "no column 'vec' of arrays"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(InvalidInputError, match=message):
+            call()
+    short = spark.createDataFrame([([1.0, 2.0],)], "vec array<float>")
+    with pytest.raises(InvalidInputError, match="a query has 2 numbers"):
+        table.nearest(short)
+
+
+def test_a_query_of_the_wrong_length_among_many_is_told_by_its_task(spark, table):
+    many = spark.range(600).selectExpr(
+        "CAST(id AS string) AS q", f"array_repeat(1F, IF(id = 500, 3, {WIDTH})) AS vec"
+    )
+    answer = table.nearest(many, columns=["id"])
+    with pytest.raises(Exception, match=r"\[LANCE_INVALID_INPUT\] a query has 3 numbers"):
+        answer.collect()

@@ -1,0 +1,289 @@
+"""Nothing that a public method is given is passed over in silence: walked by inspection."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import types
+
+import pytest
+from table_access import append
+
+import pyspark_lance
+from pyspark_lance import LanceTable
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+from pyspark_lance.spark import companion
+from pyspark_lance.spark.jobs.merge_job import Merge
+from pyspark_lance.spark.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
+from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, FILE_OPTIONS, heeded_options
+from pyspark_lance.table.change.choose_rewrite import RewriteMode
+
+# Every other method changes the table.
+READS = {
+    "alias", "appliedVersion", "branchPath", "branches", "changeCounts", "changes", "consumers",
+    "create", "detail", "forName", "forPath", "fragments", "history", "indices", "isLanceTable",
+    "leftoverFiles", "lineageAudit", "nearest", "properties", "rowHistory", "scan", "tags", "take",
+    "toDF", "verify",
+}  # fmt: skip
+OF_BUILDER = LanceMergeBuilder(Merge(None, "true", (), "target"), lambda merge: None)
+
+
+def public_calls(path):
+    """Every public method by name, bound as a user calls it; without a session."""
+    found = {"LanceTable": (LanceTable, ("spark",))}
+    for kind, of in ((LanceTable, LanceTable(None, path)), (LanceMergeBuilder, OF_BUILDER)):
+        for name, member in inspect.getmembers(of, callable):
+            if not name.startswith("_"):
+                found[f"{kind.__name__}.{name}"] = member, ()
+    return found
+
+
+def needed(call):
+    """A value for each parameter that has no default."""
+    parameters = inspect.signature(call).parameters.values()
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {p.name: "x" for p in parameters if p.default is p.empty and p.kind in plain}
+
+
+def names_of(call):
+    parameters = inspect.signature(call).parameters.values()
+    return [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+
+
+def test_an_unknown_keyword_is_refused_and_the_nearest_named(tmp_path):
+    path = str(tmp_path / "none")
+    calls = public_calls(path)
+    assert len(calls) > 55
+    for name, (call, _) in calls.items():
+        with pytest.raises(InvalidInputError, match="takes no argument 'quitewrong'") as caught:
+            call(**needed(call), quitewrong="1")
+        if name.startswith("LanceTable.") and "__self__" in dir(call):
+            of = call.__self__
+            assert inspect.isclass(of) or path in str(caught.value), name
+        for known in [*names_of(call), *(heeded_options(call) or ())]:
+            is_near = len(known) <= 3 or known[:-1] in names_of(call)
+            misspelt = known + "x" if is_near else known[:-1] + "x"
+            # Nothing is near to a single letter.
+            if known in ("self", "spark", "k") or misspelt in names_of(call):
+                continue
+            with pytest.raises(InvalidInputError, match=rf"did you mean {known}\?"):
+                call(**needed(call), **{misspelt: "1"})
+
+
+def test_options_are_heeded_or_refused(tmp_path):
+    path = str(tmp_path / "none")
+    taking = 0
+    for name, (call, _) in public_calls(path).items():
+        heeded = heeded_options(call)
+        takes = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(call).parameters.values())
+        assert takes == bool(heeded), name
+        if not heeded:
+            continue
+        taking += 1
+        for option in OPTIONS:
+            if option.name not in heeded and option.name not in names_of(call):
+                for spelling in (option.name, option.name.upper(), *option.aliases):
+                    with pytest.raises(InvalidInputError, match="takes no argument"):
+                        call(**needed(call), **{spelling: "1"})
+    assert taking > 12
+
+
+def test_nothing_public_takes_any_keyword_but_options():
+    for module in (pyspark_lance, companion, pyspark_lance.errors):
+        for name, member in vars(module).items():
+            if isinstance(member, types.FunctionType) and not name.startswith("_"):
+                kinds = {p.kind for p in inspect.signature(member).parameters.values()}
+                assert inspect.Parameter.VAR_KEYWORD not in kinds, name
+
+
+def test_options_of_methods_are_read_before_anything_is_done(tmp_path):
+    path = str(tmp_path / "none")
+    bad = {"commitRetries": "many", "commitTimeout": "never", "maxRowsPerFile": "0"}
+    table = LanceTable(session_without_spark(), path)
+    for option, value in bad.items():
+        with pytest.raises(InvalidInputError, match=f"the option {option} cannot be"):
+            table.delete("id = 1", **{option: value})
+    assert set(bad) < {*COMMIT_OPTIONS, *FILE_OPTIONS}
+
+
+def session_without_spark():
+    """What a table asks a session for before it plans: one setting."""
+    return types.SimpleNamespace(conf={})
+
+
+def test_a_table_held_at_a_version_is_not_changed(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    held = LanceTable(None, path, version=1)
+    assert repr(held) == f"LanceTable({path!r}, version=1)"
+    names = [n for n, m in inspect.getmembers(held, callable) if not n.startswith("_")]
+    assert set(names) > READS
+    for name in names:
+        call = getattr(held, name)
+        if name in READS:
+            assert heeded_options(call) is None, name
+            continue
+        with pytest.raises(InvalidInputError, match=f"{name} changes the table") as caught:
+            call(**needed(call))
+        assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["first", 0, -1, 1.5, ""])
+def test_what_is_no_version_is_refused(tmp_path, version):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    with pytest.raises(InvalidInputError, match="version"):
+        LanceTable.forPath(None, path, version=version)
+
+
+def test_options_of_a_new_table_are_those_that_it_has_a_use_for(tmp_path):
+    path = str(tmp_path / "t")
+    for name in ("version", "branch", "writeMode", "replaceWhere", "mergeSchema", "path"):
+        with pytest.raises(InvalidInputError, match=f"create takes no argument '{name}'"):
+            LanceTable.create(None, path, "id bigint", options={name: "1"})
+    with pytest.raises(InvalidInputError, match="did you mean enableStableRowIds"):
+        LanceTable.create(None, path, "id bigint", options={"enable_stable_rowid": "true"})
+
+
+def test_a_table_is_opened_on_a_branch_or_held_at_a_version(tmp_path):
+    path = str(tmp_path / "t")
+    session = session_without_spark()
+    append(path, 0, 5)
+    table = LanceTable.forPath(session, path)
+    table.createBranch("trial")
+    table.setProperties({"owner": "main"})
+    append(path, 5, 2)
+    table.createTag("second", 2)
+
+    old = LanceTable.forPath(session, path, version="1")
+    assert (old.properties(), old.verify().version) == ({}, 1)
+    assert old.alias("o").properties() == {}
+    assert [one.version for one in old.changeCounts(0)] == [1]
+    assert [one.version for one in table.changeCounts(0)] == [1, 3]
+    second = LanceTable.forPath(session, path, tag="second")
+    assert (second.properties(), second.verify().version) == ({"owner": "main"}, 2)
+
+    trial = LanceTable.forPath(session, path, branch="trial")
+    trial.setProperties({"owner": "trial"})
+    assert trial.properties() == trial.alias("t").properties() == {"owner": "trial"}
+    assert table.properties() == {"owner": "main"}
+    assert [one.version for one in trial.changeCounts(3)] == []
+    assert [one.version for one in trial.changeCounts(3, branch="main")] == [3]
+    assert trial.branchPath("trial") == f"{path}/tree/trial"
+    trial.createTag("on-trial")
+    tagged = LanceTable.forPath(session, path, tag="on-trial")
+    assert tagged.properties() == {"owner": "trial"}
+    assert repr(tagged) == f"LanceTable('{path}/tree/trial', version=2)"
+    with pytest.raises(InvalidInputError, match="delete changes the table"):
+        tagged.delete()
+
+    with pytest.raises(VersionNotFoundError, match="trail"):
+        LanceTable.forPath(session, path, branch="trail")
+    with pytest.raises(InvalidInputError, match="both choose a version"):
+        LanceTable.forPath(session, path, version=1, tag="second")
+    with pytest.raises(TableNotFoundError):
+        LanceTable.forPath(session, str(tmp_path / "typo"), version=1)
+    with pytest.raises(InvalidInputError, match=r"storageOptions=\{'region': …\}"):
+        LanceTable.forPath(session, path, region="here")
+
+
+@pytest.mark.spark
+def test_spark_reads_the_branch_or_the_version_that_a_table_is_held_at(spark, tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0, 5)
+    table = LanceTable.forPath(spark, path)
+    table.createBranch("trial")
+    append(path, 5, 2)
+    trial = LanceTable.forPath(spark, path, branch="trial")
+    assert trial.delete("id > 2").num_deleted_rows == 2
+    assert trial.toDF().count() == 3
+    assert LanceTable.forPath(spark, path, version="1").toDF().count() == 5
+    assert trial.changes(2).count() == 2
+
+
+def test_the_companion_is_there_without_an_import_of_its_own():
+    script = """
+import sys
+import pyspark_lance
+assert not {"pyarrow", "numpy", "s3fs", "pyspark_lance.spark.companion"} & set(sys.modules)
+print(pyspark_lance.spark.companion.enable.__name__, hasattr(pyspark_lance.spark, "companions"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "enable False\n", done.stderr
+
+
+@pytest.mark.parametrize("more", ["insert", "insert all", "delete", "by source"])
+def test_a_merge_that_cannot_rewrite_columns_says_so_when_the_clause_is_added(more):
+    builder = LanceMergeBuilder(
+        Merge(None, "true", (), "target", RewriteMode.COLUMNS), lambda merge: None
+    ).whenMatchedUpdate(set={"a": "1"})
+    clause = {
+        "insert": lambda: builder.whenNotMatchedInsert(values={"a": "1"}),
+        "insert all": builder.whenNotMatchedInsertAll,
+        "delete": builder.whenMatchedDelete,
+        "by source": builder.whenNotMatchedBySourceDelete,
+    }[more]
+    with pytest.raises(InvalidInputError, match="does not rewrite columns"):
+        clause()
+
+
+def test_an_unknown_option_that_is_near_to_none_lists_them():
+    with pytest.raises(InvalidInputError) as caught:
+        canonical_options({"quitewrong": "blue"}, "read")
+    listed = str(caught.value)
+    assert ".md" not in listed
+    assert all(option.name in listed for option in OPTIONS if "." not in option.name)
+
+
+@pytest.mark.parametrize(
+    ("uri", "hint"),
+    [
+        ("dbfs:/x/t", "use the local path /dbfs/x/t"),
+        ("s3:/bucket/t", "write it as s3://bucket/t"),
+        ("gs://", "write it as gs://bucket/path"),
+    ],
+)
+def test_a_uri_without_a_bucket_is_told_how_it_is_written(uri, hint):
+    with pytest.raises(InvalidInputError, match="names no bucket") as caught:
+        LanceTable.forPath(None, uri)
+    assert hint in str(caught.value)
+
+
+def test_a_feed_of_a_table_without_row_ids_names_the_method_that_gives_some(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0, enable_stable_row_ids=False)
+    with pytest.raises(UnsupportedFeatureError, match=r"enableStableRowIds\(\)") as caught:
+        LanceTable(None, path).changeCounts(0)
+    assert path in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.dropColumns("none"),
+        lambda table: table.renameColumn("none", "other"),
+        lambda table: table.changeColumn("id"),
+        lambda table: table.delete("id = 1", commitRetries="many"),
+        lambda table: table.setProperties({"owner": 5}),
+        lambda table: table.restore(),
+        lambda table: table.compact(targetRowsPerFragment=0),
+        lambda table: table.compact(materializeDeletionsThreshold=7),
+        lambda table: table.cleanupOldVersions("a while"),
+    ],
+)
+def test_what_a_method_is_told_names_the_table(tmp_path, change):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    with pytest.raises(LanceError) as caught:
+        change(LanceTable(session_without_spark(), path))
+    assert path in str(caught.value)

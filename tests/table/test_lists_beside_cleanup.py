@@ -1,0 +1,264 @@
+"""Who lists versions and then reads them, while others commit and clean up in between."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from functools import partial
+from pathlib import Path
+
+import lance
+import pytest
+from directed_store import Director, directed, in_charge, pause
+from interleaving import sweep, sweep_by_ours
+from local_changes import delete_rows
+from memory_folder import memory_folder
+from row_changes import add_to
+from table_access import append, read_batch, read_ours
+
+from pyspark_lance.command_line.picture import picture_of
+from pyspark_lance.errors import MissingFileError, TableNotFoundError, VersionNotFoundError
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.cleanup.leftovers import leftover_files, remove_leftover_files
+from pyspark_lance.table.feed.change_window import OPEN, Bound, resolve_window
+from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, TableStream, Updates
+from pyspark_lance.table.feed.stream_offset import BEGINNING
+from pyspark_lance.table.upkeep.history import history
+from pyspark_lance.table.upkeep.row_history import row_history
+from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.upkeep.version_line import line_history
+from pyspark_lance.table.version import snapshot as snapshots
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(params=[sweep, sweep_by_ours], ids=["by pylance", "by ours"])
+def swept(request):
+    return request.param
+
+
+@pytest.fixture
+def original():
+    """Two versions that add rows and one that deletes some; files that are old."""
+    with memory_folder() as folder:
+        path = str(folder / "original")
+        append(path, 0)
+        append(path, 10)
+        delete_rows(path, "id = 11")
+        make_old(path)
+        yield path
+
+
+def make_old(path):
+    then = time.time() - 30 * 86400
+    for file in Path(path).rglob("*"):
+        if file.is_file() and file.parent.name != "_versions":
+            os.utime(file, (then, then))
+
+
+def at_each_call(original, work, others):
+    """Runs ``work`` on copies, with ``others`` before each of its calls; yields the copies."""
+    director = Director()
+    snapshots._cache.clear()
+    with directed(), in_charge(director):
+        work(shutil.copytree(original, f"{original}-alone"))
+    for number, call in enumerate(director.calls):
+        path = shutil.copytree(original, f"{original}-{number}")
+        snapshots._cache.clear()
+        with directed(), in_charge(Director({number: pause(partial(others, path))})):
+            found = work(path)
+        yield call, path, found
+
+
+def ids(path, branch=None):
+    snapshots._cache.clear()
+    return sorted(read_ours(path, branch=branch)["id"].to_pylist())
+
+
+def test_no_file_of_a_live_table_is_left_over_when_all_listed_versions_go(original, swept):
+    rows = ids(original)
+    for call, path, found in at_each_call(
+        original, lambda path: remove_leftover_files(Table(path), older_than_s=8 * 86400), swept
+    ):
+        assert ids(path) == rows, (call, found)
+        assert lance.dataset(path).count_rows() == len(rows)
+
+
+def test_no_file_of_a_live_table_is_named_as_left_over_when_all_listed_versions_go(original, swept):
+    for call, path, found in at_each_call(
+        original, lambda path: leftover_files(Table(path)), swept
+    ):
+        there = {one.path for one in found if Path(path, one.path).exists()}
+        assert not {one for one in there if one.startswith(("data/", "_deletions/"))}, call
+
+
+def cleanup(table, *, dry_run=False):
+    return cleanup_old_versions(table, CleanupPolicy(retain_versions=1), dry_run=dry_run)
+
+
+def test_a_cleanup_that_others_outrun_twice_keeps_what_the_newest_version_needs(original, swept):
+    rows = ids(original)
+    director = Director()
+    snapshots._cache.clear()
+    with directed(), in_charge(director):
+        cleanup(Table(shutil.copytree(original, f"{original}-alone")))
+    calls = director.calls
+    first = next(n for n, (name, path) in enumerate(calls) if name == "get_tail")
+    for second in range(first + 1, len(calls) + 3):
+        path = shutil.copytree(original, f"{original}-{second}")
+        make_old(path)
+        scene = pause(partial(swept, path))
+        with directed(), in_charge(Director({first: scene, second: scene})):
+            cleanup(Table(path))
+        assert ids(path) == rows, second
+
+
+def test_a_cleanup_that_others_outrun_does_not_say_that_live_files_would_go(original, swept):
+    live = {f"data/{one.name}" for one in Path(original, "data").iterdir()}
+    assert len(live) == 2
+    for call, _, found in at_each_call(
+        original, lambda path: cleanup(Table(path), dry_run=True), swept
+    ):
+        assert not live & set(found.paths), call
+
+
+# Reading what is listed --------------------------------------------------------------------
+
+
+def compact_and_sweep(path):
+    lance.dataset(path).optimize.compact_files()
+    sweep(path)
+
+
+@pytest.fixture(params=[sweep_by_ours, compact_and_sweep], ids=["swept", "compacted"])
+def others(request):
+    return request.param
+
+
+@pytest.fixture
+def changed(original):
+    """One version more, in which a row has other values."""
+    add_to(original, "id = 1", "id", 100)
+    return original
+
+
+def test_a_sound_table_is_found_sound_whatever_others_remove_meanwhile(changed, others):
+    for call, _, found in at_each_call(
+        changed, lambda path: verify(Table(path), read_data=True), others
+    ):
+        assert not found.findings, call
+        assert found.version >= 4
+
+
+def test_what_is_found_twice_is_told(changed):
+    Path(changed, "_refs/tags").mkdir(parents=True)
+    Path(changed, "_refs/tags/gone.json").write_text('{"version": 99, "manifestSize": 1}')
+    assert [one.kind for one in verify(Table(changed)).findings] == ["dangling_tag"]
+
+
+def test_a_version_that_goes_while_it_is_verified_is_not_there(changed, others):
+    ends = set()
+    for _ in at_each_call(changed, lambda path: ends.add(told(path, 3)), others):
+        pass
+    assert ends == {(), "there is no version 3"}
+
+
+def told(path, version):
+    try:
+        return verify(Table(path), version).findings
+    except TableNotFoundError as error:
+        return error.what
+
+
+def test_a_picture_shows_the_versions_that_are_left(changed, others):
+    for call, _, found in at_each_call(changed, lambda path: picture_of(Table(path)), others):
+        assert found.shapes, call
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda path: history(Table(path)),
+        lambda path: history(Table(path), 1),
+        lambda path: line_history(Table(path)),
+    ],
+    ids=["history", "newest", "line"],
+)
+def test_a_history_has_the_newest_version(changed, others, look):
+    for call, _, found in at_each_call(changed, look, others):
+        assert found, call
+        assert found[0].version >= 4
+
+
+def test_the_history_of_a_row_has_the_states_that_are_left(changed, others):
+    for call, _, found in at_each_call(changed, lambda path: row_history(Table(path), 1), others):
+        assert [one.version for one in found] in ([4, 1], [4]), call
+
+
+# A stream, or a window of the feed, may need a version that was removed, and then says so.
+TYPED = (VersionNotFoundError, MissingFileError)
+
+
+def window(path, **bound):
+    return resolve_window(Table(path), Bound(**bound), OPEN)
+
+
+def third_ns(path):
+    """Right after the second version was made."""
+    return int(history(Table(path))[-2].timestamp.timestamp() * 1e9) + 2000
+
+
+def streamed(path, most, **settings):
+    """The rows of all batches."""
+    snapshot = Snapshot.open(Table(path))
+    stream = TableStream.of(snapshot, StreamSettings(updates=Updates.SHOWN, **settings))
+    if "starting" in settings:
+        stream.beginning()
+    at, rows = BEGINNING, []
+    while (end := stream.latest_offset(at, StreamLimits(rows=most))) != at:
+        rows += read_batch(stream, at, end)
+        at = end
+    return rows
+
+
+FOLLOWING = {
+    "window from a version": lambda path, _: window(path, version=2),
+    "window from a time": lambda path, time_ns: window(path, timestamp_ns=time_ns),
+    "stream": lambda path, _: streamed(path, None),
+    "stream by rows": lambda path, _: streamed(path, 2),
+    "stream from the beginning": lambda path, _: streamed(path, 2, starting=Bound(version=0)),
+    "stream from a version": lambda path, _: streamed(path, None, starting=Bound(version=2)),
+    "stream from a time": lambda path, time_ns: streamed(
+        path, None, starting=Bound(timestamp_ns=time_ns)
+    ),
+    "stream from now": lambda path, _: streamed(path, None, begins_after_newest=True),
+}
+
+
+@pytest.mark.parametrize("follow", FOLLOWING.values(), ids=FOLLOWING)
+def test_who_follows_a_table_is_told_that_versions_are_gone(changed, others, follow):
+    time_ns, ends = third_ns(changed), []
+
+    def once(path):
+        try:
+            follow(path, time_ns)
+        except TYPED as error:
+            ends.append(error)
+        else:
+            ends.append(None)
+
+    for _ in at_each_call(changed, once, others):
+        pass
+    assert None in ends
+
+
+def test_a_stream_that_has_read_nothing_begins_with_the_newest_version(changed, others):
+    def first(path):
+        stream = TableStream.of(Snapshot.open(Table(path)), StreamSettings(updates=Updates.SHOWN))
+        return stream.latest_offset(BEGINNING, StreamLimits(rows=2))
+
+    for call, _, found in at_each_call(changed, first, others):
+        assert found.target >= 4, call

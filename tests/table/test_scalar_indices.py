@@ -1,0 +1,668 @@
+"""Scans that ask B-trees and bitmaps find what scans without them find, whatever came after."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from lance.indices import IndexConfig
+from local_changes import delete_rows
+from pyroaring import BitMap
+from row_changes import set_to
+from table_access import read_ours
+from zone_map_tables import (
+    COLUMNS,
+    PLACE,
+    STRUCT,
+    change,
+    change_ours,
+    kept_rows,
+    matching,
+    parse,
+    some_rows,
+)
+
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.datafile.writer import DataFileWriter
+from pyspark_lance.format.index_metadata import indices_from_section, section_of_indices
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.metafile.manifest_file import encode_manifest
+from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.proto import table_pb2
+from pyspark_lance.store.open_store import open_store
+from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.index.lookups import indexed_columns
+from pyspark_lance.table.scan import fragment_pruning
+from pyspark_lance.table.scan.scan_facts import rows_left
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+pytestmark = pytest.mark.interop
+
+LISTS = "l"
+# Those of which a bloom filter can be made.
+HASHED = ("i", "n", "f", "h", "s", "y", "d", "t", "m", "u")
+
+
+def index_of(path: str, column: str, kind: str, rng: random.Random) -> None:
+    config = {
+        "BTREE": IndexConfig("btree", {"zone_size": rng.choice([4, 16, 4096])}),
+        "BLOOMFILTER": IndexConfig(
+            "bloomfilter", {"number_of_items": rng.choice([4, 10, 8192]), "probability": 0.01}
+        ),
+    }
+    lance.dataset(path).create_scalar_index(
+        column, config.get(kind, kind), name=f"{column}_{kind}".replace(".", "_")
+    )
+
+
+def with_lists(rows: pa.Table, rng: random.Random) -> pa.Table:
+    """The rows with a column of lists of one to three of the values of ``s``, or none, or null."""
+    _, values, _ = COLUMNS["s"]
+    lists = [
+        rng.choice([None, [], rng.choices([None, *values], k=rng.randint(1, 3))])
+        for _ in range(len(rows))
+    ]
+    return rows.append_column(LISTS, pa.array(lists, pa.list_(pa.string())))
+
+
+def a_leaf(rng: random.Random) -> str:
+    name = rng.choice([*COLUMNS, f"{STRUCT}.x", LISTS])
+    if name == LISTS:
+        _, values, spell = COLUMNS["s"]
+        return rng.choice([f"array_contains(l, {spell(rng.choice(values))})", "l IS NULL"])
+    _, values, spell = COLUMNS["i" if "." in name else name]
+    spelled = [spell(rng.choice(values)) for _ in range(3)]
+    choices = [
+        f"{name} {rng.choice(['=', '<>', '<', '<=', '>', '>=', '<=>'])} {spelled[0]}",
+        f"{name} {rng.choice(['', 'NOT '])}IN ({', '.join(spelled)})",
+        f"{name} IN ({spelled[0]}, NULL)",
+        f"{name} BETWEEN {spelled[0]} AND {spelled[1]}",
+        f"{name} IS {rng.choice(['', 'NOT '])}NULL",
+        f"{name} <=> NULL",
+    ]
+    if name in ("f", "h"):
+        choices += [f"isnan({name})", f"{name} = 0.0", f"{name} < 0.0"]
+    if name == "s":
+        choices += ["s LIKE 'a%'", "s NOT LIKE '%b%'", "upper(s) = 'AB'"]
+    if name == "b":
+        choices += ["b", "NOT b"]
+    return rng.choice(choices)
+
+
+def a_condition(rng: random.Random, depth: int = 2) -> str:
+    if depth and rng.random() < 0.5:
+        terms = [a_condition(rng, depth - 1) for _ in range(2)]
+        return rng.choice(["({} AND {})", "({} OR {})", "NOT ({})"]).format(*terms)
+    return a_leaf(rng)
+
+
+def check(path: str, conditions: list[str], at: VersionSpec = LATEST) -> None:
+    """A scan has the rows that a condition keeps of all rows, none of them more than once."""
+    everything = read_ours(path, at, system_columns=PLACE).combine_chunks()
+    snapshot = Snapshot.open(Table(path), at)
+    for condition in conditions:
+        expected = everything.slice(0, 0)
+        if everything.num_rows:
+            (batch,) = everything.to_batches()
+            mask = evaluate(parse(snapshot, condition), batch)
+            expected = everything.filter(mask.fill_null(False))
+        found = matching(path, condition, at)
+        assert found["_rowaddr"].to_pylist() == expected["_rowaddr"].to_pylist(), condition
+
+
+@pytest.fixture
+def no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Indices are asked for tables of a few rows, too, and used whatever they leave."""
+    monkeypatch.setattr(fragment_pruning, "FEW_ROWS", 0)
+    monkeypatch.setattr(fragment_pruning, "_MOST_SHARE", 1.0)
+    yield
+
+
+def put_off_remapping(path: str, stable: bool) -> None:
+    if not stable:
+        lance.dataset(path).optimize.compact_files(
+            target_rows_per_fragment=100, defer_index_remap=True
+        )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_scans_with_indices_find_what_scans_without_find(tmp_path, seed, no_table_is_small, caplog):
+    rng = random.Random(seed)
+    path = str(tmp_path / "t")
+    stable = rng.random() < 0.6
+    rows = with_lists(some_rows(rng, rng.randint(1, 150)), rng)
+    lance.write_dataset(
+        rows, path, max_rows_per_file=rng.choice([20, 60, 1000]),
+        enable_stable_row_ids=stable, data_storage_version=rng.choice(["2.1", "2.2"]),
+    )  # fmt: skip
+    for _ in range(rng.randint(0, 2)):
+        change(path, rng)
+    for column in rng.sample([*COLUMNS, f"{STRUCT}.x"], 9):
+        kinds = ["BTREE", "BITMAP", *(["BLOOMFILTER"] if column in HASHED else [])]
+        for kind in rng.sample(kinds, rng.choice([1, 1, 2])):
+            index_of(path, column, kind, rng)
+    index_of(path, LISTS, "LABEL_LIST", rng)
+    for _ in range(rng.randint(1, 6)):
+        rng.choice([change, change, change_ours])(path, rng)
+        if rng.random() < 0.2:
+            put_off_remapping(path, stable)
+        check(path, [a_condition(rng) for _ in range(6)])
+    lance.dataset(path).validate()
+    check(path, [a_leaf(rng) for _ in range(40)] + [a_condition(rng) for _ in range(20)])
+    version = VersionSpec(version=rng.randint(1, lance.dataset(path).version))
+    check(path, [a_condition(rng) for _ in range(5)], version)
+    assert not caplog.messages
+
+
+# Which rows are read ---------------------------------------------------------------------------
+
+ROWS = 40_000
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable"])
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """Four fragments of 10,000 rows; ids in random order, 40 kinds, each row of one in 40."""
+    path = str(tmp_path / "t")
+    numbers = np.arange(ROWS)
+    table = pa.table(
+        {
+            "id": np.random.default_rng(7).permutation(ROWS),
+            "kind": pa.array([f"k{number % 40}" if number % 41 else None for number in numbers]),
+            "flag": numbers % 2 == 0,
+            "n": numbers,
+        }
+    )
+    lance.write_dataset(table, path, max_rows_per_file=10_000, enable_stable_row_ids=request.param)
+    for column, kind in (("id", "BTREE"), ("kind", "BITMAP"), ("flag", "BITMAP")):
+        lance.dataset(path).create_scalar_index(column, kind)
+    return path
+
+
+def num_read(path: str, condition: str) -> int:
+    return sum(map(len, kept_rows(path, condition).values()))
+
+
+def test_only_the_rows_that_an_index_names_are_read(path):
+    assert num_read(path, "id = 17") == 1
+    assert num_read(path, "id IN (1, 2, 3, 39999, 40000)") == 4
+    assert num_read(path, "id >= 100 AND id < 200") == 100
+    assert num_read(path, "NOT (id < 39990)") == 10
+    assert num_read(path, "kind = 'k7'") == matching(path, "kind = 'k7'").num_rows < 1000
+    assert num_read(path, "kind IS NULL") == 976
+    assert num_read(path, "kind = 'k7' AND flag") == 0
+    assert num_read(path, "upper(kind) = 'K7' AND id < 100") < 10
+    assert num_read(path, "id = 1 OR kind = 'k7' AND id < 100") < 10
+    assert num_read(path, "id = -1") == 0
+    for condition in ("id = 17", "kind = 'k7'", "id = 1 OR kind = 'k7' AND id < 100"):
+        check(path, [condition])
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize("has_null", [False, True])
+def test_a_nan_with_a_sign_is_the_first_of_an_index_and_the_greatest_of_all(
+    tmp_path, kind, has_null
+):
+    path = str(tmp_path / "t")
+    values = np.arange(1, 2_001).astype(kind.to_pandas_dtype())
+    values[5], values[6], values[7], values[8] = -np.nan, np.nan, -0.0, 0.0
+    table = pa.table({"f": pa.array(values, kind, mask=np.arange(2_000) == 9)})
+    if not has_null:
+        table = table.filter(pc.is_valid(table["f"]))
+    lance.write_dataset(table, path)
+    assert np.signbit(lance.dataset(path).to_table()["f"].to_numpy()[5])
+    lance.dataset(path).create_scalar_index("f", IndexConfig("btree", {"zone_size": 100}))
+    assert num_read(path, "f < 4") == matching(path, "f < 4").num_rows == 5
+    assert num_read(path, "f > 1999") == matching(path, "f > 1999").num_rows == 3
+    assert num_read(path, "f = double('nan')") == num_read(path, "isnan(f)") == 2
+    assert num_read(path, "f = 0.0") == num_read(path, "f IN (-0.0D)") == 2
+    conditions = ["f < 4", "f > 1999", "f >= double('nan')", "isnan(f)", "f = 0", "f < 0", "f <= 0"]
+    check(path, [*conditions, "f IS NULL", "NOT (f < 1999)", "f <=> NULL OR f > 1999"])
+
+
+def test_where_many_rows_match_or_a_part_has_no_index_all_are_read(path):
+    assert num_read(path, "flag") == ROWS
+    assert num_read(path, "id >= 100") == ROWS
+    assert num_read(path, "kind <> 'k7'") == ROWS
+    assert num_read(path, "id = 17 OR n = 3") == ROWS
+    assert num_read(path, "NOT (id = 17 AND n = 3)") == ROWS
+    assert num_read(path, "id = 17 AND n = 3") == 1
+    # A cast that can fail does so on the rows that are read, as without an index.
+    assert num_read(path, "CAST(kind AS int) = 3") == ROWS
+
+
+def test_rows_that_are_not_covered_are_read(path):
+    new = pa.table(
+        {
+            "id": [17, *range(50_001, 50_010)],
+            "kind": ["k7"] * 10,
+            "flag": [True, None] * 5,
+            "n": range(10),
+        }
+    )
+    lance.write_dataset(new, path, mode="append")
+    assert num_read(path, "id = 17") == 11
+    assert len(matching(path, "id = 17")) == 2
+    lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=0)
+    assert len({index.name for index in Snapshot.open(Table(path)).indices}) == 3
+    assert len(Snapshot.open(Table(path)).indices) == 6
+    assert num_read(path, "id = 17") == 2
+    check(path, ["id = 17", "kind = 'k7' AND id = 17", "kind = 'k7'"])
+
+
+def test_updated_rows_are_found_where_they_are_now(path):
+    lance.dataset(path).update({"id": "id + 100000", "kind": "'new'"}, where="id = 17")
+    assert matching(path, "id = 17").num_rows == 0
+    assert matching(path, "id = 100017")["kind"].to_pylist() == ["new"]
+    assert num_read(path, "id = 100017") == 1
+    lance.dataset(path).delete("id = 18")
+    assert matching(path, "id = 18").num_rows == 0
+    lance.dataset(path).optimize.compact_files(target_rows_per_fragment=100_000)
+    check(path, ["id = 19", "kind = 'k7'", "kind = 'new'", "id = 100017"])
+
+
+def test_old_versions_and_branches_have_the_indices_of_their_own_manifests(path):
+    before = lance.dataset(path).version
+    lance.dataset(path).create_branch("b")
+    lance.dataset(path).drop_index("id_idx")
+    assert num_read(path, "id = 17") == ROWS
+    snapshot = Snapshot.open(Table(path), VersionSpec(version=before))
+    (part,) = fragment_pruning.choose_slices(snapshot, parse(snapshot, "id = 17"))
+    assert len(part.offsets) == 1
+    branch = Snapshot.open(Table(path, branch="b"))
+    (part,) = fragment_pruning.choose_slices(branch, parse(branch, "id = 17"))
+    assert len(part.offsets) == 1
+    check(path, ["id = 17"], VersionSpec(version=before))
+
+
+def test_a_table_whose_indices_follow_later_is_asked_through_the_note(tmp_path):
+    path = str(tmp_path / "t")
+    ids = np.random.default_rng(3).permutation(20_000)
+    lance.write_dataset(pa.table({"id": ids}), path, max_rows_per_file=2_000)
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+    lance.dataset(path).delete("id % 10 = 3")
+    lance.dataset(path).optimize.compact_files(
+        target_rows_per_fragment=9_000, defer_index_remap=True
+    )
+    assert num_read(path, "id = 17") == 1
+    assert num_read(path, "id = 13") == 0
+    check(path, ["id = 17", "id = 13", "id BETWEEN 100 AND 300"])
+
+
+def some_numbers(n: int) -> list[float | None] | None:
+    if n % 5 == 0:
+        return [float(n % 900), None]
+    return [float("nan")] if n % 991 == 1 else [-0.0] if n % 997 == 3 else None
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable"])
+def many_kinds(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """Two fragments of 20,000 rows with lists, and values of one zone of 2,000 rows each."""
+    path = str(tmp_path / "m")
+    numbers = np.arange(ROWS)
+    zones = numbers // 2_000
+    words = [None if 6_000 <= n < 6_010 else f"w{n // 2_000}" for n in range(ROWS)]
+    table = pa.table(
+        {
+            "n": numbers,
+            "tags": [
+                [f"t{n % 500}", f"u{n % 7}"] if n % 3 else [] if n % 2 else None
+                for n in range(ROWS)
+            ],
+            "numbers": [some_numbers(n) for n in range(ROWS)],
+            "word": words,
+            "value": zones.astype(np.float32),
+            "byte": zones.astype(np.int8),
+        }
+    )
+    lance.write_dataset(table, path, max_rows_per_file=20_000, enable_stable_row_ids=request.param)
+    dataset = lance.dataset(path)
+    for column in ("tags", "numbers"):
+        dataset.create_scalar_index(column, "LABEL_LIST")
+    config = IndexConfig("bloomfilter", {"number_of_items": 2_000, "probability": 0.001})
+    for column in ("word", "value", "byte"):
+        dataset.create_scalar_index(column, config)
+    return path
+
+
+def test_elements_of_lists_are_found_by_an_index_of_labels(many_kinds):
+    path = many_kinds
+    everything = lance.dataset(path).to_table(["tags"])["tags"].to_pylist()
+    wanted = sum(tags is not None and "t7" in tags for tags in everything)
+    assert num_read(path, "array_contains(tags, 't7')") == wanted == 53
+    assert num_read(path, "array_contains(tags, 't7') AND array_contains(tags, 'u1')") < wanted
+    assert num_read(path, "array_contains(tags, 'no such')") == 0
+    assert num_read(path, "NOT array_contains(tags, 't7')") == ROWS
+    assert num_read(path, "tags IS NULL") == ROWS
+    # All NaN are one value, and both zeros.
+    assert num_read(path, "array_contains(numbers, double('nan'))") == 33
+    assert matching(path, "array_contains(numbers, 0.0D)").num_rows == 45 + 33
+    conditions = [
+        "array_contains(numbers, 5.0D)",
+        "NOT array_contains(numbers, 5.0D)",
+        "array_contains(tags, 't7') OR array_contains(tags, 'u9')",
+        "array_contains(numbers, double('nan'))",
+        "array_contains(numbers, 0.0D)",
+    ]
+    check(path, conditions)
+
+
+def test_bloom_filters_leave_zones(many_kinds):
+    path = many_kinds
+    for condition in (
+        "word = 'w3'", "value = 3", "value = 3.0D", "byte = 3", "byte IN (3, 3000)",
+        "byte = 3 AND n > 0", "word IN ('w3', NULL)", "'w3' = word", "word <=> 'w3'",
+    ):  # fmt: skip
+        rows = kept_rows(path, condition)
+        assert len(rows[0]) < 5_000 and set(range(6_010, 8_000)) <= set(rows[0]), condition
+        check(path, [condition])
+    assert num_read(path, "word IS NULL") == 2_000
+    assert num_read(path, "word = 'w3' OR word IS NULL") < 8_000
+    assert num_read(path, "byte = 300") == 0
+    assert num_read(path, "value = 3.3D") == 0
+    for condition in ("word > 'w8'", "value = double('nan')", "word <> 'w3'", "word IS NOT NULL",
+                      "(word IN ('w3', NULL)) IS NULL", "n = 3 OR word = 'w3'"):  # fmt: skip
+        assert num_read(path, condition) == ROWS, condition
+        check(path, [condition])
+    lance.dataset(path).delete("n >= 100 AND n < 200")
+    check(path, ["byte = 3", "byte = 0"])
+
+
+# Who asks them ---------------------------------------------------------------------------------
+
+
+def without_other_files(path: str, condition: str) -> None:
+    """Takes away the data files of fragments that have no row for which ``condition`` is true."""
+    snapshot = Snapshot.open(Table(path))
+    wanted = kept_rows(path, condition)
+    for fragment in snapshot.manifest.fragments:
+        if fragment.id not in wanted:
+            for file in fragment.files:
+                snapshot.store.delete(f"data/{file.path}")
+
+
+def test_deletes_and_updates_find_their_rows_by_an_index(path):
+    without_other_files(path, "id = 17")
+    set_to(path, "id = 17", n=-1)
+    assert matching(path, "id = 17")["n"].to_pylist() == [-1]
+    delete_rows(path, "id = 17")
+    assert matching(path, "id = 17").num_rows == 0
+
+
+def test_the_rows_that_are_left_are_known_before_any_is_read(path):
+    snapshot = Snapshot.open(Table(path))
+    assert rows_left(snapshot, parse(snapshot, "id = 17")) == (1, 1)
+    assert rows_left(snapshot, parse(snapshot, "id IN (17, -5) AND kind = 'no'")) == (0, 0)
+    assert indexed_columns(snapshot) == ("id", "kind", "flag")
+
+
+def test_the_indices_of_a_version_tell_whether_they_are_used(path):
+    new = pa.table({"id": [17], "kind": ["k7"], "flag": [True], "n": [-1]})
+    lance.write_dataset(new, path, mode="append")
+    lance.dataset(path).create_scalar_index("n", "ZONEMAP")
+    lance.dataset(path).delete("n = 3")
+    lance.dataset(path).create_scalar_index("kind", "NGRAM", name="grams")
+    facts = {index.name: index for index in index_facts(Snapshot.open(Table(path)))}
+    assert {
+        name: (index.kind, index.columns, index.num_fragments, index.num_rows, index.is_used)
+        for name, index in facts.items()
+    } == {
+        "id_idx": ("btree", ("id",), 4, ROWS - 1, True),
+        "kind_idx": ("bitmap", ("kind",), 4, ROWS - 1, True),
+        "flag_idx": ("bitmap", ("flag",), 4, ROWS - 1, True),
+        "n_idx": ("zonemap", ("n",), 5, ROWS, True),
+        "grams": ("ngram", ("kind",), 5, ROWS, False),
+    }
+    assert facts["grams"].note == "scans use no ngram index"
+    assert facts["id_idx"].note is None and facts["id_idx"].num_bytes > 100_000
+    for file in Path(path, "_indices").glob("*/page_lookup.lance"):
+        file.write_bytes(file.read_bytes()[:100])
+    lance.dataset(path).delete("n = 4")  # a version that nobody has looked at
+    (broken,) = [one for one in index_facts(Snapshot.open(Table(path))) if one.name == "id_idx"]
+    assert not broken.is_used and "it cannot be read" in broken.note
+
+
+# What is not known, and what is damaged --------------------------------------------------------
+
+
+def with_changed_entries(path: str, change_entry) -> None:
+    """The newest manifest with other index entries."""
+    snapshot = Snapshot.open(Table(path))
+    section = table_pb2.IndexSection.FromString(section_of_indices(snapshot.indices))
+    for entry in section.indices:
+        change_entry(entry)
+    indices = indices_from_section(section.SerializeToString())
+    snapshot.store.put(
+        snapshot.file.location.path, encode_manifest(snapshot.manifest, indices, None)
+    )
+
+
+def set_version(entry) -> None:
+    entry.index_version = 7
+
+
+def set_kind(entry) -> None:
+    entry.index_details.type_url = "/lance.table.WonderIndexDetails"
+
+
+def set_no_slash(entry) -> None:
+    entry.index_details.type_url = entry.index_details.type_url.rpartition("/")[2]
+
+
+def set_fields(entry) -> None:
+    entry.fields.append(entry.fields[0])
+
+
+def set_no_bitmap(entry) -> None:
+    entry.fragment_bitmap = b""
+
+
+def set_covering(entry) -> None:
+    entry.covering_fields.append(0)
+
+
+@pytest.mark.parametrize(
+    "change_entry",
+    [set_version, set_kind, set_no_slash, set_fields, set_no_bitmap, set_covering],
+    ids=lambda function: function.__name__,
+)
+def test_an_entry_that_is_not_known_is_passed_over(path, change_entry, caplog):
+    with_changed_entries(path, change_entry)
+    assert num_read(path, "id = 17") == ROWS
+    assert num_read(path, "kind = 'k7'") == ROWS
+    assert matching(path, "id = 17").num_rows == 1
+    assert not caplog.messages
+
+
+def test_other_hosts_of_a_type_are_the_same_type(path):
+    def change_entry(entry) -> None:
+        entry.index_details.type_url = "type.googleapis.com" + entry.index_details.type_url
+
+    with_changed_entries(path, change_entry)
+    assert num_read(path, "id = 17") == 1
+
+
+FILES = ("page_lookup.lance", "page_data.lance", "bitmap_page_lookup.lance")
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "longer", "noise"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_told_and_the_scan_goes_without(path, name, damage, caplog):
+    for file in Path(path, "_indices").glob(f"*/{name}"):
+        content = file.read_bytes()
+        file.unlink()
+        if damage != "missing":
+            damaged = {
+                "empty": b"",
+                "cut": content[: len(content) // 2],
+                "longer": content + content[-50:],
+                "noise": bytes(len(content)),
+            }[damage]
+            file.write_bytes(damaged)
+    condition, index = ("kind = 'k7'", "kind_idx") if "bitmap" in name else ("id = 17", "id_idx")
+    check(path, [condition])
+    assert num_read(path, condition) == ROWS
+    assert [index in message for message in caplog.messages] == [True]
+
+
+def rewritten(path: str, name: str, change_rows, **metadata: str) -> None:
+    """The files ``name`` of all indices with other rows, as a writer of nonsense leaves them."""
+
+    def forget_sizes(entry) -> None:
+        del entry.files[:]
+
+    with_changed_entries(path, forget_sizes)
+    for file in Path(path, "_indices").glob(f"*/{name}"):
+        store = open_store(str(file.parent), {})
+        reader = DataFileReader.open(store, name)
+        fields, columns = reader.schema.fields, reader.embedded_columns()
+        table = change_rows(
+            pa.Table.from_batches([reader.read(fields, columns, 0, reader.num_rows)])
+        )
+        kept = dict(reader.schema.metadata) | {
+            key: value.encode() for key, value in metadata.items()
+        }
+        schema = replace(LanceSchema.from_arrow(table.schema), metadata=kept)
+        file.unlink()
+        writer = DataFileWriter(store, name, schema, version="2.1")
+        for batch in table.combine_chunks().to_batches():
+            writer.write(batch)
+        writer.finish()
+
+
+def with_column(table: pa.Table, name: str, change_values) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    values = change_values(table[name].to_numpy().copy())
+    return table.set_column(place, table.schema.field(name), pa.array(values))
+
+
+def swapped(values: np.ndarray) -> np.ndarray:
+    values[[2, 3]] = values[[3, 2]]
+    return values
+
+
+def one_more(values: np.ndarray) -> np.ndarray:
+    values[1] += 1
+    return values
+
+
+def far_away(values: np.ndarray) -> np.ndarray:
+    """Rows behind the end of their fragments."""
+    return values | np.uint64(1 << 30)
+
+
+NONSENSE = {
+    "the same": ("page_lookup.lance", lambda table: table, {}),
+    "a page is missing": ("page_lookup.lance", lambda table: table.slice(1), {}),
+    "other sizes of pages": ("page_lookup.lance", lambda table: table, {"batch_size": "100"}),
+    "no size of pages": ("page_lookup.lance", lambda table: table, {"batch_size": "-1"}),
+    "by range": ("page_lookup.lance", lambda table: table, {"range_partitioned": "true"}),
+    "out of order": ("page_lookup.lance", lambda table: with_column(table, "min", swapped), {}),
+    "pages change places": (
+        "page_lookup.lance", lambda table: with_column(table, "page_idx", swapped), {}),
+    "other nulls": (
+        "page_lookup.lance", lambda table: with_column(table, "null_count", one_more), {}),
+    "another end": ("page_lookup.lance", lambda table: with_column(table, "max", one_more), {}),
+    "rows are missing": ("page_data.lance", lambda table: table.slice(0, 30_000), {}),
+    "beyond fragments": ("page_data.lance", lambda table: with_column(table, "ids", far_away), {}),
+    "another type": (
+        "page_data.lance", lambda table: table.cast(
+            pa.schema([("values", pa.int32()), ("ids", pa.uint64())])), {}),
+    "all rows": (
+        "bitmap_page_lookup.lance", lambda table: table.set_column(
+            1, "bitmaps", pa.array([struct.pack("<III", 1, 0, 0)] * len(table), pa.binary())), {}),
+    "no set": (
+        "bitmap_page_lookup.lance", lambda table: table.set_column(
+            1, "bitmaps", pa.array([b"\x05\0\0\0\1"] * len(table), pa.binary())), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_what_cannot_be_is_told_and_the_scan_goes_without(path, case, caplog):
+    name, change_rows, metadata = NONSENSE[case]
+    rewritten(path, name, change_rows, **metadata)
+    column, other = ("id", "kind") if name.startswith("page") else ("kind", "id")
+    conditions = {"id": "id > 4000 AND id < 4100", "kind": "kind = 'k7'"}
+    check(path, list(conditions.values()))
+    is_fine = case == "the same"
+    assert (num_read(path, conditions[column]) < ROWS) == is_fine
+    assert num_read(path, conditions[other]) < ROWS
+    assert [f"{column}_idx" in message for message in caplog.messages] == [True] * (not is_fine)
+
+
+def test_a_segment_that_names_fewer_rows_than_it_covers_is_not_asked(path, caplog):
+    new = pa.table({"id": [17], "kind": ["k7"], "flag": [True], "n": [-1]})
+    lance.write_dataset(new, path, mode="append")
+
+    def claim_all(entry) -> None:
+        entry.fragment_bitmap = BitMap(range(5)).serialize()
+
+    with_changed_entries(path, claim_all)
+    assert matching(path, "id = 17").num_rows == 2
+    assert "40000 of at least 40001" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "index"),
+    [
+        ("bloomfilter.lance", "byte = 3", "byte_idx"),
+        ("bitmap_page_lookup.lance", "array_contains(tags, 't7')", "tags_idx"),
+    ],
+)
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_zones_and_labels_that_are_damaged_are_told(
+    many_kinds, name, condition, index, damage, caplog
+):
+    for file in Path(many_kinds, "_indices").glob(f"*/{name}"):
+        content = file.read_bytes()
+        file.unlink()
+        if damage == "cut":
+            file.write_bytes(content[:-100])
+    check(many_kinds, [condition])
+    assert num_read(many_kinds, condition) == ROWS
+    assert [index in message for message in caplog.messages] == [True]
+
+
+def test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"x": np.arange(2_000) // 500}), path, max_rows_per_file=1_000)
+    lance.dataset(path).delete("_rowid < 10")
+    config = IndexConfig("bloomfilter", {"number_of_items": 100, "probability": 0.001})
+    lance.dataset(path).create_scalar_index("x", config)
+    # The first fragment begins with rows that no zone has.
+    assert {number: len(rows) for number, rows in kept_rows(path, "x = 3").items()} == {
+        0: 1_000,
+        1: 1_000,
+    }
+    assert {number: len(rows) for number, rows in kept_rows(path, "x = 17").items()} == {0: 1_000}
+    check(path, ["x = 3", "x = 0", "x = 17"])
+
+
+def test_files_with_other_bits_never_give_rows_that_do_not_match(path, tmp_path):
+    """No byte of them makes a scan fail, or hand out a row that does not match."""
+    rng = random.Random(5)
+    queries = ["id = 17", "id > 39990", "kind = 'k7'", "kind IS NULL"]
+    expected = {query: set(matching(path, query)["_rowaddr"].to_pylist()) for query in queries}
+    files = [file for name in FILES for file in Path(path, "_indices").glob(f"*/{name}")]
+    for number in range(60):
+        damaged = shutil.copytree(path, tmp_path / f"d{number}")
+        original = rng.choice(files)
+        file = damaged / original.relative_to(path)
+        content = bytearray(file.read_bytes())
+        for _ in range(rng.choice([1, 3])):
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        file.write_bytes(content)
+        for query in queries:
+            rows = matching(str(damaged), query)["_rowaddr"].to_pylist()
+            assert len(rows) == len(set(rows)) and set(rows) <= expected[query]
+        shutil.rmtree(damaged)

@@ -1,0 +1,219 @@
+"""Vector indices of pylance: the same rows at the same distances as pylance gives by them."""
+
+from __future__ import annotations
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.nearest.ivf_plan import usable_segments
+from pyspark_lance.table.nearest.ivf_search import SegmentTask
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
+from pyspark_lance.table.nearest.search_task import join_found, search
+from pyspark_lance.table.nearest.vectors import given_queries, vector_column
+from pyspark_lance.table.scan.plan_scan import predicate_schema, project
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+pytestmark = pytest.mark.interop
+
+WIDTH = 16
+KINDS = {
+    "flat": ("IVF_FLAT", {}),
+    "pq": ("IVF_PQ", {"num_sub_vectors": 4}),
+    "pq of 4 bits": ("IVF_PQ", {"num_sub_vectors": 4, "num_bits": 4}),
+    "sq": ("IVF_SQ", {}),
+    "hnsw and sq": ("IVF_HNSW_SQ", {}),
+}
+TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
+
+
+def rows_of(numbers, kind="float32", start=0):
+    lists = pa.FixedSizeListArray.from_arrays(
+        pa.array(numbers.astype(kind).ravel(), TYPES[kind]), numbers.shape[1]
+    )
+    flawed = [None, [np.nan] * WIDTH, [0.0] * WIDTH]
+    lists = pa.concat_arrays(
+        [lists, pa.array(flawed, pa.list_(pa.float64(), WIDTH)).cast(lists.type)]
+    )
+    return pa.table({"id": np.arange(start, start + len(lists)), "v": lists})
+
+
+def make(path, kind, metric, *, column_type="float32", rows=2000, stable=True, partitions=5):
+    rng = np.random.default_rng(len(kind) + len(metric))
+    numbers = rng.normal(size=(rows, WIDTH)) + 0.3
+    lance.write_dataset(
+        rows_of(numbers, column_type), str(path), max_rows_per_file=700,
+        enable_stable_row_ids=stable,
+    )  # fmt: skip
+    index, more = KINDS[kind]
+    lance.dataset(str(path)).create_index(
+        "v", index, metric=metric, num_partitions=partitions, name="by_v", **more
+    )
+    return numbers
+
+
+def ours(path, queries, k, *, metric=None, condition=None, use_index=True, **more):
+    snapshot = Snapshot.open(Table(str(path)))
+    column = vector_column(snapshot.schema, None)
+    kind = None if metric is None else Metric.parse(metric)
+    segments = usable_segments(snapshot, column, kind) if use_index else ()
+    kind = kind or (segments[0].metric if segments else Metric.L2)
+    predicate = condition and parse_predicate(condition, predicate_schema(snapshot.schema))
+    shown = project(snapshot.schema, ["id"])
+    request = NearestRequest(column, kind, k, predicate, shown, (), segments, **more)
+    plan = plan_nearest(snapshot, request)
+    asked, _ = given_queries(queries, column, kind)
+    return plan, join_found(plan.joining, [search((one,), asked) for one in plan.tasks], asked)
+
+
+def theirs(path, query, k, **nearest):
+    dataset = lance.dataset(str(path), session=lance.Session())
+    nearest = {"column": "v", "q": pa.array(query), "k": k, **nearest}
+    return dataset.to_table(columns=["id", "_distance"], nearest=nearest, with_row_id=True)
+
+
+def assert_same(found, number, other, tolerance=1e-4):
+    mine = found.query == number
+    expected = other["_distance"].to_numpy()
+    assert np.count_nonzero(mine) == len(expected)
+    scale = tolerance * (1 + np.abs(expected))
+    assert (np.abs(found.distance[mine] - expected) <= scale).all()
+    own, their = found.row_id[mine], other["_rowid"].to_numpy()
+    for place in np.flatnonzero(own != their):
+        near = np.abs(expected - found.distance[mine][place]) <= 2 * scale[place]
+        assert near.sum() > 1 or place == len(own) - 1
+
+
+def queries_for(numbers, column_type="float32"):
+    rng = np.random.default_rng(11)
+    return np.stack([numbers[5], rng.normal(size=WIDTH)]).astype(column_type)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("column_type", TYPES)
+def test_an_index_answers_as_in_pylance(tmp_path, kind, metric, column_type):
+    if kind.startswith("hnsw") and column_type != "float32":
+        pytest.skip("one type of the graph tells")
+    numbers = make(tmp_path / "t", kind, metric, column_type=column_type)
+    queries = queries_for(numbers, column_type)
+    for nprobes in (1, 5):
+        if kind.startswith("hnsw") and nprobes == 5:
+            continue  # pylance follows the graph, and misses some
+        plan, found = ours(tmp_path / "t", queries, 10, nprobes=nprobes)
+        assert [type(task) for task in plan.tasks] == [SegmentTask]
+        for number, query in enumerate(queries):
+            if kind.startswith("hnsw"):
+                best = theirs(tmp_path / "t", query, 10, nprobes=nprobes, ef=2000)
+            else:
+                best = theirs(tmp_path / "t", query, 10, nprobes=nprobes)
+            assert_same(found, number, best, 3e-3 if column_type == "float16" else 1e-4)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+@pytest.mark.parametrize("kind", ["pq", "sq"])
+def test_rows_that_an_index_tells_are_compared_by_their_vectors(tmp_path, kind, metric):
+    numbers = make(tmp_path / "t", kind, metric)
+    queries = queries_for(numbers)
+    _, found = ours(tmp_path / "t", queries, 5, nprobes=2, refine_factor=4)
+    for number, query in enumerate(queries):
+        best = theirs(tmp_path / "t", query, 5, nprobes=2, refine_factor=4)
+        assert_same(found, number, best, 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["flat", "pq", "sq"])
+def test_partitions_are_added_until_there_are_enough_rows(tmp_path, kind):
+    numbers = make(tmp_path / "t", kind, "l2")
+    queries = queries_for(numbers)
+    for k in (1500, 2500):
+        _, found = ours(tmp_path / "t", queries, k)
+        for number, query in enumerate(queries):
+            assert np.count_nonzero(found.query == number) == min(k, 2001)
+            assert theirs(tmp_path / "t", query, k).num_rows == min(k, 2001)
+    _, found = ours(tmp_path / "t", queries, 1500, nprobes=1)
+    assert len(found) == sum(
+        theirs(tmp_path / "t", query, 1500, nprobes=1).num_rows for query in queries
+    )
+
+
+@pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize("kind", ["flat", "pq", "sq"])
+def test_an_index_is_right_after_changes_of_the_table(tmp_path, kind, stable):
+    path = tmp_path / "t"
+    numbers = make(path, kind, "l2", stable=stable)
+    rng = np.random.default_rng(2)
+    queries = queries_for(numbers)
+
+    def check(**more):
+        plan, found = ours(path, queries, 8, nprobes=5)
+        for number, query in enumerate(queries):
+            assert_same(found, number, theirs(path, query, 8, nprobes=5))
+        return {type(task).__name__ for task in plan.tasks}
+
+    dataset = lance.dataset(str(path))
+    dataset.delete("id % 3 = 0")
+    assert check() == {"SegmentTask"}
+    lance.write_dataset(
+        rows_of(rng.normal(size=(300, WIDTH)), start=5000), str(path), mode="append"
+    )
+    assert check() == {"SegmentTask", "SearchTask"}
+    lance.dataset(str(path)).update({"id": "id + 10000"}, where="id < 100")
+    check()
+    lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=0)
+    check()
+    lance.dataset(str(path)).optimize.compact_files()
+    check()
+    lance.dataset(str(path)).optimize.optimize_indices()
+    check()
+    best = ours(path, queries, 8, use_index=False)[1]
+    if kind == "flat":
+        found = ours(path, queries, 8, nprobes=5)[1]
+        assert found.row_id.tolist() == best.row_id.tolist()
+
+
+def test_with_a_condition_or_another_metric_every_row_is_compared(tmp_path):
+    numbers = make(tmp_path / "t", "pq", "l2")
+    queries = queries_for(numbers)
+    exact = ours(tmp_path / "t", queries, 4, use_index=False)[1]
+    plan, found = ours(tmp_path / "t", queries, 4, condition="id >= 0")
+    assert not any(isinstance(task, SegmentTask) for task in plan.tasks)
+    assert found.row_id.tolist() == exact.row_id.tolist()
+    plan, _ = ours(tmp_path / "t", queries, 4, metric="cosine")
+    assert not any(isinstance(task, SegmentTask) for task in plan.tasks)
+    plan, _ = ours(tmp_path / "t", queries, 4, metric="l2")
+    assert all(isinstance(task, SegmentTask) for task in plan.tasks)
+
+
+def test_an_index_whose_files_are_damaged_or_gone_is_not_used(tmp_path):
+    numbers = make(tmp_path / "t", "pq", "l2")
+    queries = queries_for(numbers)
+    exact = ours(tmp_path / "t", queries, 4, use_index=False)[1]
+    (file,) = (tmp_path / "t" / "_indices").rglob("index.idx")
+    content = file.read_bytes()
+    for damaged in (content[:-60] + b"\xff" * 60, content[:100], None):
+        file.unlink() if damaged is None else file.write_bytes(damaged)
+        # Another version, of which nothing is known yet.
+        lance.dataset(str(tmp_path / "t")).update_config({"seen": str(damaged is None)})
+        plan, found = ours(tmp_path / "t", queries, 4)
+        assert not any(isinstance(task, SegmentTask) for task in plan.tasks)
+        assert found.row_id.tolist() == exact.row_id.tolist()
+
+
+def test_more_queries_than_are_ordered_at_once(tmp_path):
+    numbers = make(tmp_path / "t", "flat", "l2")
+    many = numbers[np.arange(1100) % 900].astype(np.float32)
+    _, found = ours(tmp_path / "t", many, 1)
+    assert found.row_id.tolist() == (np.arange(1100) % 900).tolist()
+    assert found.query.tolist() == list(range(1100))
+
+
+@pytest.mark.parametrize("flawed", [{"nprobes": 0}, {"refine_factor": 0}, {"nprobes": 1.5}])
+def test_probes_and_refinement_are_numbers(tmp_path, flawed):
+    make(tmp_path / "t", "flat", "l2", rows=300, partitions=1)
+    with pytest.raises(InvalidInputError, match=f"{next(iter(flawed))} is a number, at least 1"):
+        ours(tmp_path / "t", [0.5] * WIDTH, 4, **flawed)
