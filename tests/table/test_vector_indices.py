@@ -9,6 +9,7 @@ import pytest
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.nearest.ivf_plan import usable_segments
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.metric import Metric
@@ -202,6 +203,13 @@ def test_an_index_whose_files_are_damaged_or_gone_is_not_used(tmp_path):
         plan, found = ours(tmp_path / "t", queries, 4)
         assert not any(isinstance(task, SegmentTask) for task in plan.tasks)
         assert found.row_id.tolist() == exact.row_id.tolist()
+
+
+def test_the_facts_of_a_vector_index_say_what_it_is_for(tmp_path):
+    make(tmp_path / "t", "pq", "l2")
+    (facts,) = index_facts(Snapshot.open(Table(str(tmp_path / "t"))))
+    assert (facts.kind, facts.columns, facts.is_used) == ("vector", ("v",), False)
+    assert facts.note == "it is for nearest; scans use no vector index"
 
 
 def test_more_queries_than_are_ordered_at_once(tmp_path):

@@ -21,6 +21,7 @@ BITMAP: Final = "bitmap"
 BLOOMFILTER: Final = "bloomfilter"
 LABEL_LIST: Final = "label_list"
 ZONEMAP: Final = "zonemap"
+VECTOR: Final = "vector"
 _KINDS: Final = {
     "lance.table.BTreeIndexDetails": BTREE,
     "lance.table.BitmapIndexDetails": BITMAP,
@@ -29,7 +30,7 @@ _KINDS: Final = {
     "lance.index.pb.BloomFilterIndexDetails": BLOOMFILTER,
     "lance.table.NGramIndexDetails": "ngram",
     "lance.table.InvertedIndexDetails": "inverted",
-    "lance.index.pb.VectorIndexDetails": "vector",
+    "lance.index.pb.VectorIndexDetails": VECTOR,
     "lance.table.FragmentReuseIndexDetails": "fragment_reuse",
 }
 # By kind the versions that are known; whether rows are named by stable ids, where there are any.
@@ -66,6 +67,8 @@ def segment_of(entry: IndexMetadata, *, stable_row_ids: bool) -> Segment | str:
     """An entry as a segment that can be asked, or why it cannot be."""
     kind = kind_of(entry)
     versions = _NAMES_ROW_IDS.get(kind)
+    if kind == VECTOR:
+        return "it is for nearest; scans use no vector index"
     if versions is None:
         return f"scans use no {kind} index" if kind else "its kind is not known"
     if entry.index_version not in versions:
