@@ -13,7 +13,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,7 +38,13 @@ from table_invariants import check_fragments
 from pyspark_lance.errors import CommitConflictError, LanceError, StorageError, VersionNotFoundError
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import ManifestLocation, list_versions, read_manifest
-from pyspark_lance.metafile.paths import INDICES, data_path, deletion_path
+from pyspark_lance.metafile.paths import (
+    INDICES,
+    VERSIONS,
+    data_path,
+    deletion_path,
+    parse_manifest_name,
+)
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.upkeep.branches import branches_of
@@ -75,6 +81,8 @@ _numbers = itertools.count()
 
 OPERATIONS = dict(SECOND)
 """By name; proofs add their own."""
+NEWEST = "newest"
+"""What tags and branches on the newest version are called, before the number of the writer."""
 
 
 def remove_workplace() -> None:
@@ -130,6 +138,7 @@ class Outcome:
         rows: All rows, sorted.
         row_ids: Row id by ``id``; only for tables with stable row ids.
         references: Version by the name of a tag or a branch.
+        newest: By writer, the versions that were the newest at some time while it was at work.
     """
 
     reports: dict[str, object]
@@ -137,6 +146,7 @@ class Outcome:
     rows: tuple
     row_ids: dict
     references: dict
+    newest: Mapping[int, range] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -187,6 +197,16 @@ def in_order(setup: Setup, names: tuple[tuple[str, int], ...]) -> Outcome:
     outcome = state(path, reports)
     shutil.rmtree(path, ignore_errors=True)
     return outcome
+
+
+def newest_version(path: str) -> int:
+    """The number of the newest version; 0 without a table.
+
+    From names alone: the package is to see no more of the table than a writer does.
+    """
+    folder = Path(path, VERSIONS)
+    names = map(parse_manifest_name, os.listdir(folder) if folder.exists() else ())
+    return max((one.version for one in names if one and not one.is_detached), default=0)
 
 
 # Points ------------------------------------------------------------------------------------
@@ -332,18 +352,23 @@ def run(case: Case) -> str | None:
         return None
     path = new_copy(case.setup)
     reports: dict[object, object] = {}
+    newest: dict[int, range] = {}
 
     def others() -> None:
         for who, name in enumerate(case.second, 1):
+            before = newest_version(path)
             reports[name, who] = attempt(name, path, who)
+            newest[who] = range(before, newest_version(path) + 1)
         if point.swept and Path(path, "_versions").exists():
             case.sweep(path)
 
     director = Director({place: point.scene(others)})
+    before = newest_version(path)
     with directed(), in_charge(director):
         reports[case.first, 0] = attempt(case.first, path, 0)
+    newest[0] = range(before, newest_version(path) + 1)
     assert len(reports) == 1 + len(case.second), "the writer was never stopped"
-    ended = judge(case, state(path, reports))
+    ended = judge(case, replace(state(path, reports), newest=newest))
     check_table(path, case.setup)
     shutil.rmtree(path, ignore_errors=True)
     return ended
@@ -361,13 +386,15 @@ def judge(case: Case, found: Outcome) -> str:
     ours = (case.first, 0)
     theirs = tuple((name, who) for who, name in enumerate(case.second, 1))
     orders = [(*theirs[:place], ours, *theirs[place:]) for place in range(len(theirs), -1, -1)]
-    different = []
-    for order in orders:
-        difference = compare(in_order(case.setup, order), found)
-        if difference is None:
-            check_row_ids(found, [in_order(case.setup, one) for one in orders])
-            return f"after {order.index(ours)}"
-        different.append(f"  {', '.join(name for name, _ in order)}: {difference}")
+    # What fits an order to the letter is of that order.
+    for one_found in (replace(found, newest={}), found):
+        different = []
+        for order in orders:
+            difference = compare(in_order(case.setup, order), one_found)
+            if difference is None:
+                check_row_ids(found, [in_order(case.setup, one) for one in orders])
+                return f"after {order.index(ours)}"
+            different.append(f"  {', '.join(name for name, _ in order)}: {difference}")
     told = found.reports[ours]
     kind = told.kind if isinstance(told, Failure) else type(None)
     was_swept = point_called(case.point).swept and kind is VersionNotFoundError
@@ -398,13 +425,31 @@ def compare(expected: Outcome, found: Outcome, without: Collection = ()) -> str 
             return f"{one} reports {report}, expected {expected.reports[one]}"
     if expected.columns != found.columns:
         return f"columns {found.columns}, expected {expected.columns}"
-    if expected.references != found.references:
+    if not same_references(expected, found):
         return f"references {found.references}, expected {expected.references}"
     if expected.rows != found.rows:
         more = [dict(row) for row in found.rows if row not in expected.rows]
         less = [dict(row) for row in expected.rows if row not in found.rows]
         return f"{len(found.rows)} rows, expected {len(expected.rows)}; more {more}, less {less}"
     return None
+
+
+def same_references(expected: Outcome, found: Outcome) -> bool:
+    """Whether tags and branches have the same names and versions.
+
+    Whoever takes the newest version may find any that was it while he was at work: others may have
+    made some of them, which are those of no order.
+    """
+    if expected.references.keys() != found.references.keys():
+        return False
+    for name, version in found.references.items():
+        may_be = {expected.references[name]}
+        for who, versions in found.newest.items():
+            if name.endswith(f" {NEWEST}{who}"):
+                may_be |= set(versions)
+        if version not in may_be:
+            return False
+    return True
 
 
 def living_versions(store: LocalStore) -> list[ManifestLocation]:

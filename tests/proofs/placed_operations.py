@@ -12,6 +12,7 @@ import interleaved_operations as plain
 import pyarrow as pa
 import pyarrow.compute as pc
 from interleaved_operations import counts, open_dataset, rows, write
+from interleaving import NEWEST
 from local_changes import delete_rows, merge_rows, update_rows
 from row_changes import insert, matched_delete, matched_update
 
@@ -104,7 +105,7 @@ def cleanup(path, who):
 
 
 def tag_newest(path, who):
-    set_tag(Table(path), f"newest{who}", LATEST)
+    set_tag(Table(path), f"{NEWEST}{who}", LATEST)
 
 
 def tag_oldest(path, who):
@@ -112,7 +113,7 @@ def tag_oldest(path, who):
 
 
 def branch_newest(path, who):
-    create_branch(Table(path), f"newest{who}", LATEST)
+    create_branch(Table(path), f"{NEWEST}{who}", LATEST)
 
 
 def branch_oldest(path, who):

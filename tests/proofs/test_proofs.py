@@ -6,11 +6,15 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import interleaving
 import pytest
+from interleaving import Outcome, compare
 from proofs import interleavings, model
-from proofs.interleavings import all_cases
+from proofs.interleavings import all_cases, swept_cases
+from proofs.placed_operations import PLACED
 
 from pyspark_lance.commit import commit_loop
 from pyspark_lance.table.version import tags
@@ -36,6 +40,22 @@ def test_a_few_interleavings():
     report = interleavings.prove(random.Random(3).sample(list(all_cases()), 12))
     assert report.anomalies == []
     assert report.counts["interleavings"] == 12
+
+
+def test_what_takes_the_newest_version_beside_others_that_commit_and_clean_up():
+    interleaving.OPERATIONS.update(PLACED)
+    cases = [case for case in swept_cases() if case.first in ("tag_newest", "branch_newest")]
+    report = interleavings.prove(random.Random(3).sample(cases, 40))
+    assert report.anomalies == []
+
+
+def test_only_a_version_that_was_the_newest_meanwhile_may_be_taken_for_it():
+    expected = Outcome({}, (), (), {}, {"tag newest0": 4, "tag oldest0": 1})
+    for newest, oldest, fits in [(4, 1, True), (6, 1, True), (7, 1, False), (3, 1, False),
+                                 (5, 5, False)]:  # fmt: skip
+        references = {"tag newest0": newest, "tag oldest0": oldest}
+        found = replace(expected, references=references, newest={0: range(4, 7)})
+        assert (compare(expected, found) is None) == fits
 
 
 @pytest.mark.parametrize(
