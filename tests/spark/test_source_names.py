@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from table_access import read_ours, write_table
 
 from pyspark_lance import LanceTable
-from pyspark_lance.errors import TableNotFoundError
+from pyspark_lance.errors import InvalidInputError, TableNotFoundError
 from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs import merge_job
 from pyspark_lance.spark.jobs.source_names import SourceNames
@@ -123,3 +123,31 @@ def test_a_table_that_is_not_there_prints_no_error(spark, tmp_path, logged):
         with pytest.raises(TableNotFoundError):
             LanceTable.forName(spark, name)
     assert logged == []
+
+
+def test_a_mistyped_column_is_told_with_the_names_that_were_meant(spark, tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, pa.table({"id": [1], "name": ["a"], "price": [1.0]}))
+    table = LanceTable.forPath(spark, path)
+    source = spark.createDataFrame([(1, 2.0)], "id long, cost double")
+    merge = table.merge(source, "target.id = source.id")
+    missing = [
+        (lambda: table.update("idd = 1", {"price": "2.0"}), "'idd'", "did you mean 'id'"),
+        (lambda: table.update("id = 1", {"price": "pric * 2"}), "'pric'", "did you mean 'price'"),
+        (lambda: table.update("id = 1", {"price": sf.col("nam")}), "'nam'", "did you mean 'name'"),
+        (lambda: table.delete("upper(namee) = 'A'"), "'namee'", "did you mean 'name'"),
+        (lambda: table.delete("zzz = 1 AND id = 1"), "'zzz'", "there are: id, name, price"),
+        (lambda: table.delete("t.id = 1"), "'t.id'", "the table is called 'target' here"),
+        (
+            table.merge(source, "target.idd = source.id").whenMatchedDelete().execute,
+            "'target.idd'", "did you mean 'id'",
+        ),
+        (
+            merge.whenMatchedUpdate(set={"price": "source.costs"}).execute,
+            "'source.costs'", "did you mean 'cost'",
+        ),
+    ]  # fmt: skip
+    for change, name, hint in missing:
+        with pytest.raises(InvalidInputError, match=f"(?s)no column {name}.*{hint}"):
+            change()
+    assert read_ours(path).num_rows == 1

@@ -18,7 +18,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.cached_tables import refreshes_cached
 from pyspark_lance.spark.column_expressions import Expression
-from pyspark_lance.spark.expressions import as_expression, quoted
+from pyspark_lance.spark.expressions import as_expression, quoted, readable_columns
 from pyspark_lance.spark.jobs.column_jobs import declared_columns
 from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
@@ -518,7 +518,7 @@ class LanceTable(TableColumns, TableFeed, TableSearch, TableUpkeep, TableVersion
             if merge.evolves:
                 given = options_of_change(options, self._table, self._spark)
                 add_columns_of_source(self._table, merge, commit_settings(given))
-            return self._change(lambda plan: merge_once(self._spark, plan, merge), options)
+            return self._change(lambda plan: merge_once(self._spark, plan, merge), options, source)
 
         return LanceMergeBuilder(Merge(source, condition, (), self._alias, mode), run)
 
@@ -548,16 +548,32 @@ class LanceTable(TableColumns, TableFeed, TableSearch, TableUpkeep, TableVersion
 
     @refreshes_cached
     def _change(
-        self, attempt: Callable[[ChangePlan], Prepared], options: Mapping[str, str]
+        self,
+        attempt: Callable[[ChangePlan], Prepared],
+        options: Mapping[str, str],
+        source: DataFrame | None = None,
     ) -> ChangeResult:
-        """Plans on the newest version, prepares and commits, again if others were in the way."""
+        """Plans on the newest version, prepares and commits, again if others were in the way.
+
+        Args:
+            attempt: Prepares.
+            options: Of the change.
+            source: Other rows that expressions may name.
+        """
         settings = change_settings(options_of_change(options, self._table, self._spark))
 
         def plan_and_run(work: UnitOfWork) -> ChangeResult:
             plan = plan_change(self._table, settings)
             if plan.is_done:
                 return ChangeResult()
-            with naming_table(self._table.uri), typed_errors():
+
+            def columns() -> list[str]:
+                return [
+                    *readable_columns(plan.schema),
+                    *(source.columns if source is not None else ()),
+                ]
+
+            with naming_table(self._table.uri), typed_errors(columns, self._alias):
                 return attempt(plan)(work)
 
         return UnitOfWork(self._table, settings).run(plan_and_run)

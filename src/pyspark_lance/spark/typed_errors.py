@@ -6,13 +6,15 @@ Only text comes back from a Spark job; it holds the code, and with it the class.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from pyspark_lance.errors import InvalidInputError, error_in
+from pyspark_lance.predicate.text_names import name_parts
 
 # In the words of a classic session, and in those of a Connect server.
 _OF_ANOTHER_PLAN = ("MISSING_ATTRIBUTES", "CANNOT_RESOLVE_DATAFRAME_COLUMN")
@@ -20,16 +22,27 @@ _OF_ANOTHER_PLAN = ("MISSING_ATTRIBUTES", "CANNOT_RESOLVE_DATAFRAME_COLUMN")
 _CODED = re.compile(r"^(?:Caused by)?: [\w.$]+: (\[[A-Z_0-9.]+\] .*)$", re.MULTILINE)
 
 
+_UNKNOWN_NAME = ("UNRESOLVED_COLUMN", "UNRESOLVED_FIELD")
+_MOST_SHOWN = 20
+
+
 @contextlib.contextmanager
-def typed_errors() -> Iterator[None]:
+def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") -> Iterator[None]:
     """Turns an exception of Spark that shows an error of ours into that error.
 
     Also a decorator.
+
+    Args:
+        columns: Gives the names that an expression may use.  Spark, which is given the columns
+            that are needed, would propose one of these only, or a name that is but ours.
+        alias: What the table is called in expressions.
     """
     try:
         yield
     except PySparkException as error:
-        lance_error = error_in(str(error)) or _error_of_user(error)
+        lance_error = (
+            error_in(str(error)) or _unknown_name(error, columns, alias) or _error_of_user(error)
+        )
         if lance_error is None:
             raise
         raise lance_error from None
@@ -49,6 +62,28 @@ def _error_of_subquery(trace: str) -> InvalidInputError | None:
         f"Spark could not evaluate a condition, a value or a subquery in it: {shown[-1]}",
         hint="run it by itself, as a SELECT, to see which rows it fails for",
     )
+
+
+def _unknown_name(
+    error: PySparkException, columns: Callable[[], Sequence[str]], alias: str
+) -> InvalidInputError | None:
+    """What Spark says of a name that means nothing."""
+    if not (error.getCondition() or "").startswith(_UNKNOWN_NAME):
+        return None
+    known = {column.lower(): column for column in columns()}
+    if not known:
+        return None
+    *qualifiers, name = name_parts((error.getMessageParameters() or {}).get("objectName", ""))
+    shown = ".".join((*qualifiers, name))
+    if qualifiers and name.lower() in known:
+        hint = f"the table is called {alias!r} here, and the rows to merge are called 'source'"
+    elif near := difflib.get_close_matches(name.lower(), known, n=1):
+        hint = f"did you mean {known[near[0]]!r}?"
+    else:
+        several = list(known.values())
+        more = ", …" if len(several) > _MOST_SHOWN else ""
+        hint = f"there are: {', '.join(several[:_MOST_SHOWN])}{more}"
+    return InvalidInputError(f"there is no column {shown!r}", hint=hint)
 
 
 def _error_of_user(error: PySparkException) -> InvalidInputError | None:
