@@ -1,0 +1,517 @@
+"""Tables and queries like those of TPC-H, as Lance tables and as Parquet, in one session.
+
+python benchmarks/tpch.py [--scale 0.3] [--repeats 3] [--kind companion | plain] [--folder FOLDER]
+    [Q1 Q2 ...]
+
+The eight tables are made by numpy with TPC-H's columns, sizes and, near enough, its distributions;
+so these are no results of TPC-H.  Both formats are written by Spark from the same rows, and their
+answers are compared.  The queries take turns, format by format; the table has the medians of the
+seconds by the clock, and the geometric mean of the ratios.  Tables that a run left in the given
+folder are measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+from served import start_session
+from timing import print_table
+
+FORMATS = ("lance", "parquet")
+PARTS = 2
+FIRST_DAY, LAST_DAY = 8035, 10_440  # 1992-01-01 and 1998-08-02, in days since 1970
+NATIONS = (
+    "ALGERIA ARGENTINA BRAZIL CANADA EGYPT ETHIOPIA FRANCE GERMANY INDIA INDONESIA IRAN IRAQ JAPAN "
+    "JORDAN KENYA MOROCCO MOZAMBIQUE PERU CHINA ROMANIA SAUDI_ARABIA VIETNAM RUSSIA "
+    "UNITED_KINGDOM UNITED_STATES"
+)
+REGION_OF_NATION = (0, 1, 1, 1, 4, 0, 3, 3, 2, 2, 4, 4, 2, 4, 0, 0, 0, 1, 2, 3, 4, 2, 3, 3, 1)
+COLORS = (
+    "almond antique aquamarine azure beige bisque black blue brown burlywood chocolate coral cream "
+    "cyan drab firebrick forest frosted ghost gold green grey honeydew indian ivory khaki lace"
+)
+WORDS = (
+    "carefully quickly furiously final ironic special regular express pending bold silent even "
+    "deposits requests accounts packages instructions theodolites foxes pinto beans sleep haggle"
+)
+
+
+class Maker:
+    """Makes columns of random values.
+
+    Args:
+        seed: The same one makes the same tables.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def keys(self, most: int, count: int) -> np.ndarray:
+        return self.rng.integers(1, most + 1, count)
+
+    def money(self, least: float, most: float, count: int) -> np.ndarray:
+        return np.round(self.rng.uniform(least, most, count), 2)
+
+    def one_of(self, words: list[str], count: int) -> pa.Array:
+        return pa.array(words).take(pa.array(self.rng.integers(0, len(words), count)))
+
+    def text(self, words: str, length: int, count: int, *, rare: str = "") -> pa.Array:
+        """Texts out of 20,000; one in a hundred has ``rare`` in it."""
+        pool = words.split()
+        some = [
+            " ".join(pool[place] for place in self.rng.integers(0, len(pool), length))
+            for _ in range(20_000)
+        ]
+        if rare:
+            some[::100] = [f"{rare} {text}" for text in some[::100]]
+        return self.one_of(some, count)
+
+    def phones(self, nations: np.ndarray) -> pa.Array:
+        numbers = self.rng.integers(100, 1000, (len(nations), 2))
+        return pa.array(
+            [f"{n + 10}-{a}-{b}-5555" for n, (a, b) in zip(nations, numbers, strict=True)]
+        )
+
+
+def as_days(days: np.ndarray) -> pa.Array:
+    return pa.array(days.astype(np.int32)).cast(pa.date32())
+
+
+def named(prefix: str, keys: np.ndarray) -> pa.Array:
+    return pa.array([f"{prefix}#{key:09d}" for key in keys])
+
+
+def make_tables(scale: float) -> dict[str, pa.Table]:
+    """The eight tables."""
+    make = Maker(7)
+    rng = make.rng
+    suppliers, parts = round(10_000 * scale), round(200_000 * scale)
+    customers, orders = round(150_000 * scale), round(1_500_000 * scale)
+    regions = ["AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST"]
+    nations = [name.replace("_", " ") for name in NATIONS.split()]
+    tables = {
+        "region": pa.table({"r_regionkey": np.arange(5), "r_name": regions}),
+        "nation": pa.table(
+            {"n_nationkey": np.arange(25), "n_name": nations, "n_regionkey": REGION_OF_NATION}
+        ),
+    }
+    keys, nation = np.arange(1, suppliers + 1), rng.integers(0, 25, suppliers)
+    tables["supplier"] = pa.table(
+        {
+            "s_suppkey": keys,
+            "s_name": named("Supplier", keys),
+            "s_address": make.text(WORDS, 2, suppliers),
+            "s_nationkey": nation,
+            "s_phone": make.phones(nation),
+            "s_acctbal": make.money(-999, 9999, suppliers),
+            "s_comment": make.text(WORDS, 9, suppliers, rare="Customer some Complaints"),
+        }
+    )
+    keys = np.arange(1, parts + 1)
+    maker = rng.integers(1, 6, parts)
+    brands = [f"Brand#{one}{other}" for one in range(1, 6) for other in range(1, 6)]
+    kinds = [
+        f"{size} {coat} {metal}"
+        for size in ("STANDARD", "SMALL", "MEDIUM", "LARGE", "ECONOMY", "PROMO")
+        for coat in ("ANODIZED", "BURNISHED", "PLATED", "POLISHED", "BRUSHED")
+        for metal in ("TIN", "NICKEL", "BRASS", "STEEL", "COPPER")
+    ]
+    boxes = [
+        f"{size} {box}"
+        for size in ("SM", "LG", "MED", "JUMBO", "WRAP")
+        for box in ("CASE", "BOX", "BAG", "JAR", "PKG", "PACK", "CAN", "DRUM")
+    ]
+    tables["part"] = pa.table(
+        {
+            "p_partkey": keys,
+            "p_name": make.text(COLORS, 5, parts),
+            "p_mfgr": pa.array([f"Manufacturer#{one}" for one in range(1, 6)]).take(
+                pa.array(maker - 1)
+            ),
+            "p_brand": make.one_of(brands, parts),
+            "p_type": make.one_of(kinds, parts),
+            "p_size": rng.integers(1, 51, parts).astype(np.int32),
+            "p_container": make.one_of(boxes, parts),
+            "p_retailprice": np.round(900 + (keys % 1000) + (keys % 100) / 100, 2),
+        }
+    )
+    of_part = np.repeat(keys, 4)
+    supplier_of = (of_part + np.tile(np.arange(4), parts) * (suppliers // 4 + 1)) % suppliers + 1
+    tables["partsupp"] = pa.table(
+        {
+            "ps_partkey": of_part,
+            "ps_suppkey": supplier_of,
+            "ps_availqty": rng.integers(1, 10_000, 4 * parts).astype(np.int32),
+            "ps_supplycost": make.money(1, 1000, 4 * parts),
+            "ps_comment": make.text(WORDS, 12, 4 * parts),
+        }
+    )
+    keys, nation = np.arange(1, customers + 1), rng.integers(0, 25, customers)
+    segments = ["AUTOMOBILE", "BUILDING", "FURNITURE", "MACHINERY", "HOUSEHOLD"]
+    tables["customer"] = pa.table(
+        {
+            "c_custkey": keys,
+            "c_name": named("Customer", keys),
+            "c_address": make.text(WORDS, 2, customers),
+            "c_nationkey": nation,
+            "c_phone": make.phones(nation),
+            "c_acctbal": make.money(-999, 9999, customers),
+            "c_mktsegment": make.one_of(segments, customers),
+            "c_comment": make.text(WORDS, 9, customers),
+        }
+    )
+    of_order = rng.integers(1, 8, orders)
+    order_keys = np.arange(orders) // 8 * 32 + np.arange(orders) % 8 + 1
+    ordered = rng.integers(FIRST_DAY, LAST_DAY, orders)
+    lines = int(of_order.sum())
+    firsts = np.cumsum(of_order) - of_order
+    quantity = rng.integers(1, 51, lines).astype(np.float64)
+    part = make.keys(parts, lines)
+    price = np.round(quantity * (900 + part % 1000 + part % 100 / 100), 2)
+    day = np.repeat(ordered, of_order)
+    shipped = day + rng.integers(1, 122, lines)
+    received = shipped + rng.integers(1, 31, lines)
+    today = 9298  # 1995-06-17
+    tables["orders"] = pa.table(
+        {
+            "o_orderkey": order_keys,
+            # A third of the customers has no orders.
+            "o_custkey": make.keys(customers // 3, orders) * 3 - rng.integers(1, 3, orders),
+            "o_orderstatus": make.one_of(["F", "O", "P"], orders),
+            "o_totalprice": np.round(np.add.reduceat(price, firsts), 2),
+            "o_orderdate": as_days(ordered),
+            "o_orderpriority": make.one_of(
+                ["1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"], orders
+            ),
+            "o_clerk": named("Clerk", make.keys(max(1, round(1000 * scale)), orders)),
+            "o_shippriority": np.zeros(orders, np.int32),
+            "o_comment": make.text(WORDS, 6, orders, rare="special some requests"),
+        }
+    )
+    returned = pa.array(["A", "R", "N"]).take(
+        pa.array(np.where(received <= today, rng.integers(0, 2, lines), 2))
+    )
+    modes = ["REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB"]
+    how = ["DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN"]
+    tables["lineitem"] = pa.table(
+        {
+            "l_orderkey": np.repeat(order_keys, of_order),
+            "l_partkey": part,
+            "l_suppkey": (part + rng.integers(0, 4, lines) * (suppliers // 4 + 1)) % suppliers + 1,
+            "l_linenumber": (np.arange(lines) - np.repeat(firsts, of_order) + 1).astype(np.int32),
+            "l_quantity": quantity,
+            "l_extendedprice": price,
+            "l_discount": rng.integers(0, 11, lines) / 100,
+            "l_tax": rng.integers(0, 9, lines) / 100,
+            "l_returnflag": returned,
+            "l_linestatus": pa.array(["F", "O"]).take(pa.array((shipped > today).astype(np.int8))),
+            "l_shipdate": as_days(shipped),
+            "l_commitdate": as_days(day + rng.integers(30, 91, lines)),
+            "l_receiptdate": as_days(received),
+            "l_shipinstruct": make.one_of(how, lines),
+            "l_shipmode": make.one_of(modes, lines),
+            "l_comment": make.text(WORDS, 4, lines),
+        }
+    )
+    return tables
+
+
+# What each query asks, in words of our own; the numbers are TPC-H's.
+QUERIES = {
+    # Sums and averages of all lines up to a day, by flag and status.
+    "Q1": """
+        SELECT l_returnflag, l_linestatus, sum(l_quantity), sum(l_extendedprice),
+          sum(l_extendedprice * (1 - l_discount)),
+          sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)),
+          avg(l_quantity), avg(l_extendedprice), avg(l_discount), count(*)
+        FROM lineitem WHERE l_shipdate <= DATE '1998-09-02'
+        GROUP BY ALL ORDER BY 1, 2""",
+    # Suppliers of a region that have a kind of part at the lowest cost.
+    "Q2": """
+        WITH offers AS (
+          SELECT * FROM partsupp JOIN supplier ON s_suppkey = ps_suppkey
+          JOIN nation ON n_nationkey = s_nationkey JOIN region ON r_regionkey = n_regionkey
+          WHERE r_name = 'EUROPE')
+        SELECT s_acctbal, s_name, n_name, p_partkey, p_mfgr, s_address, s_phone, s_comment
+        FROM part JOIN offers AS o ON ps_partkey = p_partkey
+        WHERE p_size = 15 AND p_type LIKE '%BRASS' AND ps_supplycost = (
+          SELECT min(ps_supplycost) FROM offers AS i WHERE i.ps_partkey = p_partkey)
+        ORDER BY s_acctbal DESC, n_name, s_name, p_partkey LIMIT 100""",
+    # Orders of a segment that are not shipped and are worth most.
+    "Q3": """
+        SELECT l_orderkey, sum(l_extendedprice * (1 - l_discount)) AS revenue, o_orderdate
+        FROM customer JOIN orders ON c_custkey = o_custkey JOIN lineitem ON l_orderkey = o_orderkey
+        WHERE c_mktsegment = 'BUILDING' AND o_orderdate < DATE '1995-03-15'
+          AND l_shipdate > DATE '1995-03-15'
+        GROUP BY l_orderkey, o_orderdate ORDER BY revenue DESC, o_orderdate LIMIT 10""",
+    # Orders of a quarter of which a line came late, by priority.
+    "Q4": """
+        SELECT o_orderpriority, count(*) FROM orders
+        WHERE o_orderdate >= DATE '1993-07-01' AND o_orderdate < DATE '1993-10-01' AND EXISTS (
+          SELECT 1 FROM lineitem WHERE l_orderkey = o_orderkey AND l_commitdate < l_receiptdate)
+        GROUP BY 1 ORDER BY 1""",
+    # Trade within the nations of a region.
+    "Q5": """
+        SELECT n_name, sum(l_extendedprice * (1 - l_discount)) AS revenue
+        FROM customer JOIN orders ON c_custkey = o_custkey JOIN lineitem ON l_orderkey = o_orderkey
+        JOIN supplier ON l_suppkey = s_suppkey AND c_nationkey = s_nationkey
+        JOIN nation ON s_nationkey = n_nationkey JOIN region ON n_regionkey = r_regionkey
+        WHERE r_name = 'ASIA' AND o_orderdate >= DATE '1994-01-01'
+          AND o_orderdate < DATE '1995-01-01'
+        GROUP BY n_name ORDER BY revenue DESC""",
+    # What a little less discount would have brought.
+    "Q6": """
+        SELECT sum(l_extendedprice * l_discount) FROM lineitem
+        WHERE l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1995-01-01'
+          AND l_discount BETWEEN 0.05 AND 0.07 AND l_quantity < 24""",
+    # Trade between two nations, by year.
+    "Q7": """
+        SELECT a.n_name, b.n_name, year(l_shipdate) AS y,
+          sum(l_extendedprice * (1 - l_discount))
+        FROM supplier JOIN lineitem ON s_suppkey = l_suppkey
+        JOIN orders ON o_orderkey = l_orderkey JOIN customer ON c_custkey = o_custkey
+        JOIN nation a ON s_nationkey = a.n_nationkey JOIN nation b ON c_nationkey = b.n_nationkey
+        WHERE (a.n_name = 'FRANCE' AND b.n_name = 'GERMANY'
+            OR a.n_name = 'GERMANY' AND b.n_name = 'FRANCE')
+          AND l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31'
+        GROUP BY ALL ORDER BY 1, 2, 3""",
+    # The share of one nation in a kind of part within a region, by year.
+    "Q8": """
+        SELECT year(o_orderdate) AS y,
+          sum(if(s.n_name = 'BRAZIL', l_extendedprice * (1 - l_discount), 0))
+            / sum(l_extendedprice * (1 - l_discount))
+        FROM part JOIN lineitem ON p_partkey = l_partkey JOIN supplier ON s_suppkey = l_suppkey
+        JOIN orders ON l_orderkey = o_orderkey JOIN customer ON o_custkey = c_custkey
+        JOIN nation n ON c_nationkey = n.n_nationkey JOIN region ON n.n_regionkey = r_regionkey
+        JOIN nation s ON s_nationkey = s.n_nationkey
+        WHERE r_name = 'AMERICA' AND p_type = 'ECONOMY ANODIZED STEEL'
+          AND o_orderdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31'
+        GROUP BY 1 ORDER BY 1""",
+    # Profit with parts of a color, by nation and year.
+    "Q9": """
+        SELECT n_name, year(o_orderdate) AS y,
+          sum(l_extendedprice * (1 - l_discount) - ps_supplycost * l_quantity)
+        FROM part JOIN lineitem ON p_partkey = l_partkey JOIN supplier ON s_suppkey = l_suppkey
+        JOIN partsupp ON ps_suppkey = l_suppkey AND ps_partkey = l_partkey
+        JOIN orders ON o_orderkey = l_orderkey JOIN nation ON s_nationkey = n_nationkey
+        WHERE p_name LIKE '%green%' GROUP BY ALL ORDER BY 1, 2 DESC""",
+    # Customers that returned most.
+    "Q10": """
+        SELECT c_custkey, c_name, sum(l_extendedprice * (1 - l_discount)) AS revenue, c_acctbal,
+          n_name, c_address, c_phone, c_comment
+        FROM customer JOIN orders ON c_custkey = o_custkey JOIN lineitem ON l_orderkey = o_orderkey
+        JOIN nation ON c_nationkey = n_nationkey
+        WHERE o_orderdate >= DATE '1993-10-01' AND o_orderdate < DATE '1994-01-01'
+          AND l_returnflag = 'R'
+        GROUP BY ALL ORDER BY revenue DESC, c_custkey LIMIT 20""",
+    # Parts that are much of what a nation has in stock.
+    "Q11": """
+        WITH stock AS (
+          SELECT ps_partkey, sum(ps_supplycost * ps_availqty) AS worth
+          FROM partsupp JOIN supplier ON ps_suppkey = s_suppkey
+          JOIN nation ON s_nationkey = n_nationkey WHERE n_name = 'GERMANY' GROUP BY 1)
+        SELECT * FROM stock WHERE worth > (SELECT sum(worth) * 0.0003 FROM stock)
+        ORDER BY worth DESC, ps_partkey""",
+    # Late lines by two modes, and whether their orders were urgent.
+    "Q12": """
+        SELECT l_shipmode, count_if(o_orderpriority IN ('1-URGENT', '2-HIGH')),
+          count_if(o_orderpriority NOT IN ('1-URGENT', '2-HIGH'))
+        FROM orders JOIN lineitem ON o_orderkey = l_orderkey
+        WHERE l_shipmode IN ('MAIL', 'SHIP') AND l_commitdate < l_receiptdate
+          AND l_shipdate < l_commitdate AND l_receiptdate >= DATE '1994-01-01'
+          AND l_receiptdate < DATE '1995-01-01'
+        GROUP BY 1 ORDER BY 1""",
+    # How many customers have how many orders.
+    "Q13": """
+        SELECT orders, count(*) AS customers FROM (
+          SELECT c_custkey, count(o_orderkey) AS orders FROM customer LEFT JOIN orders
+          ON c_custkey = o_custkey AND o_comment NOT LIKE '%special%requests%' GROUP BY 1)
+        GROUP BY 1 ORDER BY 2 DESC, 1 DESC""",
+    # The share of promotions in a month.
+    "Q14": """
+        SELECT 100 * sum(if(p_type LIKE 'PROMO%', l_extendedprice * (1 - l_discount), 0))
+          / sum(l_extendedprice * (1 - l_discount))
+        FROM lineitem JOIN part ON l_partkey = p_partkey
+        WHERE l_shipdate >= DATE '1995-09-01' AND l_shipdate < DATE '1995-10-01'""",
+    # The supplier of most in a quarter.
+    "Q15": """
+        WITH revenue AS (
+          SELECT l_suppkey, round(sum(l_extendedprice * (1 - l_discount)), 2) AS total
+          FROM lineitem WHERE l_shipdate >= DATE '1996-01-01' AND l_shipdate < DATE '1996-04-01'
+          GROUP BY 1)
+        SELECT s_suppkey, s_name, s_address, s_phone, total
+        FROM supplier JOIN revenue ON s_suppkey = l_suppkey
+        WHERE total = (SELECT max(total) FROM revenue) ORDER BY s_suppkey""",
+    # How many suppliers without complaints have parts of some kinds.
+    "Q16": """
+        SELECT p_brand, p_type, p_size, count(DISTINCT ps_suppkey) AS suppliers
+        FROM partsupp JOIN part ON p_partkey = ps_partkey
+        WHERE p_brand <> 'Brand#45' AND p_type NOT LIKE 'MEDIUM POLISHED%'
+          AND p_size IN (49, 14, 23, 45, 19, 3, 36, 9) AND ps_suppkey NOT IN (
+            SELECT s_suppkey FROM supplier WHERE s_comment LIKE '%Customer%Complaints%')
+        GROUP BY ALL ORDER BY 4 DESC, 1, 2, 3""",
+    # What small orders of a part bring in a year.
+    "Q17": """
+        SELECT sum(l_extendedprice) / 7 FROM lineitem JOIN part ON p_partkey = l_partkey
+        WHERE p_brand = 'Brand#23' AND p_container = 'MED BOX' AND l_quantity < (
+          SELECT 0.2 * avg(l_quantity) FROM lineitem WHERE l_partkey = p_partkey)""",
+    # Customers of the largest orders.
+    "Q18": """
+        SELECT c_name, c_custkey, o_orderkey, o_orderdate, o_totalprice, sum(l_quantity)
+        FROM customer JOIN orders ON c_custkey = o_custkey JOIN lineitem ON o_orderkey = l_orderkey
+        WHERE o_orderkey IN (
+          SELECT l_orderkey FROM lineitem GROUP BY 1 HAVING sum(l_quantity) > 270)
+        GROUP BY ALL ORDER BY o_totalprice DESC, o_orderdate, o_orderkey LIMIT 100""",
+    # Revenue of three kinds of parts in three kinds of boxes.
+    "Q19": """
+        SELECT sum(l_extendedprice * (1 - l_discount)) FROM lineitem JOIN part
+        ON p_partkey = l_partkey
+        WHERE l_shipmode IN ('AIR', 'REG AIR') AND l_shipinstruct = 'DELIVER IN PERSON' AND (
+          p_brand = 'Brand#12' AND p_container IN ('SM CASE', 'SM BOX', 'SM PACK', 'SM PKG')
+            AND l_quantity BETWEEN 1 AND 11 AND p_size BETWEEN 1 AND 5
+          OR p_brand = 'Brand#23' AND p_container IN ('MED BAG', 'MED BOX', 'MED PKG', 'MED PACK')
+            AND l_quantity BETWEEN 10 AND 20 AND p_size BETWEEN 1 AND 10
+          OR p_brand = 'Brand#34' AND p_container IN ('LG CASE', 'LG BOX', 'LG PACK', 'LG PKG')
+            AND l_quantity BETWEEN 20 AND 30 AND p_size BETWEEN 1 AND 15)""",
+    # Suppliers of a nation that have too much of parts of a color.
+    "Q20": """
+        SELECT s_name, s_address FROM supplier JOIN nation ON s_nationkey = n_nationkey
+        WHERE n_name = 'CANADA' AND s_suppkey IN (
+          SELECT ps_suppkey FROM partsupp
+          WHERE ps_partkey IN (SELECT p_partkey FROM part WHERE p_name LIKE 'forest%')
+            AND ps_availqty > (
+              SELECT 0.5 * sum(l_quantity) FROM lineitem
+              WHERE l_partkey = ps_partkey AND l_suppkey = ps_suppkey
+                AND l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1995-01-01'))
+        ORDER BY s_name""",
+    # Suppliers that alone kept an order waiting.
+    "Q21": """
+        SELECT s_name, count(*) AS waits FROM supplier JOIN lineitem l ON s_suppkey = l.l_suppkey
+        JOIN orders ON o_orderkey = l.l_orderkey JOIN nation ON s_nationkey = n_nationkey
+        WHERE o_orderstatus = 'F' AND l.l_receiptdate > l.l_commitdate
+          AND n_name = 'SAUDI ARABIA'
+          AND EXISTS (SELECT 1 FROM lineitem m
+            WHERE m.l_orderkey = l.l_orderkey AND m.l_suppkey <> l.l_suppkey)
+          AND NOT EXISTS (SELECT 1 FROM lineitem m WHERE m.l_orderkey = l.l_orderkey
+            AND m.l_suppkey <> l.l_suppkey AND m.l_receiptdate > m.l_commitdate)
+        GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 100""",
+    # Customers with money and without orders, by the code of their country.
+    "Q22": """
+        WITH callers AS (
+          SELECT left(c_phone, 2) AS code, c_acctbal, c_custkey FROM customer
+          WHERE left(c_phone, 2) IN ('13', '31', '23', '29', '30', '18', '17'))
+        SELECT code, count(*), sum(c_acctbal) FROM callers
+        WHERE c_acctbal > (SELECT avg(c_acctbal) FROM callers WHERE c_acctbal > 0)
+          AND NOT EXISTS (SELECT 1 FROM orders WHERE o_custkey = c_custkey)
+        GROUP BY 1 ORDER BY 1""",
+}
+
+
+def write_tables(spark: SparkSession, folder: Path, scale: float) -> dict[str, float]:
+    """Writes all tables in both formats; seconds of each format."""
+    taken = dict.fromkeys(FORMATS, 0.0)
+    for name, table in make_tables(scale).items():
+        source = folder / "source" / name
+        source.mkdir(parents=True)
+        size = max(1, -(-table.num_rows // PARTS))
+        for part in range(PARTS):
+            if len(rows := table.slice(part * size, size)):
+                pq.write_table(rows, source / f"{part}.parquet")
+        rows = spark.read.parquet(str(source))
+        for form in FORMATS:
+            start = time.perf_counter()
+            rows.write.format(form).mode("append").save(str(folder / form / name))
+            taken[form] += time.perf_counter() - start
+    shutil.rmtree(folder / "source")
+    return taken
+
+
+def loaded(spark: SparkSession, folder: Path, form: str) -> Callable[[str], DataFrame]:
+    """Runs queries over the tables of one format."""
+    tables = sorted(path.name for path in (folder / form).iterdir())
+    frames = {name: spark.read.format(form).load(str(folder / form / name)) for name in tables}
+
+    def run(query: str) -> DataFrame:
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(name)
+        return spark.sql(query)
+
+    return run
+
+
+def same(ours: list[Row], theirs: list[Row]) -> bool:
+    """Sums in another order differ in their last digits."""
+
+    def close(one: object, other: object) -> bool:
+        if isinstance(one, float) and isinstance(other, float):
+            return math.isclose(one, other, rel_tol=1e-9)
+        return one == other
+
+    return len(ours) == len(theirs) and all(
+        close(a, b)
+        for one, other in zip(ours, theirs, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def main() -> None:
+    """Prints one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=0.3)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--kind", choices=["companion", "plain"], default="companion")
+    parser.add_argument("--folder")
+    parser.add_argument("queries", nargs="*", metavar="Q1")
+    given = parser.parse_args()
+    settings = {}
+    if given.kind == "companion":
+        from pyspark_lance import companion_jar
+
+        settings["spark.jars"] = companion_jar()
+    spark = start_session(settings, "")
+    folder = Path(given.folder or tempfile.mkdtemp())
+    rows = []
+    if not (folder / "lance").exists():
+        taken = write_tables(spark, folder, given.scale)
+        ratio = taken["lance"] / taken["parquet"]
+        rows = [("writing all", *(f"{taken[form]:.2f}" for form in FORMATS), f"{ratio:.2f}")]
+    run = {form: loaded(spark, folder, form) for form in FORMATS}
+    ratios = []
+    for name in given.queries or QUERIES:
+        times: dict[str, list[float]] = {form: [] for form in FORMATS}
+        answers = {}
+        for turn in range(given.repeats + 1):
+            for form in FORMATS if turn % 2 else FORMATS[::-1]:
+                start = time.perf_counter()
+                answers[form] = run[form](QUERIES[name]).collect()
+                if turn:
+                    times[form].append(time.perf_counter() - start)
+        if not same(answers["lance"], answers["parquet"]):
+            raise SystemExit(f"{name}: the answers differ")
+        medians = [statistics.median(times[form]) for form in FORMATS]
+        ratios.append(medians[0] / medians[1])
+        rows.append(
+            (f"{name}, {len(answers['lance'])} rows", *(f"{one:.3f}" for one in medians),
+             f"{ratios[-1]:.2f}")
+        )  # fmt: skip
+    rows.append(("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.2f}"))
+    spark.stop()
+    if not given.folder:
+        shutil.rmtree(folder)
+    title = f"Queries like TPC-H's, scale {given.scale}, {given.kind}: seconds"
+    print_table(title, ("", *FORMATS, "lance / parquet"), rows)
+
+
+if __name__ == "__main__":
+    main()
