@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import pkgutil
+import subprocess
 import sys
 import zipfile
 from zipimport import zipimporter
@@ -189,3 +190,36 @@ def test_workers_have_no_importers_of_sparks_archives_when_they_read(spark, tmp_
     first, again = counted.collect(), counted.collect()
     assert [tuple(row) for row in again] == [(3, 0, True)]
     assert first[0]["in_archive"]
+
+
+LEFT = """
+import os, socket, sys, traceback
+from pyspark import daemon
+from pyspark_lance.spark.source.settle_worker import settle_worker
+
+os.environ.update(PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE="1", SPARK_REUSE_WORKER="1")
+if "settled" in sys.argv:
+    settle_worker()
+sys.argv[1:] = ["pyspark.sql.worker.write_into_data_source"]
+ours, theirs = socket.socketpair()
+theirs.close()
+try:
+    daemon.worker(ours, True)
+except BaseException:
+    traceback.print_exc()
+try:
+    ours.send(b"x")
+except BrokenPipeError:
+    traceback.print_exc()
+"""
+
+
+def test_a_worker_that_the_jvm_has_left_ends_without_a_traceback():
+    printed = {
+        kind: subprocess.run(
+            [sys.executable, "-c", LEFT, kind], check=True, capture_output=True, text=True
+        ).stderr.count("BrokenPipeError: ")
+        for kind in ("as it is", "settled")
+    }
+    # Of the daemon's, and of the code of others.
+    assert printed == {"as it is": 2, "settled": 1}

@@ -553,13 +553,7 @@ class LanceTable(TableColumns, TableFeed, TableSearch, TableUpkeep, TableVersion
         options: Mapping[str, str],
         source: DataFrame | None = None,
     ) -> ChangeResult:
-        """Plans on the newest version, prepares and commits, again if others were in the way.
-
-        Args:
-            attempt: Prepares.
-            options: Of the change.
-            source: Other rows that expressions may name.
-        """
+        """Plans on the newest version, prepares and commits, again if others were in the way."""
         settings = change_settings(options_of_change(options, self._table, self._spark))
 
         def plan_and_run(work: UnitOfWork) -> ChangeResult:
@@ -568,10 +562,8 @@ class LanceTable(TableColumns, TableFeed, TableSearch, TableUpkeep, TableVersion
                 return ChangeResult()
 
             def columns() -> list[str]:
-                return [
-                    *readable_columns(plan.schema),
-                    *(source.columns if source is not None else ()),
-                ]
+                more = () if source is None else source.columns
+                return [*readable_columns(plan.schema), *more]
 
             with naming_table(self._table.uri), typed_errors(columns, self._alias):
                 return attempt(plan)(work)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import traceback
+from types import TracebackType
+from typing import Any
 from zipimport import zipimporter
+
+_print_exc = traceback.print_exc
 
 
 def settle_worker() -> None:
@@ -17,8 +22,31 @@ def settle_worker() -> None:
     Spark names its archives in PYTHONPATH; they do not change while a process runs. Without an
     importer, the next import out of an archive makes one of a list that is kept elsewhere.
     """
+    traceback.print_exc = _print_unless_left
     gc.freeze()
     given = {os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter) and finder.archive in given:
             sys.path_importer_cache.pop(path, None)
+
+
+def _print_unless_left(*args: Any, **kwargs: Any) -> None:
+    """Like ``traceback.print_exc``, but silent about a worker that the JVM has left.
+
+    PySpark's daemon prints that the last bytes of such a worker went nowhere, though nothing is
+    wrong: the session ends, or a limit has had enough of the rows.
+    """
+    error = sys.exc_info()[1]
+    if not (isinstance(error, BrokenPipeError) and _is_daemons(error.__traceback__)):
+        _print_exc(*args, **kwargs)
+
+
+def _is_daemons(trace: TracebackType | None) -> bool:
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    code = None if trace is None else trace.tb_frame.f_code
+    return (
+        code is not None
+        and code.co_name == "worker"
+        and os.path.basename(code.co_filename) == "daemon.py"
+    )
