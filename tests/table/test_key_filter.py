@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -44,11 +46,41 @@ def test_all_keys_pass_and_few_others():
     assert keys.share() < 0.001
 
 
-def test_few_keys_have_the_bits_that_many_have(monkeypatch):
-    hashes = [hash_keys([pa.array(np.arange(first, first + 900))]) for first in (0, 500, 5000)]
-    few = KeyFilter.of(hashes)
-    monkeypatch.setattr(key_filter, "_FEW_KEYS", 0)
-    assert KeyFilter.of(hashes) == few
+@pytest.mark.parametrize("counts", [(0, 0), (0, 900), (30, 70_000), (40_000, 40_000), (1, 1)])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_all_keys_of_a_union_pass_and_few_others(counts, is_turned):
+    numbers = np.arange(sum(counts))
+    parts = np.split(numbers, [counts[0]])
+    hashes = [hash_keys([pa.array(part)]) for part in parts]
+    filters = [KeyFilter.of([one]) for one in hashes][:: -1 if is_turned else 1]
+    both = filters[0].union(filters[1])
+    assert both == KeyFilter.of(hashes) and both == both.union(both)
+    assert both.may_contain(np.concatenate(hashes)).all()
+    others = hash_keys([pa.array(np.arange(sum(counts), sum(counts) + 50_000))])
+    assert both.may_contain(others).mean() <= (0.001 if sum(counts) > 1000 else 0)
+    assert not both.may_contain(others[:0]).any()
+
+
+def test_a_filter_of_few_keys_is_no_larger_than_their_hashes():
+    hashes = hash_keys([pa.array([7, 8, 9, 8, None])])
+    keys = KeyFilter.of([hashes[:3], hashes[3:]])
+    assert len(keys.content) == 4 * 8
+    assert KeyFilter.of([]).content == b"" and KeyFilter.of([]).share() == keys.share() == 0
+
+
+@given(
+    keys=st.lists(st.integers(0, 300), max_size=60),
+    looked_for=st.lists(st.integers(0, 300), max_size=60),
+    few=st.sampled_from([0, 3, 1 << 16]),
+)
+def test_a_filter_never_misses_a_key_however_it_was_put_together(keys, looked_for, few):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_filter, "_FEW_KEYS", few)
+        hashes = hash_keys([pa.array(keys, pa.int64())])
+        parts = [KeyFilter.of([hashes[at : at + 5]]) for at in range(0, len(keys), 5)]
+        together = reduce(KeyFilter.union, parts, KeyFilter.of([]))
+        found = together.may_contain(hash_keys([pa.array(looked_for, pa.int64())]))
+    assert found.tolist() == [key in keys for key in looked_for]
 
 
 def test_long_texts_and_extremes():

@@ -39,7 +39,7 @@ from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.change.sort_changes import Parts
 
 _MOST_BUCKETS = 512
-# So many filters, of 2 MB each, are sent to the driver; more of them are united on their way.
+# So many filters, of up to 2 MB each, are sent to the driver; more are united on their way.
 _FEW_FILTERS = 8
 _STAGED = f"{BUCKET} bigint, {KIND} int, {PAYLOAD} binary"
 

@@ -31,7 +31,7 @@ def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None
 
 def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     settle_worker()
-    parts = (KeyFilter(bits) for batch in batches for bits in batch.column(0).to_pylist())
+    parts = (KeyFilter(one) for batch in batches for one in batch.column(0).to_pylist())
     first = next(parts, None)
     if first is not None:
         yield as_payload(reduce(KeyFilter.union, parts, first))
@@ -39,4 +39,4 @@ def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def as_payload(keys: KeyFilter) -> pa.RecordBatch:
     """A filter as the row that ``collected_filter`` reads."""
-    return pa.RecordBatch.from_pydict({"payload": pa.array([keys.bits], pa.binary())})
+    return pa.RecordBatch.from_pydict({"payload": pa.array([keys.content], pa.binary())})

@@ -20,12 +20,15 @@ from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.row_address import group_by_fragment, row_addresses
 from pyspark_lance.metafile.deletion_file import read_deletion_file, write_deletion_file
+from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 
 # Deletion files are small, so an object store takes longer to answer than to store them.
 _PARALLEL_PUTS = 8
+# In a folder each takes less than starting the threads, unless a disk has to sync many.
+_FEW_OF_FOLDER = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,8 @@ def write_deletions(
             return FragmentLoss(rows.fragment_id, 0, repeated=address)
         return _write(plan, snapshot, fragment, rows.gone)
 
-    if len(together) < 2:
+    few = _FEW_OF_FOLDER if isinstance(plan.table.store(), LocalStore) else 1
+    if len(together) <= few:
         return [settle(rows) for rows in together.values()]
     with ThreadPoolExecutor(_PARALLEL_PUTS) as pool:
         return list(pool.map(settle, together.values()))

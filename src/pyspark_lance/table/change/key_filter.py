@@ -1,13 +1,15 @@
-"""KeyFilter: a Bloom filter over merge keys, so that rows without a match never leave Python.
+"""KeyFilter: a set of merge keys, so that rows without a match never leave Python.
 
-It is a fixed number of bits, whatever the number of keys: small enough for the driver, and for
-every task.  A key that is in it may still be no key; a key that is not in it is none.  Pure.
+Of few keys it holds the hashes, of more a Bloom filter with a fixed number of bits: small enough
+for the driver, and for every task.  A key that is in it may still be no key; a key that is not in
+it is none.  Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +22,12 @@ NUM_BITS = 1 << 24
 # Bits for each key; the second is looked up only where the first is set.
 _PROBES = 3
 _BIT = np.left_shift(1, np.arange(8)).astype(np.uint8)
-# Of more keys the bits are faster set one to a byte, and packed.
+_TABLE_BYTES = NUM_BITS // 8
+# The hashes of so many take a quarter of the table; of the most merges, next to nothing.
 _FEW_KEYS = 1 << 16
+# Of hashes that are not in the list, one in so many is looked for there.
+_PLACES_OF_KEY = 16
+_MOST_LOOKUPS = 8
 # Characters beyond this do not count, so longer keys may only match falsely.
 _MOST_KEY_BYTES = 256
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -32,10 +38,11 @@ class KeyFilter:
     """A set of hashed keys.
 
     Attributes:
-        bits: ``NUM_BITS`` / 8 bytes.
+        content: ``NUM_BITS`` / 8 bytes of bits; or fewer, then the hashes themselves in ascending
+            order, each once, of eight bytes in the order of the machine.
     """
 
-    bits: bytes
+    content: bytes
 
     @classmethod
     def of(cls, hashes: Sequence[NDArray[np.uint64]]) -> KeyFilter:
@@ -45,7 +52,8 @@ class KeyFilter:
             hashes: As ``hash_keys`` gives them.
         """
         if sum(map(len, hashes)) <= _FEW_KEYS:
-            return cls(_few_bits(hashes).tobytes())
+            return cls(_listed(hashes).tobytes())
+        # Of many keys the bits are faster set one to a byte, and packed.
         table = np.zeros(NUM_BITS, dtype=np.bool_)
         for part in hashes:
             for probe in range(_PROBES):
@@ -54,38 +62,81 @@ class KeyFilter:
 
     def union(self, other: KeyFilter) -> KeyFilter:
         """The keys of both."""
-        mine = np.frombuffer(self.bits, dtype=np.uint8)
-        return KeyFilter((mine | np.frombuffer(other.bits, dtype=np.uint8)).tobytes())
+        if self._is_list and other._is_list:
+            return KeyFilter.of([self._hashes(), other._hashes()])
+        if self._is_list:
+            return other.union(self)
+        table = np.frombuffer(self.content, dtype=np.uint8).copy()
+        if other._is_list:
+            _set_bits(table, other._hashes())
+        else:
+            table |= np.frombuffer(other.content, dtype=np.uint8)
+        return KeyFilter(table.tobytes())
 
     def share(self) -> float:
         """The share of all other keys that pass, about."""
-        return float(self._fill() ** _PROBES)
+        return 0.0 if self._is_list else float(self._fill() ** _PROBES)
 
     def _fill(self) -> float:
-        ones = np.unpackbits(np.frombuffer(self.bits, dtype=np.uint8))
+        ones = np.unpackbits(np.frombuffer(self.content, dtype=np.uint8))
         return float(np.count_nonzero(ones)) / NUM_BITS
 
     def may_contain(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Which keys may be in the set, same shape."""
-        table = np.frombuffer(self.bits, dtype=np.uint8)
+        mask = np.zeros(len(hashes), dtype=np.bool_)
+        left = self._found_in_list(hashes) if self._is_list else self._found_in_table(hashes)
+        mask[left] = True
+        return mask
+
+    def _found_in_table(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        table = np.frombuffer(self.content, dtype=np.uint8)
         left = np.arange(len(hashes))
         for probe in range(_PROBES):
             places = _places(hashes if probe == 0 else hashes[left], probe)
             hit = table.take(places >> 3) & _BIT.take(places & 7)
             left = left[hit != 0]
-        mask = np.zeros(len(hashes), dtype=np.bool_)
-        mask[left] = True
-        return mask
+        return left
+
+    def _found_in_list(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        if not self.content:
+            return np.empty(0, dtype=np.int64)
+        known, is_taken = self._hashes(), _taken_places(self.content)
+        left = np.flatnonzero(is_taken.take(_place_of(hashes, len(is_taken))))
+        wanted = hashes[left]
+        nearest = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        found: NDArray[np.int64] = left[known[nearest] == wanted]
+        return found
+
+    @property
+    def _is_list(self) -> bool:
+        return len(self.content) < _TABLE_BYTES
+
+    def _hashes(self) -> NDArray[np.uint64]:
+        return np.frombuffer(self.content, dtype=np.uint64)
 
 
-def _few_bits(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint8]:
-    """The bits of a few keys, packed as they are set: most bytes are never touched."""
-    packed = np.zeros(NUM_BITS // 8, dtype=np.uint8)
-    for part in hashes:
-        for probe in range(_PROBES):
-            places = _places(part, probe)
-            np.bitwise_or.at(packed, places >> 3, _BIT[places & 7])
-    return packed
+def _listed(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *hashes]))
+
+
+def _set_bits(table: NDArray[np.uint8], hashes: NDArray[np.uint64]) -> None:
+    """Sets the bits of a few keys where they are packed: most bytes are never touched."""
+    for probe in range(_PROBES):
+        places = _places(hashes, probe)
+        np.bitwise_or.at(table, places >> 3, _BIT[places & 7])
+
+
+@lru_cache(maxsize=_MOST_LOOKUPS)
+def _taken_places(content: bytes) -> NDArray[np.bool_]:
+    """Where a list of hashes has one, by their last bits: a look there spares most searches."""
+    hashes = np.frombuffer(content, dtype=np.uint64)
+    is_taken = np.zeros(1 << (len(hashes) * _PLACES_OF_KEY - 1).bit_length(), dtype=np.bool_)
+    is_taken[_place_of(hashes, len(is_taken))] = True
+    return is_taken
+
+
+def _place_of(hashes: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
+    return (hashes & np.uint64(size - 1)).view(np.int64)
 
 
 def is_hashable(data_type: pa.DataType) -> bool:

@@ -85,7 +85,7 @@ def pack_source(merge: PlainMerge, batches: Iterable[pa.RecordBatch]) -> Iterato
         hashes.append(hash_keys(keys_of(rows, merge)))
         yield _staged(0, SOURCE, pack_rows(rows))
     if hashes:
-        yield _staged(0, FILTER, KeyFilter.of(hashes).bits)
+        yield _staged(0, FILTER, KeyFilter.of(hashes).content)
 
 
 def split_source(
