@@ -225,3 +225,37 @@ def test_a_query_of_the_wrong_length_among_many_is_told_by_its_task(spark, table
     answer = table.nearest(many, columns=["id"])
     with pytest.raises(Exception, match=r"\[LANCE_INVALID_INPUT\] a query has 3 numbers"):
         answer.collect()
+
+
+def test_an_index_of_vectors_is_made_on_the_executors(spark, tmp_path, numbers):
+    path = str(tmp_path / "t")
+    table = save(spark, path, numbers)
+    result = table.createVectorIndex(
+        "vec", "IVF_PQ", "cosine", numPartitions=4, numSubVectors=2, seed=1, userMetadata="codes"
+    )
+    assert (result.name, result.num_rows, result.num_fragments) == ("vec_idx", 500, 3)
+    assert table.history(1).first().userMetadata == "codes"
+    (row,) = table.indices().collect()
+    assert (row.name, row.kind, row.columns, row.numRows) == ("vec_idx", "vector", ["vec"], 500)
+    assert not table.leftoverFiles()
+    query = numbers[3].astype("f4")
+    nearest = {"column": "vec", "q": pa.array(query), "k": 5, "nprobes": 2}
+    dataset = lance.dataset(path)
+    assert "ANN" in dataset.scanner(nearest=nearest).explain_plan()
+    theirs = dataset.to_table(columns=["id", "_distance"], nearest=nearest)
+    found = table.nearest(query, 5, nprobes=2, columns=["id"]).toArrow()
+    assert found["id"].to_pylist() == theirs["id"].to_pylist()
+    assert found["_distance"].to_pylist() == pytest.approx(theirs["_distance"].to_pylist(), 1e-4)
+    again = table.createVectorIndex("vec", "ivf_flat", replace=True)
+    assert (again.num_partitions, table.indices().count()) == (1, 1)
+
+
+def test_what_cannot_be_indexed_says_so(spark, tmp_path, table):
+    with pytest.raises(InvalidInputError, match="the kinds are ivf_flat, ivf_pq, ivf_sq"):
+        table.createVectorIndex("vec", "hnsw")
+    with pytest.raises(InvalidInputError, match="holds no vectors"):
+        table.createVectorIndex("name")
+    nothing = save(spark, str(tmp_path / "nan"), np.full((3, WIDTH), np.nan), parts=1)
+    with pytest.raises(InvalidInputError, match="no vector that an index could hold"):
+        nothing.createVectorIndex()
+    assert not nothing.leftoverFiles()

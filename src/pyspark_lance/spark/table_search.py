@@ -1,8 +1,9 @@
-"""The methods of ``LanceTable`` that look for rows by their vectors."""
+"""The methods of ``LanceTable`` that look for rows by their vectors, and index these."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.jobs.index_job import run_on_executors
 from pyspark_lance.spark.jobs.nearest_job import (
     FOUND_COLUMNS,
     Answer,
@@ -32,7 +34,8 @@ from pyspark_lance.spark.jobs.nearest_job import (
     nearest_to_many,
 )
 from pyspark_lance.spark.options.parse_options import ReadOptions
-from pyspark_lance.spark.options.spellings import checks_keywords
+from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
+from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
 from pyspark_lance.spark.source.read_plan import shown_columns, spark_schema_of
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.spark.types.spark_types import narrow
@@ -48,6 +51,12 @@ from pyspark_lance.table.nearest.vectors import (
 )
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.upkeep.near_tables import naming_near_tables
+from pyspark_lance.table.upkeep.vector_indices import (
+    VectorIndexRequest,
+    VectorIndexResult,
+    create_vector_index,
+    parse_kind,
+)
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -62,7 +71,7 @@ _FEW_NUMBERS: Final = 1 << 21
 
 @checks_keywords
 class TableSearch:
-    """Looks for rows by their vectors."""
+    """Looks for rows by their vectors, and indexes these."""
 
     _spark: SparkSession
     _table: Table
@@ -181,6 +190,77 @@ class TableSearch:
         own = batches[0] if batches else some.remove_column(place).schema.empty_table()
         given = queries_in(lists, request.column, request.metric)
         return nearest_to_few(self._spark, answer, given, own)
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    def createVectorIndex(  # noqa: N802, PLR0913
+        self,
+        column: str | None = None,
+        kind: str = "ivf_pq",
+        metric: str = "l2",
+        *,
+        numPartitions: int | None = None,  # noqa: N803
+        numSubVectors: int | None = None,  # noqa: N803
+        sampleRate: int = 256,  # noqa: N803
+        seed: int | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        **options: str,
+    ) -> VectorIndexResult:
+        """Makes an index of a column of vectors, on the executors, which ``nearest`` and Lance use.
+
+        Rows are grouped by what they are near to; a search looks at the groups (partitions) that
+        are near to its query. One task learns from a sample, all encode the rows, one writes them;
+        none of them needs more memory for a larger table. Rows that are written later are compared
+        one by one, until the index is refreshed.
+
+        Args:
+            column: The column of vectors; it need not be said if there is only one.
+            kind: What is stored of a vector: ``ivf_flat`` (all of it), ``ivf_sq`` (a byte for each
+                number), ``ivf_pq`` (a byte for each sub-vector).
+            metric: ``l2``, ``cosine`` or ``dot``; only searches by it use the index.
+            numPartitions: How many groups; one for 8192 rows unless given (4096 for ``ivf_flat``),
+                at most 4096.
+            numSubVectors: ``ivf_pq`` only: how many parts of a vector have a byte; it divides
+                their length. A 16th of it unless given, or an 8th where 16 does not divide it.
+            sampleRate: How many vectors to learn from for each group, and for each of the 256
+                codewords of ``ivf_pq``.
+            seed: A number that makes the same index of the same table; None for chance.
+            name: Of the index; that of the column and ``_idx`` unless given.
+            replace: Whether it takes the place of a vector index of this name.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            InvalidInputError: No such column, or no vector in it; an index of that name is there;
+                sub-vectors that do not divide a vector.
+            RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> schema, sizes = "id bigint, vec array<float>", {"vec.fixed_size_list": 2}
+            >>> notes = LanceTable.create(spark, f"{folder}/notes", schema, options=sizes)
+            >>> rows = [(1, [0.0, 1.0]), (2, [3.0, 4.0])]
+            >>> frame = spark.createDataFrame(rows, notes.toDF().schema)
+            >>> frame.write.format("lance").mode("append").save(f"{folder}/notes")
+            >>> notes.createVectorIndex("vec", "ivf_flat").num_rows
+            2
+        """
+        request = VectorIndexRequest(
+            column,
+            parse_kind(kind),
+            Metric.parse(metric),
+            numPartitions,
+            numSubVectors,
+            sampleRate,
+            seed,
+            name,
+            replace,
+        )
+        return create_vector_index(
+            self._table,
+            request,
+            change_settings(options_of_change(options, self._table, self._spark)),
+            run=partial(run_on_executors, self._spark),
+        )
 
 
 def _table_columns(

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.format.wire import read_varint, wire_fields
 from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.nearest.ivf_messages import read_partitions, read_tensor
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -27,8 +27,6 @@ INDEX_FILE: Final = "index.idx"
 ROWS_FILE: Final = "auxiliary.idx"
 VECTOR_DETAILS: Final = "lance.index.pb.VectorIndexDetails"
 NEWEST_VERSION: Final = 2
-# Data types of tensors: the number in the message to a type of numpy.
-_TENSORS: Final = {1: "<f2", 2: "<f4", 3: "<f8"}
 _SQ_LEVELS: Final = 255
 
 _Floats = NDArray[np.floating[Any]]
@@ -42,10 +40,10 @@ class IvfKind(StrEnum):
     SQ = "__sq_code"
 
 
+INDEX_NAMES: Final = {IvfKind.FLAT: "IVF_FLAT", IvfKind.PQ: "IVF_PQ", IvfKind.SQ: "IVF_SQ"}
+"""What the kinds are called where there is no graph."""
 _KINDS: Final = {
-    "IVF_FLAT": IvfKind.FLAT,
-    "IVF_PQ": IvfKind.PQ,
-    "IVF_SQ": IvfKind.SQ,
+    **{name: kind for kind, name in INDEX_NAMES.items()},
     "IVF_HNSW_FLAT": IvfKind.FLAT,
     "IVF_HNSW_PQ": IvfKind.PQ,
     "IVF_HNSW_SQ": IvfKind.SQ,
@@ -111,8 +109,8 @@ def _segment(entry: IndexMetadata, index: IndexFile, rows: IndexFile, width: int
     metric = about["distance_type"]
     if kind is None or metric not in list(Metric):
         raise UnsupportedFeatureError(f"a vector index {about}", index.where)
-    _, _, centroids = _partitions(_buffer(index, of_index["lance:ivf"]))
-    starts, lengths, _ = _partitions(_buffer(rows, of_rows["lance:ivf"]))
+    _, _, centroids = read_partitions(_buffer(index, of_index["lance:ivf"]))
+    starts, lengths, _ = read_partitions(_buffer(rows, of_rows["lance:ivf"]))
     if of_rows["distance_type"].decode() != metric or centroids is None:
         raise CorruptFileError("the files of a vector index are of two kinds", index.where)
     is_inside = (starts >= 0).all() and (starts + lengths <= rows.reader.num_rows).all()
@@ -124,7 +122,7 @@ def _segment(entry: IndexMetadata, index: IndexFile, rows: IndexFile, width: int
         parts, bits = storage["num_sub_vectors"], storage["nbits"]
         if bits not in (4, 8):
             raise UnsupportedFeatureError(f"codes of {bits} bits in a vector index", rows.where)
-        book = _tensor(_buffer(rows, storage["codebook_position"]))
+        book = read_tensor(_buffer(rows, storage["codebook_position"]))
         shaped = book.reshape(parts, 1 << bits, width // parts).astype(np.float32)
         return IvfSegment(*known, codebook=shaped, transposed=bool(storage["transposed"]))
     if kind is IvfKind.SQ:
@@ -137,42 +135,3 @@ def _segment(entry: IndexMetadata, index: IndexFile, rows: IndexFile, width: int
 
 def _buffer(file: IndexFile, number: bytes | int) -> bytes:
     return bytes(file.reader.global_buffer(int(number)))
-
-
-def _partitions(message: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64], _Floats | None]:
-    """Starts, lengths and centroids of an IVF message."""
-    starts, lengths, centroids = _NO_NUMBERS, _NO_NUMBERS, None
-    for field in wire_fields(message):
-        value = message[field.value_start : field.end]
-        if field.number == 2:
-            starts = np.concatenate([starts, _numbers(value)])
-        elif field.number == 3:
-            lengths = np.concatenate([lengths, _numbers(value)])
-        elif field.number == 4:
-            centroids = _tensor(value)
-    return starts, lengths, centroids
-
-
-def _tensor(message: bytes) -> _Floats:
-    kind, shape, content = 0, _NO_NUMBERS, b""
-    for field in wire_fields(message):
-        value = message[field.value_start : field.end]
-        if field.number == 1:
-            kind = read_varint(value, 0)[0]
-        elif field.number == 2:
-            shape = np.concatenate([shape, _numbers(value)])
-        elif field.number == 3:
-            content = value
-    return np.frombuffer(content, _TENSORS[kind]).reshape(shape)
-
-
-def _numbers(packed: bytes) -> NDArray[np.int64]:
-    """Varints, one behind the other."""
-    found, position = [], 0
-    while position < len(packed):
-        number, position = read_varint(packed, position)
-        found.append(number)
-    return np.array(found, np.int64)
-
-
-_NO_NUMBERS: Final = np.empty(0, np.int64)

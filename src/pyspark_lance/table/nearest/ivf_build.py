@@ -1,0 +1,349 @@
+"""Builds a segment of a vector index in three kinds of tasks, which meet in files only.
+
+One task learns from a sample of the rows.  Then each task encodes some of the rows, and leaves them
+ordered by partition.  Then one task joins what they left, partition by partition.  None of them
+holds more than a sample, or a block of rows, whatever the table holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.datafile.reader import DataFileReader
+from pyspark_lance.datafile.writer import DataFileWriter
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.nearest.ivf_file import INDEX_FILE, ROWS_FILE, IvfKind
+from pyspark_lance.table.nearest.ivf_model import (
+    CODEWORDS,
+    Encoder,
+    IvfModel,
+    IvfShape,
+    can_be_indexed,
+    train_model,
+)
+from pyspark_lance.table.nearest.ivf_output import (
+    ModelPlace,
+    read_model,
+    rows_batch,
+    rows_schema,
+    write_index_file,
+    write_rows_file,
+)
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.vectors import dtype_of, matrix_of, width_of
+from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.version.table_files import TableFiles
+
+_PART_VERSION: Final = "2.1"
+_MOST_SAMPLE_BYTES: Final = 192 << 20
+_FEWEST_OF_PARTITION: Final = 16
+# A sample is of so many runs of rows, since each is a read of its own.
+_RUNS: Final = 1 << 14
+# Encoded rows that are held before they are ordered and written, and when they are joined.
+_HELD_BYTES: Final = 48 << 20
+
+_Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainTask:
+    """Rows to learn from; picklable.
+
+    Attributes:
+        scan: Reads the vectors of the whole table.
+        column: The column of vectors.
+        shape: What the index is to be like.
+        sample_rate: How many vectors for each centroid and each codeword, at most.
+        seed: For all choices; None for others each time.
+        model: Where to leave what was learned.
+    """
+
+    scan: ScanTask
+    column: Field
+    shape: IvfShape
+    sample_rate: int
+    seed: int | None
+    model: ModelPlace
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeTask:
+    """Rows to encode; picklable.
+
+    Attributes:
+        scan: Reads their vectors and row ids.
+        column: The column of vectors.
+        model: What was learned.
+        folder: Where to leave them.
+    """
+
+    scan: ScanTask
+    column: Field
+    model: ModelPlace
+    folder: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPart:
+    """Encoded rows in a file, ordered by partition.
+
+    Attributes:
+        path: Of the file.
+        lengths: Rows of each partition.
+    """
+
+    path: str
+    lengths: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTask:
+    """Encoded rows that become a segment; picklable.
+
+    Attributes:
+        files: Opens the stores of the table.
+        model: What was learned.
+        parts: The rows.
+        segment: Names the folder of the segment.
+    """
+
+    files: TableFiles
+    model: ModelPlace
+    parts: tuple[EncodedPart, ...]
+    segment: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """A segment whose files are there.
+
+    Attributes:
+        uuid: Names its folder.
+        shape: What it is like.
+        num_rows: How many rows it has.
+        file_sizes: Bytes of its files, by name.
+    """
+
+    uuid: UUID
+    shape: IvfShape
+    num_rows: int
+    file_sizes: dict[str, int] = field(default_factory=dict)
+
+
+def train(task: TrainTask) -> int:
+    """Learns, and leaves what was learned; returns from how many vectors.
+
+    Raises:
+        InvalidInputError: There is no vector.
+    """
+    rng = np.random.default_rng(task.seed)
+    sample = _sample(task, rng)
+    model = train_model(sample, task.shape, task.sample_rate, rng)
+    store = task.scan.files.table.store()
+    write_index_file(store, task.model.uuid, model)
+    none = np.zeros(model.num_partitions, np.int64)
+    write_rows_file(store, task.model.uuid, model, none, ())
+    return len(sample)
+
+
+def encode(task: EncodeTask) -> tuple[EncodedPart, ...]:
+    """Encodes rows, and leaves them ordered by partition in files.
+
+    Raises:
+        CorruptFileError: A data file is damaged.
+    """
+    files = task.scan.files
+    model = read_model(files, task.model)
+    store, encoder = files.table.store(), Encoder(model)
+    row_bytes = 12 + model.code_width * model.code_dtype.itemsize
+    held = _Encoded()
+    parts = []
+    for batch in run(task.scan):
+        names = batch.schema.names
+        column = batch.column(names.index(task.column.name))
+        vectors, kept = _sound_vectors(column, model.metric)
+        row_ids = plain_numbers(batch.column(names.index(ROW_ID)))[kept]
+        step = max(1, _HELD_BYTES // row_bytes)
+        for first in range(0, len(vectors), step):
+            partitions, codes = encoder.encode(vectors[first : first + step])
+            held.add(partitions, row_ids[first : first + step], codes)
+            if held.num_rows * row_bytes >= _HELD_BYTES:
+                parts.append(held.written(store, task.folder, model))
+                held = _Encoded()
+    if held.num_rows:
+        parts.append(held.written(store, task.folder, model))
+    return tuple(parts)
+
+
+def join(task: JoinTask) -> BuiltSegment:
+    """Writes the files of a segment.
+
+    Raises:
+        CorruptFileError: A file is damaged.
+    """
+    model = read_model(task.files, task.model)
+    store = task.files.table.store()
+    lengths = np.zeros((len(task.parts), model.num_partitions), np.int64)
+    for number, part in enumerate(task.parts):
+        lengths[number] = part.lengths
+    readers = [DataFileReader.open(store, part.path) for part in task.parts]
+    batches = _by_partition(model, readers, lengths)
+    every = lengths.sum(axis=0)
+    sizes = {
+        INDEX_FILE: write_index_file(store, task.segment, model),
+        ROWS_FILE: write_rows_file(store, task.segment, model, every, batches),
+    }
+    parts = None if model.codebook is None else len(model.codebook)
+    shape = IvfShape(model.kind, model.metric, model.num_partitions, parts)
+    return BuiltSegment(task.segment, shape, int(every.sum()), sizes)
+
+
+# Learning --------------------------------------------------------------------------------------
+
+
+def _sample(task: TrainTask, rng: np.random.Generator) -> _Floats:
+    """Vectors by chance; all if there are not more than it takes."""
+    shape, width = task.shape, width_of(task.column)
+    groups = max(shape.num_partitions, CODEWORDS if shape.kind is IvfKind.PQ else 1)
+    row_bytes = width * max(4, dtype_of(task.column).itemsize)
+    fewest = _FEWEST_OF_PARTITION * shape.num_partitions
+    wanted = min(task.sample_rate * groups, max(fewest, _MOST_SAMPLE_BYTES // row_bytes))
+    total = sum(part.end - part.start for part in task.scan.slices)
+    asked = wanted
+    while True:
+        slices = _some_slices(task.scan.slices, asked, rng)
+        batches = run(replace(task.scan, slices=slices)) if slices else iter(())
+        found = [_sound_vectors(batch.column(0), shape.metric)[0] for batch in batches]
+        sample = np.concatenate([np.empty((0, width), dtype_of(task.column)), *found])
+        # Rows may be deleted, or have no vector.
+        if asked >= total or len(sample) >= wanted // 2:
+            break
+        asked *= 4
+    if len(sample) > wanted:
+        sample = sample[np.sort(rng.permutation(len(sample))[:wanted])]
+    return sample
+
+
+def _sound_vectors(column: pa.Array, metric: Metric) -> tuple[_Floats, NDArray[np.bool_]]:
+    """Vectors that an index holds, and which rows have one."""
+    vectors, has_vector = matrix_of(column)
+    kept = can_be_indexed(vectors, metric)
+    if has_vector is not None:
+        kept &= has_vector
+    return (vectors if kept.all() else vectors[kept]), kept
+
+
+def _some_slices(
+    slices: tuple[ScanSlice, ...], count: int, rng: np.random.Generator
+) -> tuple[ScanSlice, ...]:
+    """Slices of about ``count`` of the rows, in runs; of all if there are not more."""
+    ends = np.cumsum([part.end - part.start for part in slices])
+    total = int(ends[-1]) if len(slices) else 0
+    if total <= count:
+        return slices
+    length = -(-count // _RUNS)
+    runs = rng.choice(-(-total // length), -(-count // length), replace=False, shuffle=False)
+    places = (np.sort(runs)[:, None] * length + np.arange(length)).ravel()
+    places = places[places < total]
+    by_slice = np.split(places, np.searchsorted(places, ends[:-1]))
+    found = []
+    for part, end, own in zip(slices, ends.tolist(), by_slice, strict=True):
+        offsets = (own - end + part.end).astype(np.uint32)
+        if len(own):
+            found.append(replace(part, offsets=OffsetSet.of(offsets)))
+    return tuple(found)
+
+
+# Encoding --------------------------------------------------------------------------------------
+
+
+class _Encoded:
+    """Encoded rows that are held."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[NDArray[Any], NDArray[np.uint64], NDArray[Any]]] = []
+        self.num_rows = 0
+
+    def add(
+        self, partitions: NDArray[np.int32], row_ids: NDArray[np.uint64], codes: NDArray[Any]
+    ) -> None:
+        """More of them."""
+        self._blocks.append((partitions, row_ids, codes))
+        self.num_rows += len(row_ids)
+
+    def written(self, store: ObjectStore, folder: UUID, model: IvfModel) -> EncodedPart:
+        """A file of them, ordered by partition."""
+        partitions, row_ids, codes = (
+            np.concatenate(column) for column in zip(*self._blocks, strict=True)
+        )
+        order = np.argsort(partitions, kind="stable")
+        path = index_path(folder, f"{uuid4()}.lance")
+        writer = DataFileWriter(store, path, rows_schema(model), version=_PART_VERSION)
+        try:
+            writer.write(rows_batch(model, row_ids[order], codes[order]))
+            writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+        return EncodedPart(path, np.bincount(partitions, minlength=model.num_partitions))
+
+
+# Joining ---------------------------------------------------------------------------------------
+
+
+def _by_partition(
+    model: IvfModel, readers: list[DataFileReader], lengths: NDArray[np.int64]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of all parts, partition by partition.
+
+    Args:
+        model: Says what is stored of a row.
+        readers: Of the parts.
+        lengths: Rows of each partition in each part, shape (parts, partitions).
+    """
+    ends = np.cumsum(lengths, axis=1)
+    row_bytes = 12 + model.code_width * model.code_dtype.itemsize
+    totals = lengths.sum(axis=0)
+    windows = (np.cumsum(totals) - totals) * row_bytes // _HELD_BYTES
+    firsts = np.flatnonzero(np.diff(windows, prepend=-1))
+    for first, last in zip(firsts, [*firsts[1:], len(totals)], strict=True):
+        partitions, row_ids, codes = [], [], []
+        for number, reader in enumerate(readers):
+            stop = int(ends[number, last - 1])
+            start = stop - int(lengths[number, first:last].sum())
+            if start == stop:
+                continue
+            batch = reader.read(reader.schema.fields, reader.embedded_columns(), start, stop)
+            partitions.append(np.repeat(np.arange(first, last), lengths[number, first:last]))
+            row_ids.append(plain_numbers(batch.column(0)))
+            items = batch.column(1).flatten()
+            codes.append(plain_numbers(items).reshape(-1, model.code_width))
+        if partitions:
+            order = np.argsort(np.concatenate(partitions), kind="stable")
+            every = np.concatenate(codes)[order]
+            if model.kind is IvfKind.PQ:
+                every = _transposed(every, totals[first:last])
+            yield rows_batch(model, np.concatenate(row_ids)[order], every)
+
+
+def _transposed(codes: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
+    """Codes code by code, not row by row, within each partition."""
+    turned = np.empty_like(codes)
+    stop = 0
+    for length in lengths.tolist():
+        start, stop = stop, stop + length
+        turned[start:stop] = codes[start:stop].T.reshape(length, codes.shape[1])
+    return turned

@@ -1,0 +1,116 @@
+"""Centres of vectors: which is the nearest, and where they should be."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Products of a block of rows and all centres that are held at once.
+_PRODUCTS: Final = 1 << 19
+_MOST_ROUNDS: Final = 50
+# Further rounds are not worth it once they gain less than this share.
+_LEAST_GAIN: Final = 1e-3
+# By what the halves of a group that is split differ from its centre.
+_APART: Final = 1 / 1024
+
+_Floats = NDArray[np.floating[Any]]
+
+
+class Centres:
+    """Finds the nearest of some centres.
+
+    Args:
+        centres: Shape (k, d).
+        work: float32 or float64.
+        by_product: Whether the nearest is that of the largest product, not of the least distance.
+    """
+
+    def __init__(self, centres: _Floats, work: np.dtype[Any], *, by_product: bool = False) -> None:
+        count, width = centres.shape
+        self._by_product = by_product
+        own = centres.astype(np.float64)
+        # Distances do not change when everything is moved, and rounding counts less near zero.
+        self._middle = np.zeros(width, work) if by_product else own.mean(axis=0).astype(work)
+        own -= self._middle
+        factors = np.empty((width + 1, count), np.float64)
+        factors[:-1] = -own.T if by_product else -2 * own.T
+        factors[-1] = 0 if by_product else np.einsum("ij,ij->i", own, own)
+        self._factors = factors.astype(work)
+        self._step = max(64, _PRODUCTS // count)
+        self._rows = np.empty((self._step, width + 1), work)
+        self._products = np.empty((self._step, count), work)
+
+    def nearest(self, rows: _Floats) -> tuple[NDArray[np.intp], float]:
+        """The nearest centre of each row, and the sum of all distances, or of products below zero.
+
+        Args:
+            rows: Shape (n, d).
+        """
+        found, total = np.empty(len(rows), np.intp), 0.0
+        for first in range(0, len(rows), self._step):
+            part = rows[first : first + self._step]
+            block, products = self._rows[: len(part)], self._products[: len(part)]
+            np.subtract(part, self._middle, out=block[:, :-1], casting="same_kind")
+            block[:, -1] = 1
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.matmul(block, self._factors, out=products)
+            own = products.argmin(axis=1)
+            found[first : first + len(part)] = own
+            total += float(products[np.arange(len(part)), own].sum(dtype=np.float64))
+            if not self._by_product:
+                moved = block[:, :-1]
+                total += float(np.einsum("ij,ij->i", moved, moved).sum(dtype=np.float64))
+        return found, total
+
+
+def k_means(
+    sample: _Floats, count: int, rng: np.random.Generator, *, by_product: bool = False
+) -> _Floats:
+    """Centres of the groups that vectors fall into.
+
+    Args:
+        sample: Shape (n, d) of float32 or float64; n at least 1.
+        count: How many; where there are more than rows, some are the same.
+        rng: Chooses the first ones.
+        by_product: Whether groups are of one direction; then centres have length 1.
+
+    Returns:
+        Shape (count, d), of the type of the sample.
+    """
+    chosen = rng.permutation(len(sample))[:count]
+    centres = sample[np.resize(chosen, count)]
+    if by_product:
+        centres = _directions(centres)
+    if len(sample) <= count:
+        return centres
+    by_column = np.ascontiguousarray(sample.T)
+    last: float | None = None
+    for _ in range(_MOST_ROUNDS):
+        group, loss = Centres(centres, sample.dtype, by_product=by_product).nearest(sample)
+        centres = _means(by_column, group, centres)
+        if by_product:
+            centres = _directions(centres)
+        if last is not None and last - loss <= _LEAST_GAIN * abs(last):
+            break
+        last = loss
+    return centres
+
+
+def _means(by_column: _Floats, group: NDArray[np.intp], centres: _Floats) -> _Floats:
+    """The means of groups; one without members takes half of a large one."""
+    count = len(centres)
+    sizes = np.bincount(group, minlength=count)
+    sums = np.stack([np.bincount(group, column, minlength=count) for column in by_column], axis=1)
+    means = (sums / np.maximum(sizes, 1)[:, None]).astype(by_column.dtype)
+    empty = np.flatnonzero(sizes == 0)
+    large = np.argsort(-sizes, kind="stable")[: len(empty)]
+    means[empty] = means[large] * (1 + _APART)
+    means[large] *= 1 - _APART
+    return means
+
+
+def _directions(vectors: _Floats) -> _Floats:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)

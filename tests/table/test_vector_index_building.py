@@ -1,0 +1,545 @@
+"""Vector indices that we make: pylance answers by them as we do, and they stay right."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from vector_tables import TYPES, WIDTH, assert_same, ours, queries_for, rows_of, theirs
+
+from pyspark_lance.errors import CommitConflictError, InvalidInputError, RetryableCommitError
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.cleanup.leftovers import leftover_files
+from pyspark_lance.table.nearest import ivf_build
+from pyspark_lance.table.nearest.ivf_file import IvfKind
+from pyspark_lance.table.nearest.ivf_search import SegmentTask
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.vector_indices import (
+    VectorIndexRequest,
+    create_vector_index,
+    parse_kind,
+    refresh_vector_indices,
+    run_here,
+)
+from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+pytestmark = pytest.mark.interop
+
+PARTS = {IvfKind.PQ: 4}
+
+
+def save(path, numbers, *, column_type="float32", stable=True):
+    lance.write_dataset(
+        rows_of(numbers, column_type), str(path), max_rows_per_file=700,
+        enable_stable_row_ids=stable,
+    )  # fmt: skip
+
+
+def index(path, kind=IvfKind.FLAT, metric=Metric.L2, partitions=5, **more):
+    request = VectorIndexRequest(
+        "v", kind, metric, partitions, more.pop("parts", PARTS.get(kind)), **{"seed": 1, **more}
+    )
+    return create_vector_index(Table(str(path)), request)
+
+
+def refresh(path):
+    return refresh_vector_indices(Table(str(path)))
+
+
+def entries(path):
+    return Snapshot.open(Table(str(path))).indices
+
+
+def some_numbers(seed=0, rows=2000):
+    return np.random.default_rng(seed).normal(size=(rows, WIDTH)) + 0.3
+
+
+def check_like_pylance(path, queries, k=8, nprobes=5, tolerance=1e-4):
+    """The same rows and distances; which tasks looked for them."""
+    plan, found = ours(path, queries, k, nprobes=nprobes)
+    for number, query in enumerate(queries):
+        assert_same(found, number, theirs(path, query, k, nprobes=nprobes), tolerance)
+    return {type(task).__name__ for task in plan.tasks}
+
+
+def leave_of(path):
+    return [file.path for file in leftover_files(Table(str(path)))]
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize("column_type", TYPES)
+def test_pylance_answers_by_our_index_as_we_do(tmp_path, kind, metric, column_type):
+    path, numbers = tmp_path / "t", some_numbers()
+    stable = (len(kind) + len(metric) + len(column_type)) % 2 == 0
+    save(path, numbers, column_type=column_type, stable=stable)
+    result = index(path, kind, metric)
+    # All but NULL and NaN, and under cosine but zeros.
+    assert result.num_rows == (2000 if metric is Metric.COSINE else 2001)
+    assert (result.version, result.name, result.num_partitions) == (2, "v_idx", 5)
+    assert result.num_fragments == 3
+    queries = queries_for(numbers, column_type)
+    nearest = {"column": "v", "q": pa.array(queries[0]), "k": 3}
+    shown = lance.dataset(str(path)).scanner(nearest=nearest).explain_plan()
+    assert "ANN" in shown and "KNNVectorDistance" not in shown
+    for nprobes in (1, 5):
+        tolerance = 3e-3 if column_type == "float16" else 1e-4
+        tasks = check_like_pylance(path, queries, 10, nprobes, tolerance)
+        assert tasks == {"SegmentTask"}
+    plan, found = ours(path, queries, 10, nprobes=5, refine_factor=20)
+    _, best = ours(path, queries, 10, metric=str(metric), use_index=False)
+    assert [type(task) for task in plan.tasks] == [SegmentTask]
+    assert len(np.intersect1d(found.row_id, best.row_id)) >= 0.9 * len(best)
+    assert not verify(Table(str(path))).errors
+    assert not leave_of(path)
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("kind", list(IvfKind))
+def test_the_statistics_of_pylance_know_our_index(tmp_path, kind, metric):
+    save(tmp_path / "t", some_numbers())
+    index(tmp_path / "t", kind, metric)
+    dataset = lance.dataset(str(tmp_path / "t"))
+    told = dataset.stats.index_stats("v_idx")
+    assert told["index_type"] == {"flat": "IVF_FLAT", "__pq_code": "IVF_PQ"}.get(kind, "IVF_SQ")
+    assert told["num_unindexed_rows"] == 0
+    (segment,) = told["indices"]
+    assert segment["metric_type"] == str(metric)
+    assert segment["num_partitions"] == 5
+    (described,) = dataset.describe_indices()
+    assert described.name == "v_idx"
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("kind", list(IvfKind))
+def test_recall_is_that_of_an_index_of_pylance(tmp_path, kind, metric):
+    rng = np.random.default_rng(5)
+    middles = rng.normal(size=(60, WIDTH))
+
+    def some(count):
+        return middles[rng.integers(60, size=count)] + rng.normal(size=(count, WIDTH)) * 0.5
+
+    numbers, queries = some(6000), some(60).astype("f4")
+    path = tmp_path / "t"
+    save(path, numbers)
+    _, best = ours(path, queries, 10, metric=str(metric), use_index=False)
+
+    def recall():
+        hits = 0
+        for number, query in enumerate(queries):
+            told = theirs(path, query, 10, nprobes=4)["_rowid"].to_numpy()
+            hits += len(np.intersect1d(told, best.row_id[best.query == number]))
+        return hits / len(best)
+
+    index(path, kind, metric, 20)
+    mine = recall()
+    name = {"flat": "IVF_FLAT", "__pq_code": "IVF_PQ"}.get(kind, "IVF_SQ")
+    more = {"num_sub_vectors": 4} if kind is IvfKind.PQ else {}
+    lance.dataset(str(path)).create_index(
+        "v", name, metric=str(metric), num_partitions=20, name="v_idx", replace=True, **more
+    )
+    # What either learns differs by chance.
+    assert mine > recall() - 0.08
+
+
+@pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize("kind", list(IvfKind))
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_stay_right_whatever_is_done_to_the_table(tmp_path, kind, stable, seed):
+    rng, path = random.Random(seed), tmp_path / "t"
+    column_type = rng.choice(list(TYPES))
+    metric = rng.choice([Metric.L2, Metric.COSINE])
+    numbers = some_numbers(seed, rng.choice([40, 900]))
+    save(path, numbers, column_type=column_type, stable=stable)
+    index(path, kind, metric, rng.choice([1, 3]))
+    queries = queries_for(numbers, column_type)
+    for step in range(7):
+        done = change(path, rng, 10_000 * (step + 1), column_type)
+        # Values of 16 bits are rounded by either in its own way.
+        tolerance = 5e-3 if column_type == "float16" else 1e-4
+        check_like_pylance(path, queries, 6, 99, tolerance)
+        if done == "refresh":
+            assert check_like_pylance(path, queries, 6, 99, tolerance) == {"SegmentTask"}
+        if kind is IvfKind.FLAT:
+            _, found = ours(path, queries, 6, nprobes=99)
+            _, best = ours(path, queries, 6, metric=str(metric), use_index=False)
+            assert np.allclose(found.distance, best.distance, atol=tolerance), done
+    assert not verify(Table(str(path))).errors
+    assert not [name for name in leave_of(path) if "_indices" in name]
+
+
+def change(path, rng, start, column_type):
+    dataset = lance.dataset(str(path))
+    what = rng.choice(["append", "delete", "update", "vectors", "merge", "compact", "theirs",
+                       "refresh", "refresh", "optimize", "delta"])  # fmt: skip
+    new = some_numbers(start, rng.choice([1, 50]))
+    match what:
+        case "append":
+            lance.write_dataset(rows_of(new, column_type, start), str(path), mode="append")
+        case "delete":
+            dataset.delete(f"id % {rng.randint(3, 7)} = 1")
+        case "update":
+            dataset.update({"id": "id + 100000"}, where=f"id % 10 = {rng.randint(0, 9)}")
+        case "vectors":
+            rows = rows_of(new, column_type, rng.randint(0, 9))
+            dataset.merge_insert("id").when_matched_update_all().execute(rows)
+        case "merge":
+            rows = rows_of(new, column_type, rng.randint(0, 30))
+            builder = dataset.merge_insert("id").when_matched_update_all()
+            builder.when_not_matched_insert_all().execute(rows)
+        case "compact":
+            compact(Table(str(path)))
+        case "theirs":
+            dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
+        case "refresh":
+            refresh(path)
+        case "optimize":
+            dataset.optimize.optimize_indices()
+        case "delta":
+            dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    return what
+
+
+@pytest.mark.parametrize("kind", list(IvfKind))
+def test_a_refresh_adds_what_is_not_covered(tmp_path, kind):
+    path, numbers = tmp_path / "t", some_numbers()
+    save(path, numbers)
+    index(path, kind)
+    assert refresh(path) == ()
+    queries = queries_for(numbers)
+    lance.write_dataset(rows_of(some_numbers(9, 300), start=5000), str(path), mode="append")
+    assert check_like_pylance(path, queries) == {"SegmentTask", "SearchTask"}
+    (done,) = refresh(path)
+    assert (done.name, done.num_rows, done.num_fragments, done.num_partitions) == (
+        "v_idx", 301, 1, 5,
+    )  # fmt: skip
+    assert check_like_pylance(path, queries) == {"SegmentTask"}
+    assert len(entries(path)) == 2
+    # What both segments learned is the same, or pylance could not join them.
+    lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=2)
+    assert len(entries(path)) == 1
+    assert check_like_pylance(path, queries) == {"SegmentTask"}
+    # And ours goes on with what pylance has made.
+    lance.write_dataset(rows_of(some_numbers(10, 30), start=9000), str(path), mode="append")
+    (done,) = refresh(path)
+    assert done.num_rows == 31
+    assert check_like_pylance(path, queries) == {"SegmentTask"}
+    lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=2)
+    assert check_like_pylance(path, queries) == {"SegmentTask"}
+
+
+@pytest.mark.parametrize("column_type", TYPES)
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ"])
+def test_a_refresh_goes_on_with_an_index_of_pylance(tmp_path, kind, column_type):
+    path, numbers = tmp_path / "t", some_numbers()
+    save(path, numbers, column_type=column_type)
+    more = {"num_sub_vectors": 4, "num_bits": 4} if kind == "IVF_PQ" else {}
+    lance.dataset(str(path)).create_index("v", kind, num_partitions=4, **more)
+    new = rows_of(some_numbers(9, 300), column_type, 5000)
+    lance.write_dataset(new, str(path), mode="append")
+    (done,) = refresh(path)
+    assert done.num_rows == 301
+    queries = queries_for(numbers, column_type)
+    tolerance = 3e-3 if column_type == "float16" else 1e-4
+    assert check_like_pylance(path, queries, tolerance=tolerance) == {"SegmentTask"}
+    lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=2)
+    assert len(entries(path)) == 1
+    assert check_like_pylance(path, queries, tolerance=tolerance) == {"SegmentTask"}
+
+
+def test_an_index_with_a_graph_is_left_as_it_is(tmp_path):
+    save(tmp_path / "t", some_numbers())
+    lance.dataset(str(tmp_path / "t")).create_index("v", "IVF_HNSW_SQ", num_partitions=2)
+    lance.write_dataset(rows_of(some_numbers(9, 30)), str(tmp_path / "t"), mode="append")
+    assert refresh(tmp_path / "t") == ()
+
+
+@pytest.mark.parametrize("kind", list(IvfKind))
+def test_many_small_parts_make_the_index_that_one_makes(tmp_path, kind, monkeypatch):
+    numbers = some_numbers()
+    for name in ("one", "many"):
+        save(tmp_path / name, numbers)
+        index(tmp_path / name, kind)
+        monkeypatch.setattr(ivf_build, "_HELD_BYTES", 3000)
+    queries = queries_for(numbers)
+    one, many = (ours(tmp_path / name, queries, 2000, nprobes=5)[1] for name in ("one", "many"))
+    assert one.row_id.tolist() == many.row_id.tolist()
+    assert one.distance.tolist() == many.distance.tolist()
+    assert check_like_pylance(tmp_path / "many", queries) == {"SegmentTask"}
+    assert not leave_of(tmp_path / "many")
+
+
+@pytest.mark.parametrize("kind", list(IvfKind))
+def test_one_seed_makes_one_index(tmp_path, kind):
+    content = []
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        save(tmp_path / name, some_numbers())
+        index(tmp_path / name, kind, seed=seed, sample_rate=100)
+        (file,) = Path(tmp_path / name, "_indices").rglob("auxiliary.idx")
+        content.append(file.read_bytes())
+    assert content[0] == content[1] != content[2]
+
+
+def test_samples_are_of_live_rows_and_of_all_parts_of_the_table(tmp_path):
+    """Groups that lie one behind the other, most of them deleted: each partition has one."""
+    rng = np.random.default_rng(0)
+    middles = np.eye(WIDTH)[:8] * 50
+    numbers = np.repeat(middles, 500, axis=0) + rng.normal(size=(4000, WIDTH))
+    save(tmp_path / "t", numbers)
+    lance.dataset(str(tmp_path / "t")).delete("id % 500 > 20 AND id < 3500")
+    assert index(tmp_path / "t", partitions=8, sample_rate=40).num_rows > 600
+    for number in (3, 3999):
+        _, found = ours(tmp_path / "t", numbers[number].astype("f4"), 15, nprobes=1)
+        assert {row // 500 for row in found.row_id.tolist()} == {number // 500}
+
+
+@pytest.mark.parametrize("kind", list(IvfKind))
+def test_few_rows_and_equal_ones_have_an_index(tmp_path, kind):
+    for name, numbers in (("one", np.ones((1, WIDTH))), ("equal", np.full((300, WIDTH), 0.5))):
+        path = tmp_path / name
+        lance.write_dataset(rows_of(numbers)[: len(numbers)], str(path))
+        result = index(path, kind, partitions=4)
+        assert result.num_rows == len(numbers)
+        query = np.ones(WIDTH, "f4")
+        _, found = ours(path, query, 3, nprobes=4)
+        assert len(found) == min(3, len(numbers))
+        assert_same(found, 0, theirs(path, query, 3, nprobes=4), 1e-2)
+
+
+def test_rows_without_vectors_are_covered(tmp_path):
+    path, numbers = tmp_path / "t", some_numbers()
+    save(path, numbers)
+    index(path)
+    rows = rows_of(np.empty((0, WIDTH)), start=9000)
+    lance.write_dataset(rows[:2], str(path), mode="append")
+    (done,) = refresh(path)
+    assert (done.num_rows, done.num_fragments) == (0, 1)
+    assert check_like_pylance(path, queries_for(numbers)) == {"SegmentTask"}
+    lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=2)
+    assert check_like_pylance(path, queries_for(numbers)) == {"SegmentTask"}
+
+
+# Others ----------------------------------------------------------------------------------------
+
+
+def meanwhile(path, what):
+    """Runs tasks, and once, before the first that encodes, does what others do."""
+    left = [what]
+
+    def run(work, tasks):
+        if work.__name__ == "encode" and left:
+            left.pop()()
+        return run_here(work, tasks)
+
+    return run
+
+
+def append(path, start=5000):
+    lance.write_dataset(rows_of(some_numbers(9, 30), start=start), str(path), mode="append")
+
+
+def covered(path):
+    return [sorted(entry.fragment_bitmap) for entry in entries(path)]
+
+
+def test_rows_that_others_append_or_delete_meanwhile_are_no_conflict(tmp_path):
+    path, numbers = tmp_path / "t", some_numbers()
+    save(path, numbers)
+
+    def others():
+        append(path)
+        lance.dataset(str(path)).delete("id % 5 = 1")
+
+    request = VectorIndexRequest("v", IvfKind.FLAT, num_partitions=3, seed=1)
+    result = create_vector_index(Table(str(path)), request, run=meanwhile(path, others))
+    assert (result.version, covered(path)) == (4, [[0, 1, 2]])
+    assert check_like_pylance(path, queries_for(numbers)) == {"SegmentTask", "SearchTask"}
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_vectors_that_others_move_meanwhile_are_indexed_anew(tmp_path, stable):
+    path, numbers = tmp_path / "t", some_numbers()
+    save(path, numbers, stable=stable)
+    request = VectorIndexRequest("v", IvfKind.PQ, num_partitions=3, num_sub_vectors=4, seed=1)
+
+    def others():
+        lance.dataset(str(path)).delete("id = 3")
+        compact(Table(str(path)), {"materialize_deletions_threshold": 0.0})
+
+    create_vector_index(Table(str(path)), request, run=meanwhile(path, others))
+    assert covered(path) == [[f.id for f in Snapshot.open(Table(str(path))).manifest.fragments]]
+    assert check_like_pylance(path, queries_for(numbers)) == {"SegmentTask"}
+    assert not [name for name in leave_of(path) if "_indices" in name]
+
+
+def overwrite(path):
+    lance.write_dataset(rows_of(some_numbers(4, 80)), str(path), mode="overwrite")
+
+
+def in_place(path):
+    """Other vectors for some rows, in a file beside those of a fragment."""
+    dataset = lance.dataset(str(path))
+    new = rows_of(some_numbers(6, 30), start=100)
+    fragment, fields = dataset.get_fragments()[0].update_columns(new, "id", "id")
+    operation = lance.LanceOperation.Update(updated_fragments=[fragment], fields_modified=fields)
+    lance.LanceDataset.commit(str(path), operation, read_version=dataset.version)
+
+
+def merge(path):
+    builder = lance.dataset(str(path)).merge_insert("id").when_matched_update_all()
+    builder.when_not_matched_insert_all().execute(rows_of(some_numbers(7, 40), start=1990))
+
+
+OTHERS = {
+    "append": append,
+    "overwrite": overwrite,
+    "in place": in_place,
+    "merge": merge,
+    "rename": lambda path: lance.dataset(str(path)).alter_columns({"path": "id", "name": "key"}),
+    "restore": lambda path: lance.dataset(str(path), version=1).restore(),
+    "compact": lambda path: compact(Table(str(path)), {"target_rows_per_fragment": 5000}),
+    "index": lambda path: lance.dataset(str(path)).create_scalar_index("id", "BTREE"),
+    "optimize": lambda path: lance.dataset(str(path)).optimize.optimize_indices(),
+    "drop": lambda path: lance.dataset(str(path)).drop_columns(["v"]),
+}
+
+
+@pytest.mark.parametrize("refreshes", [False, True])
+@pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize("other", OTHERS)
+def test_whatever_others_do_meanwhile_answers_are_right(tmp_path, other, stable, refreshes):
+    path, numbers = tmp_path / "t", some_numbers()
+    save(path, numbers, stable=stable)
+    if refreshes:
+        index(path, partitions=3)
+        append(path, 9000)
+    run = meanwhile(path, lambda: OTHERS[other](path))
+    try:
+        if refreshes:
+            refresh_vector_indices(Table(str(path)), run=run)
+        else:
+            request = VectorIndexRequest("v", IvfKind.FLAT, num_partitions=3, seed=1)
+            create_vector_index(Table(str(path)), request, run=run)
+    except (InvalidInputError, CommitConflictError):
+        assert other in ("drop", "overwrite", "restore")
+    assert not [name for name in leave_of(path) if "_indices" in name]
+    assert not verify(Table(str(path))).errors
+    if other == "drop":
+        assert not [entry for entry in entries(path) if entry.name == "v_idx"]
+        return
+    shown = "key" if other == "rename" else "id"
+    query = queries_for(numbers)[1]
+    _, found = ours(path, query, 8, nprobes=3, shown=shown)
+    _, best = ours(path, query, 8, use_index=False, shown=shown)
+    assert found.row_id.tolist() == best.row_id.tolist()
+    nearest = {"column": "v", "q": pa.array(query), "k": 8, "nprobes": 3}
+    told = lance.dataset(str(path), session=lance.Session()).to_table(
+        columns=["_distance"], nearest=nearest, with_row_id=True
+    )
+    assert sorted(told["_rowid"].to_pylist()) == sorted(best.row_id.tolist())
+
+
+def test_two_who_make_an_index_of_one_name_make_one(tmp_path):
+    path = tmp_path / "t"
+    save(path, some_numbers())
+    request = VectorIndexRequest("v", IvfKind.FLAT, num_partitions=3, seed=1)
+    run = meanwhile(path, lambda: index(path))
+    with pytest.raises(InvalidInputError, match="there is an index 'v_idx'"):
+        create_vector_index(Table(str(path)), request, run=run)
+    assert len(entries(path)) == 1
+    assert not leave_of(path)
+
+
+def test_a_failed_task_leaves_no_file(tmp_path):
+    path = tmp_path / "t"
+    save(path, some_numbers())
+
+    def run(work, tasks):
+        done = list(run_here(work, tasks))
+        if work.__name__ == "encode":
+            raise RetryableCommitError("an executor is lost", str(path), "again")
+        return done
+
+    with pytest.raises(RetryableCommitError):
+        create_vector_index(
+            Table(str(path)), VectorIndexRequest("v"), ChangeSettings(retries=0), run=run
+        )
+    assert not leave_of(path)
+    assert not entries(path)
+
+
+# What is asked for -----------------------------------------------------------------------------
+
+
+def test_names_are_free_or_replaced(tmp_path):
+    path, numbers = tmp_path / "t", some_numbers()
+    save(path, numbers)
+    index(path)
+    with pytest.raises(InvalidInputError, match="there is an index 'v_idx'"):
+        index(path)
+    index(path, IvfKind.SQ, Metric.COSINE, name="angles")
+    assert [entry.name for entry in entries(path)] == ["v_idx", "angles"]
+    index(path, IvfKind.PQ, replace=True)
+    assert sorted(entry.name for entry in entries(path)) == ["angles", "v_idx"]
+    check_like_pylance(path, queries_for(numbers))
+    lance.dataset(str(path)).create_scalar_index("id", "BTREE", name="of_id")
+    with pytest.raises(InvalidInputError, match="there is another index 'of_id'"):
+        index(path, name="of_id", replace=True)
+
+
+def test_numbers_that_are_not_given_follow_the_table(tmp_path):
+    path = tmp_path / "t"
+    save(path, some_numbers(rows=9000))
+    request = VectorIndexRequest(None, IvfKind.FLAT)
+    assert create_vector_index(Table(str(path)), request).num_partitions == 2
+    request = VectorIndexRequest(metric=Metric.DOT, name="codes")
+    assert create_vector_index(Table(str(path)), request).num_partitions == 1
+    (file,) = [
+        reader
+        for file in Path(path, "_indices").rglob("auxiliary.idx")
+        if "__pq_code" in (reader := lance.file.LanceFileReader(str(file))).metadata().schema.names
+    ]
+    assert file.metadata().schema.field("__pq_code").type == pa.list_(pa.uint8(), 1)
+
+
+@pytest.mark.parametrize(
+    ("flawed", "message"),
+    [
+        ({"column": "id"}, "holds no vectors"),
+        ({"column": "w"}, "there is no column 'w'"),
+        ({"num_partitions": 0}, "num_partitions is a number from 1"),
+        ({"num_partitions": True}, "num_partitions is a number from 1"),
+        ({"num_sub_vectors": 5}, "5 sub-vectors do not divide vectors of 16 numbers"),
+        ({"kind": IvfKind.SQ, "num_sub_vectors": 4}, "only ivf_pq has codes"),
+        ({"sample_rate": 0}, "sample_rate is a number from 1"),
+        ({"seed": -1}, "seed is a number, at least 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, flawed, message):
+    save(tmp_path / "t", some_numbers(rows=100))
+    with pytest.raises(InvalidInputError, match=message):
+        create_vector_index(Table(str(tmp_path / "t")), VectorIndexRequest(**flawed))
+
+
+def test_there_must_be_a_vector_to_learn_from(tmp_path):
+    rows = rows_of(np.empty((0, WIDTH)))
+    lance.write_dataset(rows[:2], str(tmp_path / "t"))
+    with pytest.raises(InvalidInputError, match="no vector that an index could hold"):
+        index(tmp_path / "t")
+    lance.write_dataset(rows[:0], str(tmp_path / "empty"))
+    with pytest.raises(InvalidInputError, match="no rows to index"):
+        index(tmp_path / "empty")
+    assert not leave_of(tmp_path / "t")
+
+
+def test_kinds_are_known_in_whatever_case():
+    assert parse_kind("IVF_pq") is IvfKind.PQ
+    with pytest.raises(InvalidInputError, match="the kinds are ivf_flat, ivf_pq, ivf_sq"):
+        parse_kind("hnsw")
