@@ -226,6 +226,25 @@ def test_a_stream_begins_where_it_is_told(path):
     assert batches_of(soon) == []
 
 
+def test_a_time_before_the_oldest_version_left_is_refused_or_begins_after_it(path):
+    every = Bound(timestamp_ns=1)
+    whole = [row for _, _, rows in batches_of(follow(path, starting=every)) for row in rows]
+    assert {row["_commit_version"] for row in whole} == {1, 2, 3, 4, 5}
+    oldest = Snapshot.open(Table(path), VersionSpec(version=3)).manifest.timestamp_ns
+    remove_versions(path, [1, 2])
+    for starting in (every, Bound(timestamp_ns=oldest)):
+        with pytest.raises(VersionNotFoundError, match="before version 3, the oldest") as found:
+            follow(path, starting=starting).latest_offset(BEGINNING, ALL)
+        assert "startingVersion 4" in str(found.value)
+        stream = follow(path, starting=starting, fails_on_data_loss=False)
+        assert stream.beginning() == StreamOffset(3)
+        (anchor, batch) = batches_of(stream)
+        assert anchor == (BEGINNING, StreamOffset(3), [])
+        assert batch[2] == [row for row in whole if row["_commit_version"] > 3]
+    after = follow(path, starting=Bound(timestamp_ns=oldest + 1))
+    assert after.beginning() == StreamOffset(3)
+
+
 def test_net_changes_are_net_within_a_batch(path):
     add_to(path, "id = 1", "n", 1)
     add_to(path, "id = 1", "n", 1)

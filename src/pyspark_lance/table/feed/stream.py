@@ -260,9 +260,31 @@ class TableStream:
             before = newest_at(self.table.store(), since - 1, locations)
             if before == len(locations) - 1:
                 return start  # nothing was committed since then
-            return StreamOffset(0 if before is None else locations[before].version)
+            if before is None:
+                return self._beginning_of_all(locations[0].version)
+            return StreamOffset(locations[before].version)
         done = self.settings.done_before
         return start if done > last else done
+
+    def _beginning_of_all(self, oldest: int) -> StreamOffset:
+        """Where a stream begins that a time before the oldest version is given for.
+
+        The rows of that version are no changes since then: most may be older.
+        """
+        if oldest == 1:
+            return StreamOffset(0)
+        if self.settings.fails_on_data_loss:
+            raise VersionNotFoundError(
+                f"the stream begins at a time before version {oldest}, the oldest one left: what "
+                "was changed then cannot be told any more",
+                where=self.table.uri,
+                hint=f"begin with startingVersion {oldest + 1}, or with 0, which shows the rows of "
+                f"version {oldest} as inserts; or set failOnDataLoss to false to begin after it",
+            )
+        logger.warning(
+            "the stream of %s begins after version %d, the oldest one left", self.table.uri, oldest
+        )
+        return StreamOffset(oldest)
 
     def _end_of_snapshot(
         self, start: StreamOffset, last: int, limits: StreamLimits
