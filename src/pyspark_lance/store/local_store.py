@@ -1,8 +1,9 @@
 """LocalStore: a folder of a POSIX file system.
 
-Reads are views of memory maps; nothing is copied. Writes go to a staging file beside the final
-name and are moved there when complete, so no reader ever sees half a file. Everything is synced
-before it gets its name: a manifest that survives a power cut must not point at data that did not.
+Reads are views of memory maps; nothing is copied, but from other machines. Writes go to a staging
+file beside the final name and are moved there when complete, so no reader ever sees half a file.
+Everything is synced before it gets its name: a manifest that survives a power cut must not point at
+data that did not.
 
 Staging files are named ``.tmp_{name}_{uuid}.part``: no reader takes such a name for a manifest.
 """
@@ -23,6 +24,7 @@ from typing import BinaryIO
 from pyspark_lance.errors import StorageError
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.mapped_pages import MAPPED_PAGES
+from pyspark_lance.store.network_mounts import is_on_network
 from pyspark_lance.store.object_store import (
     Buffer,
     ObjectInfo,
@@ -37,6 +39,8 @@ from pyspark_lance.store.stale_handles import looked_up_anew
 
 MAX_OPEN_MAPS = 32
 WRITE_BUFFER_BYTES = 1 << 20
+# A call of the system reads no more than 2 GB at once.
+_MOST_READ_BYTES = 1 << 30
 
 # A folder, or something below a plain file, is not an object, as in any object store.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -77,15 +81,17 @@ class LocalStore:
     def get(self, path: str) -> Buffer:
         """The whole object, a view."""
         with self._errors("read", path):
-            full = self._full(path)
-            return looked_up_anew(lambda: self._maps.view(full))
+            content = self._mapped(path)
+            return self._read(path, None)[0] if content is None else content
 
     def get_tail(self, path: str, length: int) -> tuple[Buffer, int]:
         """The last bytes and the object's size; a view of a map if there are more bytes."""
         with self._errors("read", path):
             full = self._full(path)
             small = looked_up_anew(lambda: _read_small(full, length))
-        content = memoryview(self.get(path)) if small is None else small
+            content = self._mapped(path) if small is None else small
+            if content is None:
+                return self._read_tail(path, length)
         return content[max(len(content) - length, 0) :], len(content)
 
     def get_range(self, path: str, start: int, end: int) -> Buffer:
@@ -94,7 +100,10 @@ class LocalStore:
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Buffer]:
         """The bytes of each range, views of one map."""
-        content = memoryview(self.get(path))
+        with self._errors("read", path):
+            content = self._mapped(path)
+            if content is None:
+                return self._read(path, ranges)
         size = len(content)
         pieces: list[Buffer] = []
         for start, end in ranges:
@@ -103,6 +112,34 @@ class LocalStore:
             pieces.append(content[start:end])
             MAPPED_PAGES.handed_out(content, start, end)
         return pieces
+
+    def _mapped(self, path: str) -> memoryview | None:
+        """The whole object, a view; None where it is not to be mapped."""
+        full = self._full(path)
+        return looked_up_anew(lambda: self._maps.view(full))
+
+    def _read(self, path: str, ranges: Sequence[ByteRange] | None) -> list[Buffer]:
+        """The bytes of each range, or all of them, copied."""
+        full = self._full(path)
+
+        def read() -> list[Buffer]:
+            with _opened(full) as (descriptor, size):
+                wanted = [ByteRange(0, size)] if ranges is None else ranges
+                for start, end in wanted:
+                    if not 0 <= start <= end <= size:
+                        raise too_short(self.uri, path, start, end, size)
+                return [_read_range(descriptor, start, end) for start, end in wanted]
+
+        return looked_up_anew(read)
+
+    def _read_tail(self, path: str, length: int) -> tuple[Buffer, int]:
+        full = self._full(path)
+
+        def read() -> tuple[Buffer, int]:
+            with _opened(full) as (descriptor, size):
+                return _read_range(descriptor, max(size - length, 0), size), size
+
+        return looked_up_anew(read)
 
     def stat(self, path: str) -> ObjectInfo:
         """Size and time of change."""
@@ -306,9 +343,12 @@ class _OpenMaps:
         self._lock = threading.Lock()
         self._views: OrderedDict[str, tuple[tuple[int, ...], memoryview]] = OrderedDict()
 
-    def view(self, full: str) -> memoryview:
-        """The whole file, read-only."""
-        identity = _identity(_stat_file(full))
+    def view(self, full: str) -> memoryview | None:
+        """The whole file, read-only; None for one of another machine."""
+        status = _stat_file(full)
+        if is_on_network(status.st_dev):
+            return None
+        identity = _identity(status)
         with self._lock:
             known = self._views.get(full)
             if known is not None and known[0] == identity:
@@ -340,6 +380,27 @@ def _map(full: str) -> tuple[tuple[int, ...], memoryview]:
         raise OSError(errno.EIO, "the file changes while it is read") from error
     finally:
         os.close(descriptor)  # the map has its own
+
+
+@contextlib.contextmanager
+def _opened(full: str) -> Iterator[tuple[int, int]]:
+    """A descriptor, and the size of the file."""
+    descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor, os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def _read_range(descriptor: int, start: int, end: int) -> memoryview:
+    content = bytearray(end - start)
+    left = memoryview(content)
+    while left:
+        count = os.preadv(descriptor, [left[:_MOST_READ_BYTES]], end - len(left))
+        if not count:
+            raise OSError(errno.EIO, "the file changes while it is read")
+        left = left[count:]
+    return memoryview(content).toreadonly()
 
 
 def _contents(full: str) -> tuple[list[os.DirEntry[str]], list[str]]:
