@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 WORDS: Final[dict[int, Any]] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -105,6 +104,9 @@ def variable_width_values(
         plain = pa.Array.from_buffers(
             array.type, count, [None, *array.buffers()[1:]], 0, array.offset
         )
+        # Whoever only asks for types does without half of what it takes to import Arrow.
+        import pyarrow.compute as pc  # noqa: PLC0415
+
         return variable_width_values(pc.if_else(pa.array(nulls), empty, plain), None)
     content = array.buffers()[2]
     return offsets, np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.plain_values import plain_array
@@ -27,6 +26,8 @@ def take_rows(batch: pa.RecordBatch, indices: NDArray[np.integer]) -> pa.RecordB
 
 def take_values(array: pa.Array, indices: pa.Array) -> pa.Array:
     """The values of ``array`` at ``indices``, which are known to be inside."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     return pc.take(without_offset(array), indices, boundscheck=False)
 
 

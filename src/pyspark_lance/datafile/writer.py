@@ -13,8 +13,6 @@ import pyarrow as pa
 from pyspark_lance.datafile.field_writer import FieldWriter
 from pyspark_lance.datafile.inherited_encodings import with_inherited_encodings
 from pyspark_lance.datafile.page_sink import PageSink
-from pyspark_lance.datafile.v2_0.field_writer import make_v2_0_field_writer
-from pyspark_lance.datafile.v2_1.field_writer import V21FieldWriter
 from pyspark_lance.datafile.version_support import check_writable
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.data_file import DataFile
@@ -122,9 +120,16 @@ class DataFileWriter:
             self._sink.abort()
 
     def _make_writer(self, field: Field) -> FieldWriter:
+        # A process writes files of one version, and pays for what it imports.
         first = self._num_columns
         if self._version == "2.0":
+            from pyspark_lance.datafile.v2_0.field_writer import (  # noqa: PLC0415
+                make_v2_0_field_writer,
+            )
+
             return make_v2_0_field_writer(field, self._sink, first)
+        from pyspark_lance.datafile.v2_1.field_writer import V21FieldWriter  # noqa: PLC0415
+
         return V21FieldWriter(self._sink, field, first_column=first, version=self._version)
 
     def _check_columns(self, batch: pa.RecordBatch) -> None:

@@ -18,7 +18,8 @@ from pyspark.sql import Column
 
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conjunct_texts import split_conjuncts
-from pyspark_lance.predicate.text_names import Mentioned, NameParts, mentioned, name_parts
+from pyspark_lance.predicate.name_parts import NameParts, name_parts
+from pyspark_lance.predicate.text_names import Mentioned, mentioned
 from pyspark_lance.predicate.text_names import equation as equation_of_text
 from pyspark_lance.predicate.text_names import reference as reference_of_text
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.predicate.text_names import unquoted
+from pyspark_lance.predicate.name_parts import unquoted
 from pyspark_lance.spark.cached_tables import refreshes_cached
 from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.jobs.column_jobs import (

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from pyspark_lance.errors import InvalidInputError, error_in
-from pyspark_lance.predicate.text_names import name_parts
+from pyspark_lance.predicate.name_parts import name_parts
 
 # In the words of a classic session, and in those of a Connect server.
 _OF_ANOTHER_PLAN = ("MISSING_ATTRIBUTES", "CANNOT_RESOLVE_DATAFRAME_COLUMN")

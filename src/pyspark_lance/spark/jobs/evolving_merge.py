@@ -8,7 +8,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
-from pyspark_lance.predicate.text_names import name_parts
+from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge
 from pyspark_lance.spark.types.spark_types import spark_schema
 from pyspark_lance.spark.types.write_schema import stored_schema

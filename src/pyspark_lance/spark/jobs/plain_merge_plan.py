@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, IntegralType
 
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.shown_form import shown_field
-from pyspark_lance.predicate.text_names import NameParts
+from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.spark.column_expressions import Expression, node_of, reference
 from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs.merge_condition import MergeCondition

@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.predicate.text_names import NameParts
 from pyspark_lance.spark.column_expressions import Expression, Node, conjuncts, equation
 from pyspark_lance.spark.expressions import quoted
 from pyspark_lance.spark.jobs.source_filter import as_payload, collected_filter

@@ -10,7 +10,7 @@ from collections import Counter
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from pyspark_lance.predicate.text_names import NameParts
+from pyspark_lance.predicate.name_parts import NameParts
 
 # All columns, also those whose names have line breaks.
 _EVERY_NAME = "`(?s).*`"

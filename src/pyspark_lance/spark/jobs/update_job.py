@@ -13,7 +13,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema, refuse_twins
 from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
-from pyspark_lance.predicate.text_names import name_parts
+from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.spark.column_expressions import Expression
 from pyspark_lance.spark.expressions import (
     as_column,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.options.parse_options import APPLICATION, WriteOptions
 from pyspark_lance.spark.options.spellings import option_texts
-from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.write.write_plan import WriteSettings
+
+if TYPE_CHECKING:
+    from pyspark_lance.table.change.row_change import ChangeSettings
 
 
 def options_of_change(
@@ -40,6 +43,8 @@ def commit_settings(options: WriteOptions) -> CommitSettings:
 
 def change_settings(options: WriteOptions) -> ChangeSettings:
     """How to change rows."""
+    from pyspark_lance.table.change.row_change import ChangeSettings  # noqa: PLC0415
+
     return ChangeSettings(
         properties=options.properties,
         retries=options.commit_retries,

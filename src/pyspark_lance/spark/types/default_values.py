@@ -12,7 +12,6 @@ from pyspark_lance.format.declared_type import DEFAULT_KEY, declared_text
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.shown_form import shown_field
-from pyspark_lance.predicate.parse import parse_constant
 from pyspark_lance.spark.types.spark_types import plain_type_of, spark_field
 
 
@@ -46,6 +45,8 @@ def default_columns(schema: LanceSchema, values: Mapping[str, pa.Scalar]) -> lis
 
 
 def _value(field: Field, text: str) -> pa.Scalar:
+    from pyspark_lance.predicate.parse import parse_constant  # noqa: PLC0415
+
     try:
         return parse_constant(text, plain_type_of(shown_field(field)))
     except LanceError as error:

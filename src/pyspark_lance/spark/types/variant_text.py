@@ -6,7 +6,6 @@ A variant reaches Python as a struct of two binaries; Spark's own library makes 
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -62,6 +61,8 @@ def _is_json(part: Field) -> bool:
 
 
 def _as_text(array: pa.Array, path: str) -> pa.Array:
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     if not pa.types.is_struct(array.type):
         return array
     values = pc.struct_field(array, "value").to_pylist()

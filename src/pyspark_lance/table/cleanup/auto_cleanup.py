@@ -11,16 +11,15 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark_lance.commit.version_put import CommitResult
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.table.cleanup.cleanup import (
-    CleanupPolicy,
-    CleanupResult,
-    cleanup_old_versions,
-)
 from pyspark_lance.table.version.table import Table
+
+# Most commits clean up nothing, and each process pays for what it imports.
+if TYPE_CHECKING:
+    from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, CleanupResult
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +75,8 @@ def auto_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None
     every = _number("interval", interval)
     if every and version % every:
         return None
+    from pyspark_lance.table.cleanup.cleanup import CleanupPolicy  # noqa: PLC0415
+
     older_than = config.get(f"{PREFIX}older_than")
     retain = config.get(f"{PREFIX}retain_versions")
     return CleanupPolicy(
@@ -94,6 +95,8 @@ def clean_up_after(table: Table, result: CommitResult) -> CleanupResult | None:
         policy = auto_policy(manifest.config, manifest.version)
         if policy is None:
             return None
+        from pyspark_lance.table.cleanup.cleanup import cleanup_old_versions  # noqa: PLC0415
+
         return cleanup_old_versions(table, policy, newest=manifest.version - 1)
     except (LanceError, OSError) as error:
         logger.warning("the cleanup after version %d failed: %s", manifest.version, error)

@@ -23,7 +23,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import RESERVED_NAMES, LanceSchema, dotted_name, named
-from pyspark_lance.predicate.text_names import name_parts
+from pyspark_lance.predicate.name_parts import name_parts
 from pyspark_lance.table.rows.blob_columns import table_schema
 from pyspark_lance.table.rows.conform import fits
 

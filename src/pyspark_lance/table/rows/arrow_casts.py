@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.row_selection import take_values
@@ -72,7 +71,7 @@ def _are_of_one_kind(left: pa.DataType, right: pa.DataType) -> bool:
 
 def _lists(array: pa.Array, target: pa.DataType, convert: _ConvertPart) -> pa.Array:
     wide = pa.types.is_large_list(target)
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths, dtype=np.int64)
     offsets = np.zeros(len(array) + 1, dtype=np.int64 if wide else np.int32)
     if not wide and len(ends) and ends[-1] >= 1 << 31:
@@ -90,7 +89,7 @@ def _fixed_size_lists(
 ) -> pa.Array:
     size = target.list_size
     valid = np.asarray(array.is_valid())
-    lengths = np.asarray(pc.list_value_length(array).fill_null(size))
+    lengths = np.asarray(array.value_lengths().fill_null(size))
     unlike = np.flatnonzero(valid & (lengths != size))
     if len(unlike):
         raise pa.ArrowInvalid(f"a list has {lengths[unlike[0]]} items, not {size}")
@@ -133,7 +132,7 @@ def _structs(array: pa.StructArray, target: pa.StructType, convert: _ConvertPart
             if position < 0
             else convert(parts[position], member.type, member.name)
         )
-    mask = pc.is_null(array) if array.null_count else None
+    mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_lance.codec.row_selection import without_offset
 from pyspark_lance.codec.text_check import first_invalid_text, holds_invalid_text
@@ -255,6 +254,8 @@ def _is_limited(field: pa.Field) -> bool:
 
 def _check_length(array: pa.Array, field: pa.Field, name: str) -> None:
     """Refuses texts with more characters than the column was declared to hold."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     longest = longest_text(field.metadata)
     if longest is None or not len(array):
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_lance.format.field import Field
 
@@ -71,7 +70,7 @@ def _converted_struct(
         pa.field(member.name, child.type, member.nullable)
         for member, child in zip(array.type, children, strict=True)
     ]
-    mask = pc.is_null(array) if array.null_count else None
+    mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=members, mask=mask)
 
 

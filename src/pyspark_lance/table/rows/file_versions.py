@@ -6,7 +6,6 @@ import logging
 
 import pyarrow as pa
 
-from pyspark_lance.datafile.v0_1.dictionaries import known_dictionaries
 from pyspark_lance.datafile.version_support import check_legacy_writable, version_need
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.schema import LanceSchema
@@ -86,4 +85,7 @@ def existing_file_version(
 
 def table_dictionaries(existing: Snapshot) -> dict[int, pa.Array]:
     """The items of the dictionaries of a 0.1 table, by field id."""
+    # Other tables have none, and each process pays for what it imports.
+    from pyspark_lance.datafile.v0_1.dictionaries import known_dictionaries  # noqa: PLC0415
+
     return known_dictionaries(existing.schema, existing.manifest.dictionary_values)

@@ -6,6 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,6 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_bytes import has_lists, item_counts
 from pyspark_lance.commit.whereabouts import files_of
-from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter
-from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.data_file import new_data_file_name
 from pyspark_lance.format.fragment import Fragment
@@ -23,6 +22,11 @@ from pyspark_lance.metafile.paths import data_path
 from pyspark_lance.table.rows.conform import conform_batch
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.written_files import remove_files
+
+# Whoever plans or commits a write has no use for them, and each process pays for what it imports.
+if TYPE_CHECKING:
+    from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter
+    from pyspark_lance.datafile.writer import DataFileWriter
 
 DEFAULT_MAX_ROWS_PER_FILE = 1 << 20
 DEFAULT_MAX_BYTES_PER_FILE = 90_000_000_000
@@ -144,11 +148,15 @@ class FragmentFiles:
             name = new_data_file_name(uuid.uuid4().bytes)
             path, schema = data_path(name), self._request.schema
             version = self._request.file_version
-            self._open = (
-                LegacyFileWriter(self._store, path, schema, self._request.dictionaries)
-                if version == "0.1"
-                else DataFileWriter(self._store, path, schema, version=version)
-            )
+            if version == "0.1":
+                from pyspark_lance.datafile.v0_1.writer import LegacyFileWriter  # noqa: PLC0415
+
+                old = LegacyFileWriter(self._store, path, schema, self._request.dictionaries)
+                self._open = old
+            else:
+                from pyspark_lance.datafile.writer import DataFileWriter  # noqa: PLC0415
+
+                self._open = DataFileWriter(self._store, path, schema, version=version)
         return self._open
 
 

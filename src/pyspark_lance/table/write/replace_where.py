@@ -6,17 +6,27 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_lance.commit.version_put import CommitResult
 from pyspark_lance.errors import InvalidInputError, SchemaMismatchError
+from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
 from pyspark_lance.predicate.json import predicate_from_json
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.change.commit_changes import commit_row_changes
+from pyspark_lance.table.change.delete_where import rows_deleted
+from pyspark_lance.table.change.reads import reads_by
+from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change_of
+from pyspark_lance.table.columns.schema_change import match_columns
 from pyspark_lance.table.rows.conform import conform_batch
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 
 def parse_condition(text: str, columns: LanceSchema) -> Predicate:
@@ -57,3 +67,50 @@ def matching_only(
                 hint="filter the data by the same condition before they are written",
             )
         yield batch
+
+
+def plan_replacement(
+    newest: Snapshot, properties: Mapping[str, str], transaction_uuid: str
+) -> ChangePlan:
+    """The removal of rows from the newest version.
+
+    Args:
+        newest: That version.
+        properties: Of the transaction.
+        transaction_uuid: Of the write, by which it is known if its answer is lost.
+    """
+    change = plan_change_of(newest, ChangeSettings(properties))
+    return replace(change, transaction_uuid=transaction_uuid)
+
+
+def replace_rows(
+    change: ChangePlan,
+    newest: Snapshot,
+    text: str,
+    written: pa.Schema,
+    files: tuple[Fragment, ...],
+    work: UnitOfWork,
+) -> CommitResult | None:
+    """Removes the rows that match, and adds those that were written, in one version.
+
+    Args:
+        change: The removal.
+        newest: The version that it was planned on.
+        text: The condition.
+        written: The columns of the new rows.
+        files: The new rows.
+        work: Commits.
+    """
+
+    def condition(snapshot: Snapshot) -> Predicate:
+        return parse_condition(text, match_columns(snapshot.schema, written))
+
+    changes = replace(
+        rows_deleted(change, condition(newest), text),
+        new_fragments=files,
+        # As Lance's merge_insert: every column of the new rows has new values.
+        assigned=frozenset(field.name for field in newest.schema.fields),
+        only_deletes=False,
+        reads=reads_by(newest, condition),
+    )
+    return commit_row_changes(changes, work)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,7 +21,6 @@ from pyspark_lance.errors import (
     SchemaMismatchError,
 )
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
     match_columns,
@@ -41,9 +41,9 @@ from pyspark_lance.table.rows.write_fragments import (
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
-from pyspark_lance.table.write.replace_where import (
-    parse_condition,
-)
+
+if TYPE_CHECKING:
+    from pyspark_lance.predicate.conditions import Predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,6 @@ def plan_write(
             check_null_columns(existing.schema, schema, version)
     if version != "0.1":
         check_writable(columns, version)
-    condition = settings.replace_where
     return WritePlan(
         request=WriteFragmentsRequest(
             table=table,
@@ -202,9 +201,18 @@ def plan_write(
         stable_row_ids=stable,
         transaction_uuid=str(uuid.uuid4()),
         base=None if existing is None else BaseVersion.of(existing.manifest),
-        condition=None if condition is None else parse_condition(condition, columns),
+        condition=_condition(settings.replace_where, columns),
         is_done=existing is not None and settings.is_done_in(existing),
     )
+
+
+def _condition(text: str | None, columns: LanceSchema) -> Predicate | None:
+    if text is None:
+        return None
+    # Other writes have no condition, and each process pays for what it imports.
+    from pyspark_lance.table.write.replace_where import parse_condition  # noqa: PLC0415
+
+    return parse_condition(text, columns)
 
 
 def _check_names(schema: pa.Schema) -> None:

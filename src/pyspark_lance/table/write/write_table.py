@@ -27,11 +27,6 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, Merge, Operation, Overwrite
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import DATA
-from pyspark_lance.predicate.conditions import Predicate
-from pyspark_lance.table.change.commit_changes import commit_row_changes
-from pyspark_lance.table.change.delete_where import rows_deleted
-from pyspark_lance.table.change.reads import EVERYTHING, reads_by
-from pyspark_lance.table.change.row_change import ChangeSettings, plan_change_of
 from pyspark_lance.table.columns.schema_change import (
     match_columns,
     renumbered,
@@ -43,10 +38,6 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 from pyspark_lance.table.work.written_files import remove_unless_landed
-from pyspark_lance.table.write.replace_where import (
-    matching_only,
-    parse_condition,
-)
 from pyspark_lance.table.write.write_plan import (
     WritePlan,
     WriteSettings,
@@ -64,6 +55,9 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
         SchemaMismatchError: Rows that do not fit the schema or the condition of the plan.
     """
     if plan.condition is not None:
+        # Other writes have no condition, and each process pays for what it imports.
+        from pyspark_lance.table.write.replace_where import matching_only  # noqa: PLC0415
+
         text = plan.settings.replace_where or ""
         batches = matching_only(batches, plan.condition, text, plan.request.schema)
     return write_fragments(plan.request, batches)
@@ -172,6 +166,8 @@ class _Write:
         if self._plan.settings.source_version is None:
             return self._commit(work, _overwrite(self._plan, self._files), newest)
         self._check_source((newest or self._newest()).version)
+        from pyspark_lance.table.change.reads import EVERYTHING  # noqa: PLC0415
+
         # Rows that others bring meanwhile are no part of what was read.
         reads = replace(EVERYTHING, appends_too=True)
         return self._commit(work, _overwrite(self._plan, self._files), newest, reads)
@@ -181,28 +177,16 @@ class _Write:
 
     def _replace_rows(self, work: UnitOfWork) -> CommitResult | None:
         """Removes the rows of the newest version that match, and adds those that were written."""
-        settings = self._plan.settings
-        text = settings.replace_where or ""
-        written = self._plan.request.schema.to_arrow()
-        snapshot = self._newest()
-        change = plan_change_of(snapshot, ChangeSettings(settings.properties))
+        from pyspark_lance.table.write.replace_where import plan_replacement, replace_rows  # noqa: PLC0415
+
+        plan, newest = self._plan, self._newest()
+        change = plan_replacement(newest, plan.settings.properties, plan.transaction_uuid)
         if change.is_done:
             return None
-        change = replace(change, transaction_uuid=self._plan.transaction_uuid)
-        self._check_source(snapshot.version)
-
-        def condition(newest: Snapshot) -> Predicate:
-            return parse_condition(text, match_columns(newest.schema, written))
-
-        changes = replace(
-            rows_deleted(change, condition(snapshot), text),
-            new_fragments=self._with_ids_of(snapshot.schema),
-            # As Lance's merge_insert: every column of the new rows has new values.
-            assigned=frozenset(field.name for field in snapshot.schema.fields),
-            only_deletes=False,
-            reads=reads_by(snapshot, condition),
-        )
-        return commit_row_changes(changes, work)
+        self._check_source(newest.version)
+        text = plan.settings.replace_where or ""
+        files = self._with_ids_of(newest.schema)
+        return replace_rows(change, newest, text, plan.request.schema.to_arrow(), files, work)
 
     def _newest(self) -> Snapshot:
         """The newest version of the table that the files were written for.
