@@ -29,7 +29,7 @@ from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.snapshot import Snapshot, open_to_write
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WriteSettings, plan_write
 from pyspark_lance.table.write.write_table import commit_write, write_rows
@@ -53,7 +53,7 @@ def make_table(path: str, versions: int) -> None:
 def write_ours(path: str, *, overwrite: bool) -> None:
     table = Table(path)
     settings = WriteSettings(overwrite=overwrite)
-    plan = plan_write(table, ROWS.schema, settings, existing=open_existing(table))
+    plan = plan_write(table, ROWS.schema, settings, existing=open_to_write(table))
     commit_write(plan, write_rows(plan, ROWS.to_batches()))
 
 

@@ -23,7 +23,7 @@ from pyspark_lance.spark.source.settle_worker import settle_worker
 from pyspark_lance.spark.types.default_values import default_columns, defaults_for
 from pyspark_lance.spark.types.variant_text import variants_as_text
 from pyspark_lance.spark.types.write_schema import stored_schema
-from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.snapshot import open_to_write
 from pyspark_lance.table.write.write_plan import WritePlan, plan_write
 from pyspark_lance.table.write.write_table import abort_write, commit_write, write_rows
 
@@ -47,7 +47,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
         declared: bool = False,
     ) -> None:
         options = options.for_columns(schema.names)
-        existing = open_existing(options.table)
+        existing = open_to_write(options.table)
         if options.must_create and existing is not None:
             raise TableAlreadyExistsError("there is a table already", where=existing.uri)
         source = None

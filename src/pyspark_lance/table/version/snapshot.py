@@ -8,6 +8,7 @@ for the old one.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
     ManifestLocation,
+    newest_seen,
     read_manifest,
     read_manifest_beside,
 )
@@ -164,6 +166,22 @@ def open_existing(table: Table) -> Snapshot | None:
         raise
     except TableNotFoundError:
         return None
+
+
+def open_to_write(table: Table) -> Snapshot | None:
+    """As ``open_existing``, for work that always ends with a commit.
+
+    After one commit the next begins with the version that the first one found to be the newest,
+    if that still may be so: a table may keep tens of thousands of versions, and its commit lists
+    them all when it looks whether others were faster.
+    """
+    line, _ = resolve_tag(table, LATEST)
+    store = line.store()
+    seen = newest_seen(store)
+    if seen is not None:
+        with contextlib.suppress(FileNotFoundError):
+            return Snapshot.load(line, store, seen)
+    return open_existing(table)
 
 
 def _read(key: tuple[object, ...], store: ObjectStore, location: ManifestLocation) -> ManifestFile:
