@@ -1,6 +1,7 @@
 """Streams whose process is killed, again and again: nothing may be lost, and nothing come twice.
 
     python tests/kills/killed_streams.py --commits 300 --kills 30 --seed 1
+    python tests/kills/killed_streams.py --sinks --commits 150 --kills 15
 
 One process commits appends, updates, deletes, merges, compactions, restores and overwrites to a
 table, by this package and by pylance, and removes versions that are done with.  Another one, a
@@ -13,12 +14,15 @@ printed beside it, and so is every driver that ended by itself, which is wrong b
 up waiting for a Python process on a machine with too much other work.
 
 In the end the replica must be the source, by value and by row id, and the appended changes must be
-those of the commits.
+those of the commits.  With ``--sinks`` there are three other queries: two append to one table, the
+changes of even and of odd ids, and one puts counts of all changes so far in the place of those
+before (output mode ``complete``).
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import json
 import os
@@ -30,7 +34,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +43,7 @@ if __name__ == "__main__":
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 from local_changes import delete_rows
 from proofs.proof_report import commit
 from row_changes import add_to, upsert
@@ -53,7 +58,10 @@ from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
 
-QUERIES = ("replica", "changes")
+# Queries, and the tables that they write to.
+FOLLOWERS = {"replica": "replica", "changes": "changes"}
+SINKS = {"even": "shared", "odd": "shared", "counts": "counts"}
+TABLES = FOLLOWERS | SINKS
 
 # Drivers that end by themselves before a run is given up; seconds without anything new.
 _PATIENCE, _HANGS = 3, 600
@@ -66,9 +74,10 @@ CHANGES = "_change_type", "source_id", "_commit_version", "id", "n", "text"
 # The driver that is killed -----------------------------------------------------------------
 
 
-def follow(folder: str, *, to_the_end: bool) -> None:
-    """Runs both queries; without ``to_the_end`` until it is killed."""
+def follow(folder: str, *, to_the_end: bool, sinks: bool) -> None:
+    """Runs all queries; without ``to_the_end`` until it is killed."""
     from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
 
     from pyspark_lance import LanceTable
 
@@ -104,15 +113,29 @@ def follow(folder: str, *, to_the_end: bool) -> None:
         return source.load(f"{folder}/source").withColumnRenamed("_rowid", "source_id")
 
     def started(writer, name, *path):
+        for query in spark.streams.active:  # one after the other, the processor may be busy
+            while query.isActive and query.status["message"].startswith("Initializing"):
+                time.sleep(0.1)
         writer = writer.option("checkpointLocation", f"{folder}/checkpoints/{name}")
         return (writer.trigger(availableNow=True) if to_the_end else writer).start(*path)
 
     net = read(deduplicationMode="netChanges", maxVersionsPerTrigger=4, maxRowsPerTrigger=700)
     every = read(maxRowsPerTrigger=300)
-    queries = [started(net.writeStream.foreachBatch(apply), "replica")]
-    while queries[0].isActive and queries[0].status["message"].startswith("Initializing"):
-        time.sleep(0.1)  # one after the other, since the processor may have other work
-    queries += [started(every.writeStream.format("lance"), "changes", f"{folder}/changes")]
+
+    def appended(frame, name):
+        return started(frame.writeStream.format("lance"), name, f"{folder}/{TABLES[name]}")
+
+    if sinks:
+        counts = every.groupBy("_commit_version", "_change_type").agg(
+            f.count("*").alias("count"), f.sum("id").alias("total")
+        )
+        complete = counts.writeStream.format("lance").outputMode("complete")
+        queries = [appended(every.where("id % 2 = 0"), "even")]
+        queries += [appended(every.where("id % 2 != 0"), "odd")]
+        queries += [started(complete, "counts", f"{folder}/counts")]
+    else:
+        queries = [started(net.writeStream.foreachBatch(apply), "replica")]
+        queries += [appended(every, "changes")]
     print("started", flush=True)
     for query in queries:
         query.awaitTermination()
@@ -121,9 +144,10 @@ def follow(folder: str, *, to_the_end: bool) -> None:
 class Driver:
     """The process of ``follow``, with all that it starts."""
 
-    def __init__(self, folder: str, *, to_the_end: bool = False) -> None:
+    def __init__(self, folder: str, *, sinks: bool, to_the_end: bool = False) -> None:
         self._log = Path(folder, "driver.log")
         command = [sys.executable, __file__, "--follow", folder]
+        command += ["--sinks"] if sinks else []
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [*command, "--to-the-end"] if to_the_end else command,
@@ -132,7 +156,7 @@ class Driver:
             )  # fmt: skip
 
     def wait_until_started(self) -> None:
-        """Until both queries run, or it has ended."""
+        """Until all queries run, or it has ended."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("started"):
@@ -302,6 +326,7 @@ class Outcome:
     """What happened, and what is wrong in the end."""
 
     seed: int
+    queries: tuple[str, ...]
     commits: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     idle_kills: int = 0
@@ -322,7 +347,7 @@ class Outcome:
         lines += [f"| kills before any work or after all of it, beside these | {self.idle_kills} |"]
         lines += [f"| drivers that ended by themselves | {self.gave_up} |"]
         lines += [f"| drivers that Spark ended for want of processor | {self.overloaded} |"]
-        for name in QUERIES:
+        for name in self.queries:
             lines.append(f"| {name}: batches run again | {self.run_again[name]} |")
             lines.append(f"| {name}: which were committed before | {self.recognised[name]} |")
         lines.append(f"| versions of the source that were cleaned up | {self.versions_removed} |")
@@ -340,7 +365,7 @@ class Outcome:
             print(story, flush=True)
 
 
-def run(folder: str, seed: int, commits: int, kinds: list[str]) -> Outcome:
+def run(folder: str, seed: int, commits: int, kinds: list[str], *, sinks: bool = False) -> Outcome:
     """Commits, and kills the driver once for each of ``kinds``.
 
     Args:
@@ -349,10 +374,11 @@ def run(folder: str, seed: int, commits: int, kinds: list[str]) -> Outcome:
         commits: To the source, besides its first, at least.
         kinds: Of each kill: ``starting``, ``any time``, or a log that just got a new file:
             ``offsets`` (a batch begins), ``versions`` (of the target) or ``commits`` (it is done).
+        sinks: The queries are those of ``SINKS``.
     """
     chance = random.Random(seed)
     started = time.monotonic()
-    outcome = Outcome(seed)
+    outcome = Outcome(seed, tuple(SINKS if sinks else FOLLOWERS))
     source = Source(f"{folder}/source", random.Random(seed + 1))
     source.create()
     columns = pa.schema([*SCHEMA, pa.field("source_id", pa.int64())])
@@ -366,16 +392,27 @@ def run(folder: str, seed: int, commits: int, kinds: list[str]) -> Outcome:
             # Nothing is at work before a start is over; and there has to be something to do.
             kind, share = "any time" if kind == "starting" else kind, 2
         if number % 3 == 2:
-            outcome.versions_removed += source.clean_up(_version_that_all_did(folder))
-        done = ", ".join(f"{name} {len(_checkpoint(folder, name, 'commits'))}" for name in QUERIES)
+            outcome.versions_removed += source.clean_up(
+                _version_that_all_did(folder, outcome.queries)
+            )
+        done = ", ".join(
+            f"{name} {len(_checkpoint(folder, name, 'commits'))}" for name in outcome.queries
+        )
         seconds = time.monotonic() - started
         print(f"{number + 1} kills, batches of {done}, {seconds:.0f} s", flush=True)
     for _ in range(_PATIENCE):
-        story = Driver(folder, to_the_end=True).wait()
+        story = Driver(folder, sinks=sinks, to_the_end=True).wait()
         outcome.note_end(story)
         if story is None:
             break
-    _compare(folder, source, outcome)
+    if sinks:
+        _compare_sinks(folder, source, outcome)
+    else:
+        _compare(folder, source, outcome)
+    for kind, count in sorted(source.kinds.items()):
+        outcome.facts[f"commits by {kind}"] = count
+    for name in outcome.queries:
+        outcome.facts[f"batches of {name}"] = len(_checkpoint(folder, name, "commits"))
     outcome.facts["seconds"] = round(time.monotonic() - started)
     return outcome
 
@@ -389,7 +426,8 @@ class _Killing:
 
     def kill_once(self, kind: str, commits: int) -> bool:
         """Starts a driver, and kills it while this process commits; whether that counts."""
-        before, driver = self._made(), Driver(self.folder)
+        before = self._made()
+        driver = Driver(self.folder, sinks="counts" in self.outcome.queries)
         self.outcome.commits += commits
         writer = threading.Thread(target=self._commit_slowly, args=(commits, driver))
         writer.start()
@@ -414,11 +452,12 @@ class _Killing:
 
     def _made(self) -> set[Path]:
         """Files that show what the queries have done."""
-        logs = [(name, log) for name in QUERIES for log in ("offsets", "versions", "commits")]
+        kinds = "offsets", "versions", "commits"
+        logs = [(name, log) for name in self.outcome.queries for log in kinds]
         return _files([_place(self.folder, name, log) for name, log in logs])
 
     def _is_all_done(self, writer: threading.Thread) -> bool:
-        done = _version_that_all_did(self.folder)
+        done = _version_that_all_did(self.folder, self.outcome.queries)
         return not writer.is_alive() and done == max(self.source.changes)
 
     def _wait_for(self, kind: str, driver: Driver, writer: threading.Thread) -> None:
@@ -428,12 +467,12 @@ class _Killing:
             return
         driver.wait_until_started()
         for _ in range(self.chance.choice([0, 1, 2, 4])):
-            commits = [_place(self.folder, name, "commits") for name in QUERIES]
+            commits = [_place(self.folder, name, "commits") for name in self.outcome.queries]
             self._wait_for_new_file(commits, driver, writer)
         if kind == "any time":
             time.sleep(self.chance.uniform(0, 4))
             return
-        name = self.chance.choice(QUERIES)
+        name = self.chance.choice(self.outcome.queries)
         self._wait_for_new_file([_place(self.folder, name, kind)], driver, writer)
         time.sleep(self.chance.choice([0, 0, self.chance.uniform(0, 0.5)]))
 
@@ -456,7 +495,7 @@ class _Killing:
 def _place(folder: str, name: str, log: str) -> Path:
     """Where a file appears for each batch: its log, its version or the note that it is done."""
     if log == "versions":
-        return Path(folder, name, "_versions")
+        return Path(folder, TABLES[name], "_versions")
     return Path(folder, "checkpoints", name, log)
 
 
@@ -472,22 +511,23 @@ def _checkpoint(folder: str, name: str, log: str) -> list[int]:
 
 def _note_unfinished(folder: str, outcome: Outcome) -> None:
     """Counts batches that were logged and not finished, and those that a target has of them."""
-    for name in QUERIES:
+    for name in outcome.queries:
         unfinished = _checkpoint(folder, name, "offsets")[-1:]
         if not unfinished or unfinished == _checkpoint(folder, name, "commits")[-1:]:
             continue
         outcome.run_again[name] += 1
-        target = open_existing(Table(f"{folder}/{name}"))
+        target = open_existing(Table(f"{folder}/{TABLES[name]}"))
         if target is not None:
             config = target.manifest.config
             done = [int(config[key]) for key in config if key.startswith(CONFIG_PREFIX)]
-            outcome.recognised[name] += done == unfinished
+            # Of two queries of one table, the batch may be that of the other one.
+            outcome.recognised[name] += unfinished[0] in done
 
 
-def _version_that_all_did(folder: str) -> int:
-    """Both queries are done with all versions up to this one, whatever runs again."""
+def _version_that_all_did(folder: str, queries: Iterable[str]) -> int:
+    """All queries are done with all versions up to this one, whatever runs again."""
     done = []
-    for name in QUERIES:
+    for name in queries:
         finished = _checkpoint(folder, name, "commits")
         if not finished:
             return 0
@@ -507,26 +547,68 @@ def _compare(folder: str, source: Source, outcome: Outcome) -> None:
     if differ:
         outcome.wrong.append(f"{len(differ)} rows of the replica differ, such as {differ[:5]}")
     appended = read_ours(f"{folder}/changes", system_columns=())
-    first = min(appended["_commit_version"].to_pylist())
+    expected = _expected(source, appended)
+    lost, doubled = _differences(expected, appended, outcome)
+    outcome.facts |= {
+        "rows of the source, and of the replica": f"{len(wanted):,}, {len(replica):,}",
+        "changes expected, and appended": f"{expected.total():,}, {appended.num_rows:,}",
+        "lost": lost.total(),
+        "doubled": doubled.total(),
+        "rows of the replica that differ": len(differ),
+    }
+
+
+def _expected(source: Source, found: pa.Table) -> Counter[str]:
+    """All changes, as a query shows them that began with the rows of the first version found."""
+    first = min(found["_commit_version"].to_pylist())
     later = (one for version, rows in source.changes.items() if version > first for one in rows)
-    expected = Counter([*source.rows[first], *later])
+    return Counter([*source.rows[first], *later])
+
+
+def _differences(
+    expected: Counter[str], appended: pa.Table, outcome: Outcome
+) -> tuple[Counter[str], Counter[str]]:
     arrived = Counter(_texts(appended))
     lost, doubled = expected - arrived, arrived - expected
     if lost:
         outcome.wrong.append(f"{lost.total()} changes are lost, such as {next(iter(lost))}")
     if doubled:
         outcome.wrong.append(f"{doubled.total()} are too many, such as {next(iter(doubled))}")
-    outcome.facts |= {
-        "rows of the source, and of the replica": f"{len(wanted):,}, {len(replica):,}",
-        "changes expected, and appended": f"{expected.total():,}, {arrived.total():,}",
-        "lost": lost.total(),
-        "doubled": doubled.total(),
-        "rows of the replica that differ": len(differ),
+    return lost, doubled
+
+
+def _compare_sinks(folder: str, source: Source, outcome: Outcome) -> None:
+    shared = read_ours(f"{folder}/shared", system_columns=())
+    is_odd = pc.equal(pc.bit_wise_and(shared["id"], 1), 1)
+    at = CHANGES.index("id")
+    for name, remainder, found in (
+        ("even", 0, shared.filter(pc.invert(is_odd))),
+        ("odd", 1, shared.filter(is_odd)),
+    ):
+        every = _expected(source, found)
+        expected = Counter(
+            {one: n for one, n in every.items() if ast.literal_eval(one)[at] % 2 == remainder}
+        )
+        lost, doubled = _differences(expected, found, outcome)
+        outcome.facts |= {
+            f"{name}: changes expected, and appended": f"{expected.total():,}, {len(found):,}",
+            f"{name}: lost, doubled": f"{lost.total()}, {doubled.total()}",
+        }
+    counts = read_ours(f"{folder}/counts", system_columns=())
+    wanted: dict[tuple[int, str], list[int]] = {}
+    for one, times in _expected(source, counts).items():
+        change = dict(zip(CHANGES, ast.literal_eval(one), strict=True))
+        sums = wanted.setdefault((change["_commit_version"], change["_change_type"]), [0, 0])
+        sums[0] += times
+        sums[1] += times * change["id"]
+    rows = counts.to_pylist()
+    found_counts = {
+        (row["_commit_version"], row["_change_type"]): [row["count"], row["total"]] for row in rows
     }
-    for kind, count in sorted(source.kinds.items()):
-        outcome.facts[f"commits by {kind}"] = count
-    for name in QUERIES:
-        outcome.facts[f"batches of {name}"] = len(_checkpoint(folder, name, "commits"))
+    outcome.facts["counts expected, and found"] = f"{len(wanted):,}, {len(rows):,}"
+    if found_counts != wanted or len(found_counts) != len(rows):
+        differ = [key for key in wanted if found_counts.get(key) != wanted[key]]
+        outcome.wrong.append(f"{len(rows)} counts, expected {len(wanted)}; others: {differ[:5]}")
 
 
 def kinds_of_kills(kills: int, seed: int) -> list[str]:
@@ -541,15 +623,16 @@ def main() -> int:
     parser.add_argument("--commits", type=int, default=300)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sinks", action="store_true", help="two sinks of a table, and counts")
     parser.add_argument("--follow", metavar="FOLDER", help="what the process does that is killed")
     parser.add_argument("--to-the-end", action="store_true")
     given = parser.parse_args()
     if given.follow:
-        follow(given.follow, to_the_end=given.to_the_end)
+        follow(given.follow, to_the_end=given.to_the_end, sinks=given.sinks)
         return 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         kinds = kinds_of_kills(given.kills, given.seed)
-        outcome = run(folder, given.seed, given.commits, kinds)
+        outcome = run(folder, given.seed, given.commits, kinds, sinks=given.sinks)
     print(outcome.report())
     return 1 if outcome.wrong else 0
 
