@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,14 +29,7 @@ from pyspark_lance.datafile.footer import file_version_of
 from pyspark_lance.datafile.joined_metadata import JoinedMetadata
 from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
 from pyspark_lance.datafile.stored_pages import StoredPages
-from pyspark_lance.datafile.v0_1.field_reader import LegacyFieldReader
 from pyspark_lance.datafile.v0_1.metadata import LegacyFile, LegacyMetadata
-from pyspark_lance.datafile.v0_1.statistics import PageStatistics, read_statistics
-from pyspark_lance.datafile.v2_0.field_reader import make_v2_0_field_reader, v2_0_columns
-from pyspark_lance.datafile.v2_1.field_reader import (
-    make_v2_1_field_reader,
-    v2_1_columns,
-)
 from pyspark_lance.datafile.windows import Windows
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
@@ -44,6 +37,9 @@ from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.object_store import Buffer, ObjectStore
+
+if TYPE_CHECKING:
+    from pyspark_lance.datafile.v0_1.statistics import PageStatistics
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 16 * 1024 * 1024
@@ -156,8 +152,13 @@ class DataFileReader:
         """Field id -> column of the embedded schema, for a file that no manifest describes."""
         if isinstance(self._file, LegacyFile):
             return {}
-        find_columns = v2_0_columns if self.version == "2.0" else v2_1_columns
-        return find_columns(self._file, self.schema.fields)
+        if self.version == "2.0":
+            from pyspark_lance.datafile.v2_0.field_reader import v2_0_columns  # noqa: PLC0415
+
+            return v2_0_columns(self._file, self.schema.fields)
+        from pyspark_lance.datafile.v2_1.field_reader import v2_1_columns  # noqa: PLC0415
+
+        return v2_1_columns(self._file, self.schema.fields)
 
     def read_batches(
         self,
@@ -265,6 +266,8 @@ class DataFileReader:
         """
         if not isinstance(self._file, LegacyFile):
             return {}
+        from pyspark_lance.datafile.v0_1.statistics import read_statistics  # noqa: PLC0415
+
         return read_statistics(self._file, field_ids)
 
     def global_buffer(self, index: int) -> Buffer:
@@ -317,17 +320,31 @@ class DataFileReader:
         known = self._readers.get(key)
         if known is not None and known[0] is field and known[1] == columns:
             return known[2]
-        reader: FieldReader
-        if isinstance(self._file, LegacyFile):
-            reader = LegacyFieldReader(self._file, field)
-        elif self.version == "2.0":
-            reader = make_v2_0_field_reader(self._file, field, columns)
-        else:
-            reader = make_v2_1_field_reader(
-                self._file, field, columns, keep_dictionaries=keep_dictionaries
-            )
+        reader = self._new_field_reader(field, columns, keep_dictionaries=keep_dictionaries)
         self._readers[key] = (field, columns, reader)
         return reader
+
+    def _new_field_reader(
+        self, field: Field, columns: Mapping[int, int], *, keep_dictionaries: bool
+    ) -> FieldReader:
+        """A process reads files of one version, as a rule, and pays for what it imports."""
+        if isinstance(self._file, LegacyFile):
+            from pyspark_lance.datafile.v0_1.field_reader import LegacyFieldReader  # noqa: PLC0415
+
+            return LegacyFieldReader(self._file, field)
+        if self.version == "2.0":
+            from pyspark_lance.datafile.v2_0.field_reader import (  # noqa: PLC0415
+                make_v2_0_field_reader,
+            )
+
+            return make_v2_0_field_reader(self._file, field, columns)
+        from pyspark_lance.datafile.v2_1.field_reader import (  # noqa: PLC0415
+            make_v2_1_field_reader,
+        )
+
+        return make_v2_1_field_reader(
+            self._file, field, columns, keep_dictionaries=keep_dictionaries
+        )
 
     def _read_one(
         self,
