@@ -22,6 +22,7 @@ BOTH_KINDS = {
     "test_json_and_blobs.py": "their batches and rows",
     "test_metadata_tables.py": "scans of tables that have no files",
     "test_nearest.py::test_one_vector_several_and_those_of_a_frame": "beside the companion",
+    "test_nearest.py::test_an_option_of_a_read_gives_the_nearest_rows": "a read of its own kind",
     "test_options.py": "names of options, which Java passes on",
     "test_read_and_write.py": "every read and every write",
     "test_real_sizes.py::"

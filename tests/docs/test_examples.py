@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 import pytest
 from documents import ROOT, no_answers
@@ -11,11 +12,14 @@ from script_process import run_command
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1100)]
 
 EXAMPLES = ("change_feed.py", "follow_a_table.py")
+# What needs a package of its own, which may not be there.
+WITH_DIGITS = "similar_images.py"
+HAS_DIGITS = find_spec("sklearn") is not None
 
 
 @pytest.fixture(scope="module")
 def ended(run_documents):
-    return run_documents("plain", list(EXAMPLES))
+    return run_documents("plain", [*EXAMPLES, *([WITH_DIGITS] if HAS_DIGITS else [])])
 
 
 def test_totals_and_vectors_follow_the_changes_alone(ended):
@@ -35,6 +39,17 @@ def test_a_copy_and_a_history_follow_a_table(ended):
     assert seen["states in the history"] > seen["rows in the table"]
 
 
+@pytest.mark.skipif(not HAS_DIGITS, reason="needs scikit-learn: pip install -e '.[examples]'")
+def test_pictures_that_were_corrected_are_found_by_new_vectors(ended):
+    seen = ended.result(WITH_DIGITS)
+    assert seen["vectors made at first"] == seen["rows in the index"] == 1797
+    corrected = seen["pictures corrected"]
+    assert 0 < corrected < 200
+    assert seen["vectors made anew"] == seen["rows added to the index"] == corrected
+    assert seen["same digit, corrected"] > seen["same digit, upside down"]
+    assert seen["points of the picture"] == 6 * 8 * 10 * 10 * 16
+
+
 def test_the_quickstart_comes_to_its_end(tmp_path):
     """It starts and stops a session of its own."""
     printed = run_command(sys.executable, ROOT / "examples" / "quickstart.py", tmp_path)
@@ -43,5 +58,5 @@ def test_the_quickstart_comes_to_its_end(tmp_path):
 
 
 def test_no_example_is_left_out():
-    others = {path.name for path in (ROOT / "examples").glob("*.py")} - set(EXAMPLES)
+    others = {path.name for path in (ROOT / "examples").glob("*.py")} - {*EXAMPLES, WITH_DIGITS}
     assert others == {"quickstart.py", "flights.py"}  # one that is above, and what all of them read

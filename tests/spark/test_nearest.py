@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import json
+import re
 
 import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pytest
+from pyspark.errors import AnalysisException
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
@@ -43,8 +46,13 @@ def numbers():
 
 
 @pytest.fixture(scope="module")
-def table(spark, tmp_path_factory, numbers):
-    return save(spark, str(tmp_path_factory.mktemp("nearest") / "t"), numbers)
+def tables_path(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("nearest") / "t")
+
+
+@pytest.fixture(scope="module")
+def table(spark, tables_path, numbers):
+    return save(spark, tables_path, numbers)
 
 
 def test_one_vector_several_and_those_of_a_frame(spark, table, numbers):
@@ -246,6 +254,13 @@ def test_an_index_of_vectors_is_made_on_the_executors(spark, tmp_path, numbers):
     found = table.nearest(query, 5, nprobes=2, columns=["id"]).toArrow()
     assert found["id"].to_pylist() == theirs["id"].to_pylist()
     assert found["_distance"].to_pylist() == pytest.approx(theirs["_distance"].to_pylist(), 1e-4)
+    assert table.refreshVectorIndices() == ()
+    save(spark, path, numbers[:20], parts=1, start=1000)
+    assert table.refreshVectorIndices("other") == ()
+    (added,) = table.refreshVectorIndices(userMetadata="more codes")
+    assert (added.name, added.num_rows, added.num_fragments) == ("vec_idx", 20, 1)
+    assert table.history(1).first().userMetadata == "more codes"
+    assert [row.numRows for row in table.indices().collect()] == [500, 20]
     again = table.createVectorIndex("vec", "ivf_flat", replace=True)
     assert (again.num_partitions, table.indices().count()) == (1, 1)
 
@@ -259,3 +274,72 @@ def test_what_cannot_be_indexed_says_so(spark, tmp_path, table):
     with pytest.raises(InvalidInputError, match="no vector that an index could hold"):
         nothing.createVectorIndex()
     assert not nothing.leftoverFiles()
+
+
+def test_an_option_of_a_read_gives_the_nearest_rows(spark, tmp_path, numbers):
+    path = str(tmp_path / "t")
+    table = save(spark, path, numbers)
+    query = np.random.default_rng(8).normal(size=WIDTH)
+    ids, distances = expected(query[None], numbers, 7)
+    asked = {"column": "vec", "key": query.tolist(), "k": 7}
+
+    def read(options=(), **more):
+        text = json.dumps({**asked, **more})
+        return (
+            spark.read.format("lance").option("nearest", text).options(**dict(options)).load(path)
+        )
+
+    frame = read()
+    assert frame.columns == ["id", "name", "vec", "_distance"]
+    rows = frame.collect()
+    assert [row.id for row in rows] == ids[0].tolist()
+    assert [row._distance for row in rows] == pytest.approx(distances[0], rel=1e-5)
+    assert frame.count() == 7
+    assert [row.id for row in frame.select("id").collect()] == ids[0].tolist()
+    assert [row.id for row in frame.limit(2).collect()] == ids[0][:2].tolist()
+    first = int(ids[0][0])
+    # What Spark tests is tested of what was found, what the option says before.
+    assert [row.id for row in frame.where(f"id != {first}").collect()] == ids[0][1:].tolist()
+    narrowed = read({"filter": f"id != {first}", "columns": "name", "metadataColumns": "_rowid"})
+    assert narrowed.columns == ["name", "_rowid", "_distance"]
+    assert [row.name for row in narrowed.collect()[:6]] == [f"n{i}" for i in ids[0][1:]]
+    assert narrowed.count() == 7
+    joined = frame.alias("a").join(frame.where(f"id = {first}").alias("b"), "id")
+    assert [row.id for row in joined.collect()] == [first]
+    table.delete(f"id = {first}")
+    assert [row.id for row in read().collect()[:6]] == ids[0][1:].tolist()
+    assert read({"version": "1"}).first().id == first
+    table.createVectorIndex("vec", "ivf_flat", numPartitions=4, seed=1)
+    as_lance_spark = read(
+        minimumNprobes=1, maximumNprobes=4, useIndex=True, distanceType="L2", refineFactor=None
+    )
+    assert [row.id for row in as_lance_spark.collect()[:6]] == ids[0][1:].tolist()
+    few = read(nprobes=1, k=400).count()
+    assert few < 400 == read(nprobes=1, k=400, use_index=False).count()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "is no JSON object"),
+        ("{", "is no JSON object"),
+        ('{"k": 3}', "has no vector"),
+        ('{"key": [1, true]}', "has no vector"),
+        ('{"key": [1, 2, 3, 4], "probes": 3}', "has 'probes', which it does not know"),
+        ('{"key": [1, 2, 3, 4], "use_index": 1}', "use_index that is neither true nor false"),
+        ('{"key": [1, 2, 3, 4], "column": 1}', "column that is no text"),
+        ('{"key": [1, 2, 3, 4], "k": 0}', "k is the number of rows to find"),
+        ('{"key": [1, 2, 3]}', "a query has 3 numbers, the vectors of the column 4"),
+        ('{"key": [1, 2, 3, 4], "metric": "hamming"}', "is no metric of vectors"),
+        ('{"key": [1, 2, 3, 4], "column": "name"}', "holds no vectors"),
+    ],
+)
+def test_an_option_that_cannot_be_met_is_refused(spark, table, tables_path, text, message):
+    with pytest.raises(AnalysisException, match=re.escape(message)):
+        spark.read.format("lance").option("nearest", text).load(tables_path).collect()
+
+
+def test_streams_and_feeds_have_no_nearest_rows(spark, table, tables_path):
+    read = {"nearest": '{"key": [1]}', "readChangeFeed": "true", "startingVersion": "1"}
+    with pytest.raises(AnalysisException, match="the option nearest is not for change feeds"):
+        spark.read.format("lance").options(**read).load(tables_path).schema  # noqa: B018

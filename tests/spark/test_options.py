@@ -125,7 +125,7 @@ def test_two_names_of_one_column_option_must_agree():
 
 
 @pytest.mark.parametrize(
-    "name", ["v.arrow.nonsense", "arrow.float16.size", "lance.bss", "nearest", "v.lance"]
+    "name", ["v.arrow.nonsense", "arrow.float16.size", "lance.bss", "full_text", "v.lance"]
 )
 def test_what_nobody_knows_is_refused(name):
     with pytest.raises(InvalidInputError, match="there is no option"):

@@ -153,6 +153,12 @@ def _describe(options: Mapping[str, str]) -> Facts:
     if ReadOptions.parse(options).changes is not None:
         return _describe_feed(options)
     read, snapshot = _open(options)
+    if read.nearest is not None:
+        from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
+
+        pinned = snapshot.uri, snapshot.version
+        facts = _facts_of_rows(nearest_schema_of(read, pinned), f"{snapshot.uri} nearest rows")
+        return facts | {"root": snapshot.uri, "version": snapshot.version}
     if _SCHEMA in options:  # the user's own, which a count would never come to read
         scan_request_of(read, StructType.fromJson(json.loads(options[_SCHEMA])), snapshot)
     rows = snapshot.num_rows()
@@ -293,7 +299,7 @@ def _absent(options: Mapping[str, str]) -> Facts:
 
 def _plan(options: Mapping[str, str]) -> Facts:
     read, snapshot = _open(options)
-    if read.changes is not None:
+    if read.changes is not None or read.nearest is not None:
         return {"rows": -1}
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     fragments, rows = rows_left(snapshot, predicate)

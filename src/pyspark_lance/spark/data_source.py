@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.source.change_plan import PinnedFeed
     from pyspark_lance.spark.source.change_reader import LanceChangeReader
     from pyspark_lance.spark.source.metadata_tables import LanceMetadataReader, MetadataRead
+    from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
     from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
 
 # As in pushed_down.py and procedures.py, which cost more to import.
@@ -96,6 +97,10 @@ class LanceDataSource(DataSource):
             # A stream may begin with a snapshot; only a batch needs to say where it starts.
             has_start = not read.changes.starting.is_open
             schema = feed_schema_of(read, self._pin_feed() if has_start else newest_feed(read))
+        elif read.nearest is not None:
+            from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
+
+            schema = nearest_schema_of(read, self._pin())
         else:
             schema = spark_schema_of(read, self._pin())
             if read.follows_table and not is_for_catalog(self.options):
@@ -117,7 +122,13 @@ class LanceDataSource(DataSource):
 
     def _reader(
         self, schema: StructType, *, keep_dictionaries: bool = False
-    ) -> LanceBatchReader | LanceChangeReader | LanceMetadataReader | LanceTaskReader:
+    ) -> (
+        LanceBatchReader
+        | LanceChangeReader
+        | LanceMetadataReader
+        | LanceNearestReader
+        | LanceTaskReader
+    ):
         from pyspark_lance.spark.source.batch_reader import LanceBatchReader
         from pyspark_lance.spark.source.pushed_down import PushedDown
 
@@ -138,6 +149,10 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.source.change_reader import LanceChangeReader
 
             return LanceChangeReader(read, self._pin_feed(), schema, pushed)
+        if read.nearest is not None:
+            from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
+
+            return LanceNearestReader(read, read.nearest, self._pin(), schema, pushed)
         return LanceBatchReader(
             read, self._pin(), schema, pushed, keep_dictionaries=keep_dictionaries
         )

@@ -56,6 +56,7 @@ from pyspark_lance.table.upkeep.vector_indices import (
     VectorIndexResult,
     create_vector_index,
     parse_kind,
+    refresh_vector_indices,
 )
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -212,7 +213,7 @@ class TableSearch:
         Rows are grouped by what they are near to; a search looks at the groups (partitions) that
         are near to its query. One task learns from a sample, all encode the rows, one writes them;
         none of them needs more memory for a larger table. Rows that are written later are compared
-        one by one, until the index is refreshed.
+        one by one, until ``refreshVectorIndices``.
 
         Args:
             column: The column of vectors; it need not be said if there is only one.
@@ -258,6 +259,39 @@ class TableSearch:
         return create_vector_index(
             self._table,
             request,
+            change_settings(options_of_change(options, self._table, self._spark)),
+            run=partial(run_on_executors, self._spark),
+        )
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    def refreshVectorIndices(  # noqa: N802
+        self, names: str | Sequence[str] | None = None, **options: str
+    ) -> tuple[VectorIndexResult, ...]:
+        """Adds to vector indices the rows that were written, compacted or changed since.
+
+        Only fragments that an index does not cover are read; they become a segment of their own,
+        made by what was learned for the index. Lance's ``optimize_indices`` joins segments. An
+        index with a graph (HNSW) stays as it is.
+
+        Args:
+            names: Of an index, or of several; None for all.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Returns:
+            What became of each index that has a new segment; all in one version.
+
+        Raises:
+            RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> table.refreshVectorIndices()
+            ()
+        """
+        chosen = None if names is None else [names] if isinstance(names, str) else list(names)
+        return refresh_vector_indices(
+            self._table,
+            chosen,
             change_settings(options_of_change(options, self._table, self._spark)),
             run=partial(run_on_executors, self._spark),
         )

@@ -106,6 +106,11 @@ OPTIONS = (
         "SQL condition of comparisons, tests and simple functions, applied before rows leave "
         "Python; `where` takes all of SQL",
     ),
+    Option(
+        "nearest", "read", "",
+        "JSON of a vector whose nearest rows are read, with `_distance`; see [nearest rows]"
+        "(nearest.md#as-an-option-of-a-read)",
+    ),
     Option("fragmentsPerPartition", "read", "by size", "fragments in each partition"),
     Option(
         "blobColumns", "read", "none",

@@ -13,6 +13,7 @@ from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.transaction import APPLICATION_PROPERTY, MESSAGE_PROPERTY
 from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.spark.options.nearest_option import NearestOption
 from pyspark_lance.spark.options.option_table import (
     INTERNAL_PREFIX,
     STORAGE_PREFIX,
@@ -75,6 +76,7 @@ class ReadOptions:
     changes: ChangeOptions | None = None
     of_streams: str | None = None
     checks_text: bool = False
+    nearest: NearestOption | None = None
 
     def check_batch(self) -> None:
         """Refuses what only a stream can do; whether it is one is known late.
@@ -88,7 +90,7 @@ class ReadOptions:
     @property
     def follows_table(self) -> bool:
         """Whether the newest version is meant, whichever that is."""
-        return self.changes is None and self.at == LATEST
+        return self.changes is None and self.nearest is None and self.at == LATEST
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -119,6 +121,7 @@ class ReadOptions:
             changes=_changes(canonical, options),
             of_streams=_only_of_streams(canonical),
             checks_text=parsed(canonical, "checkText", parse_flag) or False,
+            nearest=NearestOption.parse(canonical["nearest"]) if "nearest" in canonical else None,
         )
 
 
@@ -211,7 +214,8 @@ _OF_CHANGES = (
 )
 _STARTING = ("startingVersion", "startingTimestamp")
 LATEST_VERSION = "latest"
-_NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragmentsPerPartition")
+_NOT_OF_CHANGES = ("version", "timestampAsOf", "tag", "metadataColumns", "fragmentsPerPartition",
+    "nearest")  # fmt: skip
 
 
 def _changes(options: Mapping[str, str], given: Mapping[str, str]) -> ChangeOptions | None:

@@ -21,7 +21,8 @@ from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, Updates
 
-_NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTimestamp")
+_NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTimestamp",
+    "nearest")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

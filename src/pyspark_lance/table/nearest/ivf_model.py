@@ -22,6 +22,9 @@ from pyspark_lance.table.nearest.metric import Metric
 CODEWORDS: Final = 256
 _LEVELS: Final = 255
 _ROWS_OF_BLOCK: Final = 4096
+# Recall follows the centroids; codebooks are as good after few rounds, and there are many.
+_GAIN_OF_CENTROIDS: Final = 1e-5
+_GAIN_OF_CODEWORDS: Final = 1e-3
 
 _Floats = NDArray[np.floating[Any]]
 
@@ -125,14 +128,15 @@ def train_model(
     rows = _work(sample, shape.metric)
     count = min(shape.num_partitions, len(rows))
     some = _some_rows(rows, sample_rate * count, rng)
-    centroids = k_means(some, count, rng, by_product=shape.metric is Metric.DOT)
+    by_product = shape.metric is Metric.DOT
+    centroids = k_means(some, count, rng, least_gain=_GAIN_OF_CENTROIDS, by_product=by_product)
     centroids = centroids.astype(sample.dtype)
     if shape.kind is IvfKind.PQ:
         assert shape.num_sub_vectors is not None
         some = _some_rows(rows, sample_rate * CODEWORDS, rng)
         parts = _residuals(some, centroids, shape.metric)
         books = [
-            k_means(np.ascontiguousarray(part), CODEWORDS, rng)
+            k_means(np.ascontiguousarray(part), CODEWORDS, rng, least_gain=_GAIN_OF_CODEWORDS)
             for part in np.split(parts, shape.num_sub_vectors, axis=1)
         ]
         codebook = np.stack(books).astype(sample.dtype)

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 # Products of a block of rows and all centres that are held at once.
 _PRODUCTS: Final = 1 << 19
 _MOST_ROUNDS: Final = 50
-# Further rounds are not worth it once they gain less than this share.
-_LEAST_GAIN: Final = 1e-3
 # By what the halves of a group that is split differ from its centre.
 _APART: Final = 1 / 1024
 
@@ -66,7 +64,12 @@ class Centres:
 
 
 def k_means(
-    sample: _Floats, count: int, rng: np.random.Generator, *, by_product: bool = False
+    sample: _Floats,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    least_gain: float,
+    by_product: bool = False,
 ) -> _Floats:
     """Centres of the groups that vectors fall into.
 
@@ -74,6 +77,7 @@ def k_means(
         sample: Shape (n, d) of float32 or float64; n at least 1.
         count: How many; where there are more than rows, some are the same.
         rng: Chooses the first ones.
+        least_gain: The share that a round must gain for another one to be worth it.
         by_product: Whether groups are of one direction; then centres have length 1.
 
     Returns:
@@ -92,7 +96,7 @@ def k_means(
         centres = _means(by_column, group, centres)
         if by_product:
             centres = _directions(centres)
-        if last is not None and last - loss <= _LEAST_GAIN * abs(last):
+        if last is not None and last - loss <= least_gain * abs(last):
             break
         last = loss
     return centres
