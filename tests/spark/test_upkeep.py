@@ -9,7 +9,7 @@ import pytest
 from table_access import append, assert_same_rows, read_ours, read_theirs
 
 from pyspark_lance import LanceTable
-from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.errors import CorruptFileError, InvalidInputError
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
@@ -151,3 +151,28 @@ def test_rows_about_a_table_start_no_python_process(spark, tmp_path):
         "PythonRDD"
         in spark.createDataFrame([(1,)], "a int")._jdf.queryExecution().toRdd().toDebugString()
     )
+
+
+def test_indices_are_made_on_the_executors(spark, tmp_path):
+    path = str(tmp_path / "t")
+    for first in (0, 1000):
+        append(path, first, 1000)
+    table = LanceTable.forPath(spark, path)
+    result = table.createIndex("id", userMetadata="for look-ups")
+    assert (result.version, result.names, result.num_rows) == (3, ("id_idx",), 2000)
+    assert table.history(1).first().userMetadata == "for look-ups"
+    assert "@id_idx(BTree)" in lance.dataset(path).scanner(filter="id = 7").explain_plan()
+    append(path, 2000)
+    assert table.refreshIndices().num_segments == 1
+    assert table.refreshIndices("id_idx").version is None
+    assert [row.used for row in table.indices().collect()] == [True, True]
+    assert table.optimizeIndices().num_segments == 1
+    # What no index names is not looked at: the files may be gone.
+    for file in lance.dataset(path).get_fragment(1).data_files():
+        (tmp_path / "t" / "data" / file.path).unlink()
+    assert [row.id for row in table.scan(filter="id IN (7, 2002)").collect()] == [7, 2002]
+    assert table.delete("id = 7").num_deleted_rows == 1
+    with pytest.raises(InvalidInputError, match="there is an index 'id_idx'"):
+        table.createIndex(["id"])
+    assert table.dropIndex("id_idx").version is not None
+    assert table.indices().count() == 0

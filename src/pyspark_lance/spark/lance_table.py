@@ -53,6 +53,7 @@ from pyspark_lance.spark.options.write_settings import (
 from pyspark_lance.spark.source.change_plan import pin_feed
 from pyspark_lance.spark.table_columns import TableColumns
 from pyspark_lance.spark.table_feed import TableFeed
+from pyspark_lance.spark.table_indices import TableIndices
 from pyspark_lance.spark.table_search import TableSearch
 from pyspark_lance.spark.table_upkeep import TableUpkeep
 from pyspark_lance.spark.table_versions import TableVersions
@@ -79,7 +80,7 @@ _PROVIDERS = ("lance", "org.pysparklance.lancesource")
 
 
 @checks_keywords
-class LanceTable(TableColumns, TableFeed, TableSearch, TableUpkeep, TableVersions):
+class LanceTable(TableColumns, TableFeed, TableIndices, TableSearch, TableUpkeep, TableVersions):
     """One Lance table: as it is when it is read, or held at one version.
 
     Args:

@@ -27,11 +27,12 @@ from pyspark_lance.predicate.conditions import Bounds
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import as_seen
 from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.index.value_order import total_order
 from pyspark_lance.table.version.table_files import TableFiles
 
-_DATA: Final = "page_data.lance"
-_LOOKUP: Final = "page_lookup.lance"
-_BATCH_SIZE: Final = "batch_size"
+DATA_FILE: Final = "page_data.lance"
+LOOKUP_FILE: Final = "page_lookup.lance"
+PAGE_ROWS_KEY: Final = "batch_size"
 _RANGES: Final = "range_partitioned"
 
 
@@ -66,14 +67,14 @@ class BTree:
             CorruptFileError: What they say cannot be.
             UnsupportedFeatureError: The pages lie in other files.
         """
-        lookup = IndexFile.open(files, entry, _LOOKUP)
+        lookup = IndexFile.open(files, entry, LOOKUP_FILE)
         kind = field.to_arrow().type
         lookup.expect_columns(
             [("min", kind), ("max", kind), ("null_count", pa.uint32()), ("page_idx", pa.uint32())]
         )
         page_rows = _page_rows(lookup)
         pages = lookup.read_all("min", "max", "null_count", "page_idx")
-        data = IndexFile.open(files, entry, _DATA)
+        data = IndexFile.open(files, entry, DATA_FILE)
         data.expect_columns([("values", kind), ("ids", pa.uint64())])
         return cls._of(data, field, page_rows, pages, lookup.where)
 
@@ -174,7 +175,7 @@ def _page_rows(lookup: IndexFile) -> int:
     if metadata.get(_RANGES, b"false") != b"false":
         raise UnsupportedFeatureError("a B-tree in files by range", where=lookup.where)
     try:
-        page_rows = int(metadata[_BATCH_SIZE])
+        page_rows = int(metadata[PAGE_ROWS_KEY])
     except (KeyError, ValueError) as error:
         raise CorruptFileError("a B-tree without the size of a page", lookup.where) from error
     if not 0 < page_rows < 1 << 32:
@@ -201,17 +202,10 @@ def _ascend(low: pa.Array, high: pa.Array) -> bool:
         return False
     low, high = low.drop_null(), high.drop_null()
     if pa.types.is_floating(low.type):
-        low, high = _total_order(low), _total_order(high)
+        low, high = plain_array(total_order(low)), plain_array(total_order(high))
     inside = pc.all(pc.less_equal(low, high)).as_py()
     following = pc.all(pc.less_equal(high[:-1], low[1:])).as_py()
     return inside is not False and following is not False
-
-
-def _total_order(values: pa.Array) -> pa.Array:
-    """Floats without nulls as integers that have their order."""
-    bits = _as_integers(values)
-    largest = np.iinfo(bits.dtype).max
-    return plain_array(np.where(bits < 0, bits ^ largest, bits))
 
 
 def _as_integers(values: pa.Array) -> NDArray[np.signedinteger]:

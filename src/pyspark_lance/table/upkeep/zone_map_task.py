@@ -19,6 +19,7 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.table.rows.zone_map_file import ZoneMap
 from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.upkeep.indexed_columns import values_at
 
 _OFFSETS: Final = np.uint64(2**32 - 1)
 _NO_FRAGMENT: Final = -1
@@ -75,7 +76,7 @@ def build_zones(task: ZoneMapTask) -> tuple[BuiltZones, ...]:
     for batch in run(task.scan):
         addresses = np.asarray(batch.column(ROW_ADDRESS))
         for builder in builders:
-            builder.add(addresses, _values_at(batch, builder.column.path))
+            builder.add(addresses, values_at(batch, builder.column.path))
     return tuple(builder.done() for builder in builders)
 
 
@@ -96,14 +97,6 @@ def check_can_have_zones(field: Field, name: str) -> None:
         f"the column {name!r} of type {data_type} cannot have a zone map",
         hint="columns of numbers, decimals, text, bytes, days and times can",
     )
-
-
-def _values_at(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
-    values = batch.column(path[0])
-    for name in path[1:]:
-        # Where the struct is null, its field is as well.
-        values = pc.struct_field(values, name)
-    return values
 
 
 def _comparable(values: pa.Array) -> pa.Array:

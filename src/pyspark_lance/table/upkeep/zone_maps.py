@@ -12,17 +12,15 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from pyroaring import BitMap
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import CreateIndex
-from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.proto import table_pb2
@@ -38,7 +36,7 @@ from pyspark_lance.table.rows.zone_map_file import (
     write_zone_map,
 )
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
-from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.upkeep.indexed_columns import named_path, only_fragments, path_to
 from pyspark_lance.table.upkeep.zone_map_task import (
     BuiltZones,
     ZonedColumn,
@@ -205,7 +203,7 @@ def plan_refresh(table: Table, settings: ChangeSettings) -> ZoneMapPlan:
             by_name.setdefault(index.name, []).append(index)
     wanted, missing = [], frozenset[int]()
     for name, entries in by_name.items():
-        path = _path_of(snapshot.schema.fields, entries[0].fields[0])
+        path = path_to(snapshot.schema.fields, entries[0].fields[0])
         uncovered = every - frozenset().union(*(index.fragment_bitmap or () for index in entries))
         if path is None or (len(entries) == 1 and not uncovered):
             continue
@@ -305,7 +303,7 @@ def _taken_over(
 
 
 def _planned(snapshot: Snapshot, name: str, rows_per_zone: int) -> _Planned:
-    path = _named_path(snapshot.schema, name)
+    path = named_path(snapshot.schema, name)
     check_can_have_zones(path[-1], name)
     column = ZonedColumn(tuple(part.name for part in path), path[-1], rows_per_zone)
     own = [e for e in snapshot.indices if is_zone_map(e) and e.fields == (path[-1].id,)]
@@ -314,31 +312,6 @@ def _planned(snapshot: Snapshot, name: str, rows_per_zone: int) -> _Planned:
     free = [f"{spelled}_idx", f"{spelled}_zonemap_idx"]
     chosen = own[0].name if own else next(word for word in free if word not in taken)
     return _Planned(column, chosen, tuple(own))
-
-
-def _named_path(schema: LanceSchema, name: str) -> tuple[Field, ...]:
-    """The fields that a name leads through."""
-    if any(field.name == name for field in schema.fields):
-        return project(schema, [name]).fields
-    first, *rest = name.split(".")
-    path = list(project(schema, [first]).fields)
-    for word in rest:
-        below = [child for child in path[-1].children if child.name.lower() == word.lower()]
-        if not path[-1].is_struct or len(below) != 1:
-            raise InvalidInputError(f"the column {path[-1].name!r} has no field {word!r}")
-        path.append(below[0])
-    return tuple(path)
-
-
-def _path_of(fields: Sequence[Field], field_id: int) -> tuple[Field, ...] | None:
-    """The fields that lead through structs to one; None if there is none."""
-    for own in fields:
-        if own.id == field_id:
-            return (own,)
-        below = _path_of(own.children, field_id) if own.is_struct else None
-        if below is not None:
-            return (own, *below)
-    return None
 
 
 def _details_of(entry: IndexMetadata) -> bytes:
@@ -356,14 +329,5 @@ def _tasks(
         schema=project(snapshot.schema, list(tops)), system_columns=(ROW_ADDRESS,)
     )
     columns = tuple(planned.column for planned in wanted)
-    scans = _without_others(plan_scan(snapshot, request), fragments)
+    scans = only_fragments(plan_scan(snapshot, request), fragments)
     return tuple(ZoneMapTask(scan, columns) for scan in scans)
-
-
-def _without_others(scans: Iterable[ScanTask], fragments: frozenset[int]) -> list[ScanTask]:
-    """The scans of some fragments."""
-    kept = (
-        (scan, tuple(part for part in scan.slices if part.fragment.id in fragments))
-        for scan in scans
-    )
-    return [replace(scan, slices=slices) for scan, slices in kept if slices]

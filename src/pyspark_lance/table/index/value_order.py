@@ -1,0 +1,96 @@
+"""The order of values in the files of indices: nulls first, floats by their total order.
+
+Source: docs/format/table-format.md, section 10.6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.plain_values import plain_numbers
+
+
+def has_order(data_type: pa.DataType) -> bool:
+    """Whether an index can sort values of a type as Lance does."""
+    types = pa.types
+    return bool(
+        types.is_integer(data_type)
+        or types.is_floating(data_type)
+        or types.is_boolean(data_type)
+        or types.is_decimal128(data_type)
+        or types.is_decimal256(data_type)
+        or types.is_temporal(data_type)
+        or types.is_fixed_size_binary(data_type)
+        or any(
+            check(data_type)
+            for check in (
+                types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
+            )
+        )
+    )  # fmt: skip
+
+
+def sort_order(values: pa.Array, *, stable: bool = False) -> NDArray[np.int64]:
+    """Where the values are that come first, second, …; shape (n,).
+
+    Args:
+        values: To be sorted.
+        stable: Whether equal values keep their order; nulls always do.
+    """
+    if not values.null_count:
+        return _order_of(values, stable)
+    is_null = np.asarray(values.is_null())
+    places = np.flatnonzero(~is_null)
+    order = _order_of(values.drop_null(), stable)
+    return np.concatenate([np.flatnonzero(is_null), places[order]])
+
+
+def begins_run(values: pa.Array) -> NDArray[np.bool_]:
+    """Of sorted values, whether each is another than the one before; shape (n,).
+
+    Floats are the same when their bits are; a null is the same as another null.
+    """
+    begins = np.ones(len(values), np.bool_)
+    if len(values) < 2:
+        return begins
+    num_nulls = values.null_count
+    begins[1:num_nulls] = False
+    present = values.slice(num_nulls)
+    if len(present) > 1:
+        numbers = _as_numbers(present)
+        if numbers is not None:
+            begins[num_nulls + 1 :] = numbers[1:] != numbers[:-1]
+        else:
+            differ = pc.not_equal(present[1:], present[:-1])
+            begins[num_nulls + 1 :] = np.asarray(differ)
+    return begins
+
+
+def total_order(values: pa.Array) -> NDArray[np.signedinteger[Any]]:
+    """Floats without nulls as integers that have their order; shape (n,)."""
+    numbers = plain_numbers(values)
+    bits = numbers.view(np.dtype(f"i{numbers.dtype.itemsize}"))
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+
+
+def _order_of(values: pa.Array, stable: bool) -> NDArray[np.int64]:
+    numbers = _as_numbers(values)
+    if numbers is not None:
+        return np.argsort(numbers, kind="stable" if stable else None)
+    return np.asarray(pc.sort_indices(values)).astype(np.int64)
+
+
+def _as_numbers(values: pa.Array) -> NDArray[Any] | None:
+    """Values without nulls as numbers of their order; None for types that are none."""
+    if pa.types.is_temporal(values.type):
+        values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    if pa.types.is_floating(values.type):
+        return total_order(values)
+    if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
+        return plain_numbers(values)
+    return None

@@ -1,0 +1,62 @@
+"""Columns that get an index: how they are named, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.table.scan.plan_scan import project
+from pyspark_lance.table.scan.scan_task import ScanTask
+
+
+def named_path(schema: LanceSchema, name: str) -> tuple[Field, ...]:
+    """The fields that a name leads through; a field of a struct is ``struct.field``.
+
+    Raises:
+        InvalidInputError: There is no such column.
+    """
+    if any(field.name == name for field in schema.fields):
+        return project(schema, [name]).fields
+    first, *rest = name.split(".")
+    path = list(project(schema, [first]).fields)
+    for word in rest:
+        below = [child for child in path[-1].children if child.name.lower() == word.lower()]
+        if not path[-1].is_struct or len(below) != 1:
+            raise InvalidInputError(f"the column {path[-1].name!r} has no field {word!r}")
+        path.append(below[0])
+    return tuple(path)
+
+
+def path_to(fields: Sequence[Field], field_id: int) -> tuple[Field, ...] | None:
+    """The fields that lead through structs to one; None if there is none."""
+    for own in fields:
+        if own.id == field_id:
+            return (own,)
+        below = path_to(own.children, field_id) if own.is_struct else None
+        if below is not None:
+            return (own, *below)
+    return None
+
+
+def values_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+    """The values of a column, or of a field of it."""
+    values = batch.column(path[0])
+    for name in path[1:]:
+        # Where the struct is null, its field is as well.
+        values = pc.struct_field(values, name)
+    return values
+
+
+def only_fragments(scans: Iterable[ScanTask], fragments: frozenset[int]) -> list[ScanTask]:
+    """The scans of some fragments."""
+    kept = (
+        (scan, tuple(part for part in scan.slices if part.fragment.id in fragments))
+        for scan in scans
+    )
+    return [replace(scan, slices=slices) for scan, slices in kept if slices]

@@ -1,0 +1,506 @@
+"""Indices that we make are used by pylance and by us, and stay right whatever comes between."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from lance.file import LanceFileReader
+from local_changes import delete_rows
+from row_changes import set_to
+from table_access import read_ours
+from zone_map_tables import (
+    COLUMNS,
+    PLACE,
+    STRUCT,
+    change,
+    change_in_place,
+    change_ours,
+    kept_rows,
+    matching,
+    parse,
+    some_rows,
+)
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    RetryableCommitError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.row_address_tree_map import parse_tree_map
+from pyspark_lance.predicate.conditions import evaluate
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.index.value_order import sort_order
+from pyspark_lance.table.scan import fragment_pruning
+from pyspark_lance.table.upkeep.column_indices import (
+    IndexRequest,
+    commit_index,
+    create_index,
+    drop_index,
+    optimize_indices,
+    plan_index,
+    refresh_indices,
+)
+from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.upkeep.segment_task import build_segment
+from pyspark_lance.table.upkeep.sorted_rows import IDS, VALUES, RowSorter
+from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+pytestmark = pytest.mark.interop
+
+LISTS = "l"
+SHOWN = {"btree": "BTree", "bitmap": "Bitmap", "label_list": "LabelList"}
+# As pylance spells conditions on the columns, and those that are not NaN.
+THEIR_QUERIES = {
+    "i": ["i = 3", "i IN (1, 2, 19)", "i < 4", "i >= 5 AND i < 9", "i != 3"],
+    "n": ["n = 3", "n > 10", "NOT (n > 3)"],
+    "f": ["f = 2.5", "f > 1.0", "f < 0.0", "f = 0.0"],
+    "h": ["h = 2.5", "h > 1.0", "h = 0.0"],
+    "s": ["s = 'ab'", "s >= 'b'", "s IN ('', 'zz')", "s < 'abc'"],
+    "y": ["y = X'00'", "y > X'61'"],
+    "d": ["d = DATE '1970-01-02'", "d < DATE '1970-01-02'"],
+    "t": ["t > TIMESTAMP '1969-12-31 23:59:53'"],
+    "m": ["m > TIMESTAMP '1969-12-31 23:59:53'"],
+    "c": ["c = CAST(0.25 AS decimal(10, 2))", "c < CAST(1 AS decimal(10, 2))"],
+    "u": ["u = 2", "u > 1"],
+    "b": ["b", "NOT b", "b = true"],
+    f"{STRUCT}.x": [f"{STRUCT}.x = 3", f"{STRUCT}.x > 9"],
+    LISTS: ["array_has(l, 'ab')", "array_has_any(l, ['a', 'zz'])", "NOT array_has(l, 'b')"],
+}
+
+
+@pytest.fixture
+def no_table_is_small(monkeypatch: pytest.MonkeyPatch):
+    """Indices are asked for tables of a few rows, too, and used whatever they leave."""
+    monkeypatch.setattr(fragment_pruning, "FEW_ROWS", 0)
+    monkeypatch.setattr(fragment_pruning, "_MOST_SHARE", 1.0)
+
+
+def with_lists(rows: pa.Table, rng: random.Random) -> pa.Table:
+    _, values, _ = COLUMNS["s"]
+    lists = [
+        rng.choice([None, [], rng.choices([None, *values], k=rng.randint(1, 3))])
+        for _ in range(len(rows))
+    ]
+    return rows.append_column(LISTS, pa.array(lists, pa.list_(pa.string())))
+
+
+def our_conditions(rng: random.Random) -> list[str]:
+    """One of each column, as we spell it."""
+    found = [f"{LISTS} IS NULL"]
+    for name in [*COLUMNS, f"{STRUCT}.x"]:
+        _, values, spell = COLUMNS["i" if "." in name else name]
+        first, second = (spell(rng.choice(values)) for _ in range(2))
+        found += [
+            f"{name} {rng.choice(['=', '<', '>=', '<=>'])} {first}",
+            rng.choice([f"{name} IN ({first}, {second})", f"{name} IS NULL", f"{name} <> {first}"]),
+        ]
+    _, values, spell = COLUMNS["s"]
+    return [*found, *(f"array_contains({LISTS}, {spell(value)})" for value in values[:3])]
+
+
+def check_ours(path: str, conditions: list[str]) -> None:
+    """A scan has the rows that a condition keeps of all rows, none of them more than once."""
+    everything = read_ours(path, system_columns=PLACE).combine_chunks()
+    snapshot = Snapshot.open(Table(path))
+    for condition in conditions:
+        expected = everything.slice(0, 0)
+        if everything.num_rows:
+            (batch,) = everything.to_batches()
+            mask = evaluate(parse(snapshot, condition), batch)
+            expected = everything.filter(mask.fill_null(False))
+        found = matching(path, condition)
+        assert found["_rowaddr"].to_pylist() == expected["_rowaddr"].to_pylist(), condition
+
+
+def check_theirs(path: str, columns: list[str]) -> None:
+    """Pylance finds with an index what it finds without."""
+    dataset = lance.dataset(path, session=lance.Session())
+    for column in columns:
+        nulls = [] if column == LISTS else [f"{column} IS NULL", f"{column} IS NOT NULL"]
+        for query in [*THEIR_QUERIES[column], *nulls]:
+            with_index, without = (
+                sorted(
+                    dataset.scanner(
+                        columns=["n"], filter=query, with_row_address=True, use_scalar_index=use
+                    ).to_table()["_rowaddr"].to_pylist()
+                )
+                for use in (True, False)
+            )  # fmt: skip
+            assert with_index == without, query
+
+
+def check_used(path: str, kinds: dict[str, str]) -> None:
+    """Plans of pylance name the index of each column."""
+    dataset = lance.dataset(path)
+    has_tree = any(index.name == "tree" for index in Snapshot.open(Table(path)).indices)
+    for column, kind in kinds.items():
+        if column == "n" and has_tree:
+            continue  # Of two indices over a column pylance takes one.
+        plan = dataset.scanner(filter=THEIR_QUERIES[column][0]).explain_plan()
+        assert f"({SHOWN[kind]})" in plan and "ScalarIndexQuery" in plan, (column, kind, plan)
+
+
+def change_indices(path: str, rng: random.Random) -> None:
+    act = rng.choice([refresh_indices, refresh_indices, optimize_indices])
+    act(Table(path), rows_per_segment=rng.choice([30, 10_000]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_with_our_indices_are_those_without(tmp_path, seed, no_table_is_small, caplog):
+    rng = random.Random(seed)
+    path = str(tmp_path / "t")
+    rows = with_lists(some_rows(rng, rng.randint(1, 150)), rng)
+    lance.write_dataset(
+        rows, path, max_rows_per_file=rng.choice([20, 60, 1000]),
+        enable_stable_row_ids=rng.random() < 0.6,
+        data_storage_version=rng.choice(["2.1", "2.2"]),
+    )  # fmt: skip
+    for _ in range(rng.randint(0, 2)):
+        rng.choice([change, change_ours])(path, rng)
+    kinds = {name: rng.choice(["btree", "bitmap"]) for name in [*COLUMNS, f"{STRUCT}.x"]}
+    kinds[LISTS] = "label_list"
+    for column, kind in kinds.items():
+        request = IndexRequest((column,), kind, rows_per_segment=rng.choice([40, 10_000]))
+        create_index(Table(path), request)
+    check_theirs(path, list(kinds))
+    check_used(path, kinds)
+    check_ours(path, our_conditions(rng))
+    for _ in range(5):
+        rng.choice([change, change, change_ours, change_indices, change_indices])(path, rng)
+        check_ours(path, our_conditions(rng))
+        check_theirs(path, rng.sample(list(kinds), 5))
+    if {index.name for index in Snapshot.open(Table(path)).indices} >= {"i_idx", "l_idx"}:
+        refresh_indices(Table(path))
+        check_theirs(path, list(kinds))
+        check_used(path, kinds)
+        lance.dataset(path).optimize.optimize_indices()
+        check_theirs(path, list(kinds))
+    lance.dataset(path).validate()
+    check_ours(path, our_conditions(rng))
+    assert not verify(Table(path)).errors
+    assert not caplog.messages
+
+
+# Files -----------------------------------------------------------------------------------------
+
+WIDE = {
+    "i8": pa.int8(), "u16": pa.uint16(), "i64": pa.int64(), "f16": pa.float16(),
+    "f32": pa.float32(), "f64": pa.float64(), "bool": pa.bool_(), "text": pa.string(),
+    "bytes": pa.binary(), "fixed": pa.binary(3), "large": pa.large_string(),
+    "decimal": pa.decimal128(12, 3), "wide": pa.decimal256(50, 3), "day": pa.date32(),
+    "day64": pa.date64(), "time": pa.time32("ms"), "time64": pa.time64("us"),
+    "s": pa.timestamp("s"), "ns": pa.timestamp("ns", "UTC"), "span": pa.duration("us"),
+}  # fmt: skip
+
+
+def values_of(kind: pa.DataType, rng: np.random.Generator, count: int) -> pa.Array:
+    numbers = rng.integers(0, 120, count)
+    if pa.types.is_floating(kind):
+        some = np.array([-np.nan, -np.inf, -1.5, -0.0, 0.0, 1.5, np.inf, np.nan])
+        values = pa.array(some[numbers % 8].astype(kind.to_pandas_dtype()), kind)
+    elif pa.types.is_boolean(kind):
+        values = pa.array(numbers % 2 == 0)
+    elif pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
+        values = pa.array([int(n).to_bytes(3, "little") for n in numbers], kind)
+    elif pa.types.is_decimal(kind):
+        values = pa.array(numbers - 60).cast(pa.decimal128(19, 0)).cast(kind)
+    elif pa.types.is_date64(kind):
+        values = pa.array(numbers * 86_400_000).view(kind)
+    elif pa.types.is_temporal(kind):
+        width = pa.int32() if kind.bit_width == 32 else pa.int64()
+        values = pa.array(numbers).cast(width).view(kind)
+    elif pa.types.is_integer(kind):
+        values = pa.array(numbers).cast(kind)
+    else:
+        values = pa.array(numbers).cast(pa.string()).cast(kind)
+    return pc.if_else(pa.array(rng.random(count) < 0.1), pa.scalar(None, kind), values)
+
+
+def content(path: str, name: str, file: str) -> pa.Table:
+    (index,) = (i for i in Snapshot.open(Table(path)).indices if i.name == name)
+    return LanceFileReader(f"{path}/_indices/{index.uuid}/{file}").read_all().to_table()
+
+
+def bits(column: pa.ChunkedArray) -> list:
+    """The values, in which a float is told by its bits."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        array = column.combine_chunks().fill_null(12345.0 if kind.bit_width > 16 else 0)
+        numbers = np.asarray(array).view(f"i{kind.bit_width // 8}")
+        return list(zip(numbers.tolist(), column.is_null().to_pylist(), strict=True))
+    return column.to_pylist()
+
+
+@pytest.mark.parametrize("kind", WIDE, ids=list(WIDE))
+def test_files_have_the_rows_of_those_that_pylance_makes(tmp_path, kind):
+    """In their order; of equal values pylance has the rows in any."""
+    path = str(tmp_path / "t")
+    rng = np.random.default_rng(len(kind))
+    rows = pa.table({"c": values_of(WIDE[kind], rng, 9_000)})
+    lance.write_dataset(rows, path, max_rows_per_file=4_000, enable_stable_row_ids=True)
+    for name, made in (("btree", "BTREE"), ("bitmap", "BITMAP")):
+        create_index(Table(path), IndexRequest(("c",), name, f"our_{name}"))
+        lance.dataset(path).create_scalar_index("c", made, name=f"their_{name}", replace=False)
+    ours, theirs = (content(path, f"{w}_btree", "page_lookup.lance") for w in ("our", "their"))
+    assert ours.schema == theirs.schema
+    assert [bits(column) for column in ours.columns] == [bits(column) for column in theirs.columns]
+    ours, theirs = (content(path, f"{w}_btree", "page_data.lance") for w in ("our", "their"))
+    assert ours.schema == theirs.schema
+    assert bits(ours["values"]) == bits(theirs["values"])
+    assert set(zip(bits(ours["values"]), ours["ids"].to_pylist(), strict=True)) == set(
+        zip(bits(theirs["values"]), theirs["ids"].to_pylist(), strict=True)
+    )
+    ours, theirs = (
+        content(path, f"{w}_bitmap", "bitmap_page_lookup.lance") for w in ("our", "their")
+    )
+    assert bits(ours["keys"]) == bits(theirs["keys"])
+    read = [[parse_tree_map(data.as_py()) for data in rows["bitmaps"]] for rows in (ours, theirs)]
+    assert read[0] == read[1]
+    entries = {index.name: index for index in Snapshot.open(Table(path)).indices}
+    for name in ("btree", "bitmap"):
+        mine, their = entries[f"our_{name}"], entries[f"their_{name}"]
+        assert mine.details_type == their.details_type
+        assert (mine.index_version, mine.fields) == (their.index_version, their.fields)
+        assert mine.fragment_bitmap == their.fragment_bitmap
+
+
+@pytest.mark.parametrize("kind", WIDE, ids=list(WIDE))
+@pytest.mark.parametrize("most_rows", [1, 37, 500, 10_000])
+def test_rows_that_do_not_fit_are_sorted_as_those_that_do(kind, most_rows):
+    rng = np.random.default_rng(most_rows)
+    values = values_of(WIDE[kind], rng, 1_500 if most_rows > 1 else 40)
+    ids = rng.permutation(len(values)).astype(np.uint64)
+    with RowSorter(values.type, most_rows) as sorter:
+        for start in range(0, len(values), 100):
+            sorter.add(values.slice(start, 100), ids[start : start + 100])
+        rows = pa.Table.from_batches(sorter.batches()).combine_chunks()
+    order = sort_order(values, stable=True)
+    expected = pa.chunked_array([values.take(pa.array(order))])
+    assert bits(rows[VALUES]) == bits(expected)
+    assert set(zip(bits(rows[VALUES]), rows[IDS].to_pylist(), strict=True)) == set(
+        zip(bits(pa.chunked_array([values])), ids.tolist(), strict=True)
+    )
+    found = rows[IDS].to_numpy()[: values.null_count]
+    assert found.tolist() == ids[np.asarray(values.is_null())].tolist()
+
+
+def test_long_values_are_sorted_in_bounded_memory(tmp_path):
+    """Runs are cut by their bytes; merged, not all of them are in memory."""
+    values = pa.array([f"{n * 7919 % 5_000:05d}" * 200 for n in range(5_000)])
+    with RowSorter(values.type, most_bytes=300_000) as sorter:
+        for start in range(0, len(values), 50):
+            sorter.add(values.slice(start, 50), np.arange(start, start + 50, dtype=np.uint64))
+        rows = pa.Table.from_batches(sorter.batches())
+    assert rows[VALUES].to_pylist() == sorted(values.to_pylist())
+    assert values.take(rows[IDS].combine_chunks()).to_pylist() == rows[VALUES].to_pylist()
+
+
+# Histories -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable"])
+def path(tmp_path, request):
+    """Three fragments of 1000 rows; x in random order, every seventh is null."""
+    path = str(tmp_path / "t")
+    x = np.arange(3_000)
+    shuffled = np.random.default_rng(5).permutation(x)
+    table = pa.table(
+        {"x": pa.array(shuffled, mask=shuffled % 7 == 0), "name": [f"n{i % 10}" for i in x]}
+    )
+    lance.write_dataset(table, path, max_rows_per_file=1_000, enable_stable_row_ids=request.param)
+    return path
+
+
+def append(path: str, first: int, count: int = 30) -> None:
+    table = pa.table({"x": np.arange(first, first + count), "name": [f"n{first}"] * count})
+    lance.write_dataset(table, path, mode="append")
+
+
+def covered(path: str, name: str = "x_idx") -> list[list[int]]:
+    return [list(i.fragment_bitmap) for i in Snapshot.open(Table(path)).indices if i.name == name]
+
+
+def num_read(path: str, condition: str) -> int:
+    return sum(map(len, kept_rows(path, condition).values()))
+
+
+def test_an_index_follows_what_is_done_to_a_table(path):
+    made = create_index(Table(path), IndexRequest(("x", "name"), rows_per_segment=1_500))
+    assert (made.names, made.num_segments, made.num_rows) == (("x_idx", "name_idx"), 4, 6_000)
+    assert covered(path) == [[0, 1], [2]]
+    assert num_read(path, "x = 1234") == 1
+    append(path, 10_000)
+    assert num_read(path, "x = 10007") == 30
+    done = refresh_indices(Table(path), "x_idx")
+    assert (done.names, done.num_segments, done.num_rows) == (("x_idx",), 1, 30)
+    assert covered(path) == [[0, 1], [2], [3]]
+    assert covered(path, "name_idx") == [[0, 1], [2]]
+    assert num_read(path, "x = 10007") == 1
+    assert refresh_indices(Table(path), "x_idx").version is None
+    set_to(path, "x = 1234", x=20_000)
+    delete_rows(path, "x = 1235")
+    assert matching(path, "x = 1234").num_rows == 0
+    assert matching(path, "x = 20000").num_rows == 1
+    done = optimize_indices(Table(path), rows_per_segment=10_000)
+    assert done.names == ("x_idx", "name_idx")
+    assert len(covered(path)) == len(covered(path, "name_idx")) == 1
+    assert num_read(path, "x = 20000") == 1
+    assert optimize_indices(Table(path), rows_per_segment=10_000).version is None
+    compact(Table(path))
+    refresh_indices(Table(path))
+    assert num_read(path, "x = 20000") == 1
+    assert [n for part in covered(path) for n in part] == [
+        f.id for f in Snapshot.open(Table(path)).manifest.fragments
+    ]
+    assert drop_index(Table(path), "x_idx").version is not None
+    assert [fact.name for fact in index_facts(Snapshot.open(Table(path)))] == ["name_idx"]
+    assert not verify(Table(path)).errors
+
+
+@pytest.mark.parametrize("kind", ["btree", "bitmap"])
+def test_pylance_and_we_go_on_in_turns(path, kind):
+    create_index(Table(path), IndexRequest(("x",), kind))
+    dataset = lance.dataset(path)
+    assert dataset.stats.index_stats("x_idx")["index_type"] == SHOWN[kind]
+    for turn in range(4):
+        append(path, 10_000 * (turn + 1))
+        dataset = lance.dataset(path)
+        if turn % 2:
+            refresh_indices(Table(path))
+        else:
+            dataset.optimize.optimize_indices(num_indices_to_merge=turn)
+        dataset.update({"x": "x + 100000"}, where=f"x > 2990 AND x < {2994 + turn}")
+        dataset = lance.dataset(path)
+        for query in ("x = 205", "x IS NULL", "x > 2990", "x IN (10007, 30001)"):
+            with_index, without = (
+                sorted(dataset.scanner(filter=query, use_scalar_index=use, with_row_address=True)
+                       .to_table()["_rowaddr"].to_pylist())
+                for use in (True, False)
+            )  # fmt: skip
+            assert with_index == without == sorted(matching(path, query)["_rowaddr"].to_pylist())
+        plan = dataset.scanner(filter="x = 205").explain_plan()
+        assert f"@x_idx({SHOWN[kind]})" in plan
+    assert num_read(path, "x = 205") <= 31
+    dataset.validate()
+
+
+def test_values_changed_in_place_are_indexed_anew(tmp_path):
+    path = str(tmp_path / "t")
+    table = pa.table({"n": pa.array(range(2_000), pa.int32()), "i": range(2_000)})
+    lance.write_dataset(table, path, max_rows_per_file=1_000)
+    create_index(Table(path), IndexRequest(("i", "n")))
+    change_in_place(path, 0)
+    assert covered(path, "i_idx") == [[1]]
+    refresh_indices(Table(path))
+    assert covered(path, "i_idx") == [[1], [0]]
+    assert covered(path, "n_idx") == [[0, 1]]
+    assert matching(path, "i < 0")["n"].to_pylist() == [3]
+    assert num_read(path, "i < 0") == 1
+    assert lance.dataset(path).to_table(filter="i < 0")["n"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize("by", ["compact", "in place"])
+def test_rows_that_others_change_meanwhile_are_a_conflict(tmp_path, by):
+    path = str(tmp_path / "t")
+    table = pa.table({"n": pa.array(range(100), pa.int32()), "i": range(100)})
+    lance.write_dataset(table, path, max_rows_per_file=50)
+    plan = plan_index(Table(path), IndexRequest(("i",)), ChangeSettings())
+    built = [build_segment(task) for task in plan.tasks]
+    assert len(list(Path(path).glob("_indices/*/*"))) == 2
+    if by == "compact":
+        compact(Table(path))
+    else:
+        change_in_place(path, 0)
+    work = UnitOfWork(Table(path), ChangeSettings())
+    with pytest.raises(RetryableCommitError):
+        work.once(lambda unit: commit_index(plan, built, unit))
+    assert not list(Path(path).glob("_indices/*/*"))
+
+
+def test_rows_that_others_append_or_delete_meanwhile_are_none(path):
+    plan = plan_index(Table(path), IndexRequest(("x",)), ChangeSettings())
+    built = [build_segment(task) for task in plan.tasks]
+    append(path, 10_000)
+    delete_rows(path, "x = 3")
+    work = UnitOfWork(Table(path), ChangeSettings())
+    assert work.once(lambda unit: commit_index(plan, built, unit)).version == 4
+    assert covered(path) == [[0, 1, 2]]
+    assert num_read(path, "x = 205") == 31
+
+
+def test_an_index_that_is_there_is_made_anew_only_when_told(path):
+    create_index(Table(path), IndexRequest(("x",)))
+    with pytest.raises(InvalidInputError, match="there is an index 'x_idx'"):
+        create_index(Table(path), IndexRequest(("x",)))
+    create_index(Table(path), IndexRequest(("x",), replace=True, rows_per_segment=1_000))
+    assert covered(path) == [[0], [1], [2]]
+    create_index(Table(path), IndexRequest(("x",), "bitmap"))
+    create_index(Table(path), IndexRequest(("name",), "bitmap", "mine"))
+    names = [fact.name for fact in index_facts(Snapshot.open(Table(path)))]
+    assert names == ["x_idx"] * 3 + ["x_bitmap_idx", "mine"]
+    with pytest.raises(InvalidInputError, match="there is an index 'mine'"):
+        create_index(Table(path), IndexRequest(("x",), "btree", "mine"))
+
+
+def test_files_of_indices_that_were_replaced_are_cleaned_up(path):
+    for _ in range(3):
+        create_index(Table(path), IndexRequest(("x",), replace=True))
+    assert len(list(Path(path).glob("_indices/*"))) == 3
+    cleanup_old_versions(
+        Table(path), CleanupPolicy(retain_versions=1, older_than_s=0, delete_unverified=True)
+    )
+    assert num_read(path, "x = 205") == 1
+    assert len(list(Path(path).glob("_indices/*/*"))) == 2
+
+
+def test_what_cannot_have_an_index_is_refused(tmp_path):
+    path = str(tmp_path / "t")
+    table = pa.table(
+        {"x": [1], "l": [[1]], "o": [{"x": 1}], "s": pa.array(["a"]).dictionary_encode()}
+    )
+    lance.write_dataset(table, path)
+    for kind, names in (("btree", "los"), ("bitmap", "los"), ("label_list", "xos")):
+        for name in names:
+            with pytest.raises(UnsupportedFeatureError, match=f"the column '{name}' of type"):
+                create_index(Table(path), IndexRequest((name,), kind))
+    for request in (
+        IndexRequest(("y",)), IndexRequest(("o.y",)), IndexRequest(("x", "X")), IndexRequest(()),
+        IndexRequest(("x",), "ngram"), IndexRequest(("x", "o.x"), name="both"),
+        IndexRequest(("x",), name="__lance_frag_reuse"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            create_index(Table(path), request)
+    for act in (refresh_indices, optimize_indices, drop_index):
+        with pytest.raises(InvalidInputError, match="there is no index 'x_idx'"):
+            act(Table(path), "x_idx")
+    lance.dataset(path).create_scalar_index("x", "ZONEMAP")
+    with pytest.raises(InvalidInputError, match="none of the kinds"):
+        refresh_indices(Table(path), "x_idx")
+    assert not list(Path(path).glob("_indices/*/page_*"))
+
+
+def test_an_empty_table_has_an_index_that_later_rows_get(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"x": pa.array([], pa.int64())}), path)
+    assert create_index(Table(path), IndexRequest(("x",))).num_rows == 0
+    assert lance.dataset(path).to_table(filter="x = 2").num_rows == 0
+    rows = pa.table({"x": pa.array(range(1_000), pa.int64())})
+    lance.write_dataset(rows, path, mode="append")
+    assert refresh_indices(Table(path)).num_rows == 1_000
+    assert len(covered(path)) == 1
+    assert num_read(path, "x = 3") == 1
+    assert "@x_idx(BTree)" in lance.dataset(path).scanner(filter="x = 2").explain_plan()
+    delete_rows(path, "x >= 0")
+    create_index(Table(path), IndexRequest(("x",), replace=True))
+    assert lance.dataset(path).to_table(filter="x = 2").num_rows == 0
