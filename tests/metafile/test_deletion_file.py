@@ -246,8 +246,10 @@ def test_a_file_of_a_folder_is_read_once_and_again_when_another_takes_its_place(
     tmp_path, monkeypatch
 ):
     store, reads = LocalStore(str(tmp_path)), []
-    get = LocalStore.get
-    monkeypatch.setattr(LocalStore, "get", lambda self, path: reads.append(path) or get(self, path))
+    tail = LocalStore.get_tail
+    monkeypatch.setattr(
+        LocalStore, "get_tail", lambda self, *wanted: reads.append(wanted) or tail(self, *wanted)
+    )
     file = write_deletion_file(store, 3, 7, DeletionVector.of([1, 5]), id=9)
     for opened in (store, LocalStore(str(tmp_path))):
         assert read_deletion_file(opened, 3, file, 100).to_array().tolist() == [1, 5]
@@ -259,6 +261,16 @@ def test_a_file_of_a_folder_is_read_once_and_again_when_another_takes_its_place(
     store.delete(deletion_path(3, file))
     with pytest.raises(FileNotFoundError):
         read_deletion_file(store, 3, file, 100)
+
+
+def test_a_file_of_a_folder_may_have_any_size(tmp_path):
+    store = LocalStore(str(tmp_path))
+    for number, count in enumerate((1, 4999, 20_000, 60_000)):
+        offsets = np.arange(count, dtype=np.uint32) * 17
+        file = write_deletion_file(store, number, 1, DeletionVector.of(offsets), id=number + 1)
+        found = read_deletion_file(LocalStore(str(tmp_path)), number, file, 17 * 60_000)
+        assert found.to_array().tolist() == offsets.tolist()
+    assert store.size(deletion_path(number, file)) > 1 << 16
 
 
 def test_of_known_vectors_the_last_are_kept_as_far_as_there_is_room():

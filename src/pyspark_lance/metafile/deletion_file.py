@@ -20,7 +20,7 @@ from pyspark_lance.metafile.arrow_column_file import read_uint32_column
 from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.object_store import Buffer, ObjectStore
 
 BITMAP_THRESHOLD: Final = 5000
 """From so many offsets on, the set is written as a bitmap."""
@@ -31,6 +31,7 @@ _MOST_OF_AN_ARRAY: Final = 1 << 20
 # Of files on local disks that were read, so many bytes are kept.
 _MOST_KNOWN_BYTES: Final = 16 << 20
 _BYTES_OF_ONE: Final = 512
+_SMALL_BYTES: Final = 64 * 1024
 
 
 class _KnownVectors:
@@ -105,7 +106,7 @@ def read_deletion_file(
 def _read(
     store: ObjectStore, path: str, file: DeletionFile, physical_rows: int, *, may_exceed: bool
 ) -> DeletionVector:
-    content = store.get(path)
+    content = _content(store, path)
     at_most = max(physical_rows, _MOST_OF_AN_ARRAY) if may_exceed else physical_rows
     try:
         if file.file_type is DeletionFileType.BITMAP:
@@ -129,6 +130,19 @@ def _read(
     except CorruptFileError as error:
         raise CorruptFileError(error.what, f"{store.uri}/{path}", error.hint) from error
     return vector
+
+
+def _content(store: ObjectStore, path: str) -> Buffer:
+    """The whole file.
+
+    In a folder a small one is not mapped, which takes longer than to read it, and would keep no
+    room for the maps of data files.
+    """
+    if isinstance(store, LocalStore):
+        tail, size = store.get_tail(path, _SMALL_BYTES)
+        if size <= _SMALL_BYTES:
+            return tail
+    return store.get(path)
 
 
 def _inside(vector: DeletionVector, physical_rows: int) -> DeletionVector:
