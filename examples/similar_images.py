@@ -12,7 +12,6 @@ import struct
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -37,15 +36,14 @@ def digits() -> pa.Table:
     return pa.table({"id": range(len(pictures)), "digit": known.target, "image": pictures})
 
 
-def embed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Stands for a model: of each picture shades between 0 and 1."""
-    for batch in batches:
-        shades = np.frombuffer(b"".join(batch.column("image").to_pylist()), np.uint8)
-        vectors = pa.FixedSizeListArray.from_arrays(
-            pa.array(shades.astype(np.float32) / 16), SIDE * SIDE
-        )
-        place = batch.schema.get_field_index("image")
-        yield batch.set_column(place, "vector", vectors.cast(pa.list_(pa.float32())))
+def embed(image: str) -> sf.Column:
+    """Stands for a model: of a picture its shades between 0 and 1."""
+
+    def shade(place: sf.Column) -> sf.Column:
+        point = sf.conv(sf.hex(sf.substring(image, place, sf.lit(1))), 16, 10)
+        return (point.cast("float") / 16).cast("float")
+
+    return sf.transform(sf.sequence(sf.lit(1), sf.lit(SIDE * SIDE)), shade)
 
 
 def turned(image: str) -> sf.Column:
@@ -66,7 +64,7 @@ def refresh_vectors(table: LanceTable) -> int:
     pictures = pictures.select(
         sf.col("source.rowId").alias("row_id"), sf.col("after.image").alias("image")
     )
-    vectors = pictures.mapInArrow(embed, "row_id bigint, vector array<float>")
+    vectors = pictures.select("row_id", embed("image").alias("vector"))
     merge = table.merge(vectors, "target._rowid = source.row_id", rewrite="columns")
     done = merge.whenMatchedUpdate(set={"vector": "source.vector"}).execute()
     table.registerConsumer("vectors", newest)
