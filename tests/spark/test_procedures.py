@@ -117,10 +117,13 @@ def test_every_procedure_gives_rows_of_its_columns(path):
         "create_tag": {"name": "new"}, "replace_tag": {"name": "first"},
         "drop_tag": {"name": "first"}, "create_branch": {"name": "trial"},
         "drop_branch": {"name": "trial"}, "restore": {"version": "2"},
-        "compact": {"dry_run": "true"},
+        "compact": {"dry_run": "true"}, "create_index": {"columns": "id"},
+        "drop_index": {"name": "id_idx"},
     }  # fmt: skip
     for name, procedure in PROCEDURES.items():
         answer = ask(path, name, **given.get(name, {}))
+        if "state" in answer:
+            answer = ask(path, name, work=answer["state"], done=run_tasks(answer["state"]))
         assert json.loads(answer["schema"]) == procedure.result.jsonValue()
         for row in rows(answer):
             assert list(row) == procedure.result.names
@@ -150,3 +153,40 @@ def test_zone_maps_of_rows_that_were_moved_meanwhile_are_made_again(path):
     done = run_tasks(again["state"])
     (made,) = rows(ask(path, "create_zonemap", work=again["state"], done=done, columns="id"))
     assert made["num_fragments"] == lance.dataset(path).stats.dataset_stats()["num_fragments"]
+
+
+def test_indices_are_made_by_tasks_refreshed_optimized_and_dropped(path):
+    answer = ask(path, "create_index", columns="id", kind="BTREE", name="keys")
+    done = run_tasks(answer["state"])
+    append(path, 200, 3)
+    (made,) = rows(ask(path, "create_index", work=answer["state"], done=done, columns="id"))
+    assert (made["names"], made["num_segments"]) == (["keys"], 1)
+    with pytest.raises(InvalidInputError, match="there is an index 'keys'"):
+        ask(path, "create_index", columns="id", name="keys")
+    assert "state" in ask(path, "create_index", columns="id", name="keys", replace="true")
+    answer = ask(path, "refresh_indices", name="keys")
+    (refreshed,) = rows(ask(path, "refresh_indices", work=answer["state"],
+                            done=run_tasks(answer["state"])))  # fmt: skip
+    assert (refreshed["names"], refreshed["num_rows"]) == (["keys"], 3)
+    assert "@keys(BTree)" in lance.dataset(path).scanner(filter="id = 201").explain_plan()
+    answer = ask(path, "optimize_indices")
+    (joined,) = rows(ask(path, "optimize_indices", work=answer["state"],
+                         done=run_tasks(answer["state"])))  # fmt: skip
+    assert joined["num_segments"] == 1
+    assert joined["num_rows"] == lance.dataset(path).count_rows()
+    (nothing,) = rows(ask(path, "optimize_indices"))
+    assert nothing["version"] is None
+    (dropped,) = rows(ask(path, "drop_index", name="keys"))
+    assert dropped["version"] == joined["version"] + 1
+    assert not lance.dataset(path).list_indices()
+
+
+def test_indices_of_rows_that_were_moved_meanwhile_are_made_again(path):
+    answer = ask(path, "create_index", columns="id")
+    done = run_tasks(answer["state"])
+    compact(path)
+    again = ask(path, "create_index", work=answer["state"], done=done, columns="id")
+    done = run_tasks(again["state"])
+    (made,) = rows(ask(path, "create_index", work=again["state"], done=done, columns="id"))
+    assert made["num_rows"] == lance.dataset(path).count_rows()
+    assert "@id_idx(BTree)" in lance.dataset(path).scanner(filter="id = 7").explain_plan()

@@ -5,7 +5,7 @@ The state of such work goes from one call of Python to the next, by way of the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from functools import partial
@@ -19,6 +19,15 @@ from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.spark.source.metadata_tables import Rows, columns
 from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.upkeep.column_indices import (
+    IndexPlan,
+    IndexRequest,
+    IndexResult,
+    commit_index,
+    drop_index,
+    plan_index,
+    plan_index_refresh,
+)
 from pyspark_lance.table.upkeep.compact import (
     CompactionPlan,
     CompactionResult,
@@ -28,6 +37,7 @@ from pyspark_lance.table.upkeep.compact import (
     together,
 )
 from pyspark_lance.table.upkeep.compaction_task import CompactionTask
+from pyspark_lance.table.upkeep.segment_task import BuiltSegment, SegmentTask
 from pyspark_lance.table.upkeep.zone_map_task import BuiltZones, ZoneMapTask
 from pyspark_lance.table.upkeep.zone_maps import (
     ZoneMapPlan,
@@ -53,6 +63,8 @@ COMPACTED = columns(
 ZONE_MAPS = columns(
     columns=ArrayType(StringType()), num_fragments=_LONG, num_zones=_LONG, version=_LONG
 )
+
+INDEXED = columns(names=ArrayType(StringType()), num_segments=_LONG, num_rows=_LONG, version=_LONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,4 +254,92 @@ def _zoned(result: ZoneMapResult) -> Rows:
     return [(list(result.columns), result.num_fragments, result.num_zones, result.version)]
 
 
-Work: TypeAlias = Compaction | ZoneMaps
+# Indices -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Indices:
+    """Indices whose segments are made; picklable.
+
+    Attributes:
+        plan: What is made.
+        start: Plans it.
+        retries: The attempts that were spent; empty for none.
+    """
+
+    plan: IndexPlan
+    start: Callable[[Call], IndexPlan]
+    retries: str = ""
+
+    @property
+    def tasks(self) -> Sequence[SegmentTask]:
+        """What the executors do."""
+        return self.plan.tasks
+
+    def go_on(self, call: Call, done: list[BuiltSegment]) -> Rows | Indices:
+        """Commits; what others moved or changed meanwhile is looked at again."""
+        settings = call.settings
+        retries = (
+            Retries.from_text(self.retries, settings.retries, settings.timeout_s)
+            if self.retries
+            else None
+        )
+        unit = UnitOfWork(call.table, settings, retries=retries)
+        try:
+            result = unit.once(partial(commit_index, self.plan, done))
+        except RetryableCommitError as error:
+            unit.spend_attempt(error)
+            return Indices(self.start(call), self.start, unit.retries.to_text())
+        return _indexed(result)
+
+
+def start_create_index(call: Call) -> Rows | Indices:
+    """Makes indices of the columns that are given."""
+    return _start_indices(call, _plan_create)
+
+
+def start_refresh_indices(call: Call) -> Rows | Indices:
+    """Adds to indices what they do not cover."""
+    return _start_indices(call, _plan_refresh)
+
+
+def start_optimize_indices(call: Call) -> Rows | Indices:
+    """Makes few segments of many."""
+    return _start_indices(call, _plan_optimize)
+
+
+def drop_named_index(call: Call) -> Rows:
+    """Removes an index."""
+    return [(drop_index(call.table, call.text("name"), call.settings).version,)]
+
+
+def _start_indices(call: Call, start: Callable[[Call], IndexPlan]) -> Rows | Indices:
+    plan = start(call)
+    has_work = plan.wanted and not plan.change.is_done
+    return Indices(plan, start) if has_work else _indexed(IndexResult())
+
+
+def _plan_create(call: Call) -> IndexPlan:
+    request = IndexRequest(
+        tuple(name.strip() for name in call.text("columns").split(",")),
+        call.arguments.get("kind", "btree").lower(),
+        call.arguments.get("name"),
+        call.flag("replace"),
+    )
+    return plan_index(call.table, request, call.settings)
+
+
+def _plan_refresh(call: Call) -> IndexPlan:
+    return plan_index_refresh(call.table, call.arguments.get("name"), call.settings)
+
+
+def _plan_optimize(call: Call) -> IndexPlan:
+    name = call.arguments.get("name")
+    return plan_index_refresh(call.table, name, call.settings, joins_segments=True)
+
+
+def _indexed(result: IndexResult) -> Rows:
+    return [(list(result.names), result.num_segments, result.num_rows, result.version)]
+
+
+Work: TypeAlias = Compaction | ZoneMaps | Indices

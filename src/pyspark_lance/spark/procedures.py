@@ -42,10 +42,15 @@ from pyspark_lance.spark.options.times import told_zone
 from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.procedure_work import (
     COMPACTED,
+    INDEXED,
     ZONE_MAPS,
     Call,
     Work,
+    drop_named_index,
     start_compaction,
+    start_create_index,
+    start_optimize_indices,
+    start_refresh_indices,
     start_zone_maps,
 )
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
@@ -70,6 +75,7 @@ from pyspark_lance.table.upkeep.branches import create_branch, remove_branch
 from pyspark_lance.table.upkeep.compaction_task import CompactionTask, rewrite_bin
 from pyspark_lance.table.upkeep.metadata_commits import restore
 from pyspark_lance.table.upkeep.near_tables import naming_near_tables
+from pyspark_lance.table.upkeep.segment_task import SegmentTask, build_segment
 from pyspark_lance.table.upkeep.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.upkeep.zone_map_task import ZoneMapTask, build_zones
@@ -189,7 +195,7 @@ def _as_json(value: Any) -> str:
 class WorkPartition(InputPartition):
     """One task."""
 
-    def __init__(self, task: CompactionTask | ZoneMapTask) -> None:
+    def __init__(self, task: CompactionTask | ZoneMapTask | SegmentTask) -> None:
         self.task = task
 
 
@@ -214,9 +220,14 @@ class LanceTaskReader(DataSourceReader):
         """Does a task, and tells what became of it."""
         if isinstance(partition, WorkPartition):
             task = partition.task
-            result = rewrite_bin(task) if isinstance(task, CompactionTask) else build_zones(task)
-            done = pa.array([_packed(result)])
+            done = pa.array([_packed(_done(task))])
             yield pa.RecordBatch.from_arrays([done], names=BIN_RESULTS.names)
+
+
+def _done(task: CompactionTask | ZoneMapTask | SegmentTask) -> object:
+    if isinstance(task, CompactionTask):
+        return rewrite_bin(task)
+    return build_segment(task) if isinstance(task, SegmentTask) else build_zones(task)
 
 
 # Cleanup and verification ----------------------------------------------------------------------
@@ -335,6 +346,32 @@ PROCEDURES: Mapping[str, Procedure] = {
         StructType([_NOTE]),
         ZONE_MAPS,
         start_zone_maps,
+    ),
+    "create_index": Procedure(
+        "Makes an index of each of some columns, on the executors; commas are between names.",
+        StructType(
+            [_REQUIRED_COLUMNS, *columns(kind=_TEXT, name=_TEXT, replace=_FLAG).fields, _NOTE]
+        ),
+        INDEXED,
+        start_create_index,
+    ),
+    "refresh_indices": Procedure(
+        "Adds to indices what was written since they were made.",
+        StructType([*columns(name=_TEXT).fields, _NOTE]),
+        INDEXED,
+        start_refresh_indices,
+    ),
+    "optimize_indices": Procedure(
+        "Brings indices up to date, and makes few segments of many.",
+        StructType([*columns(name=_TEXT).fields, _NOTE]),
+        INDEXED,
+        start_optimize_indices,
+    ),
+    "drop_index": Procedure(
+        "Removes an index of any kind.",
+        StructType([_REQUIRED_NAME, _NOTE]),
+        _VERSION,
+        drop_named_index,
     ),
     "cleanup": Procedure(
         "Removes old versions, and the files that nothing but them refers to.",
