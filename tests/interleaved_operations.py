@@ -39,6 +39,11 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
+from pyspark_lance.table.upkeep.column_indices import (
+    IndexRequest,
+    create_index,
+    refresh_indices,
+)
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
@@ -289,6 +294,15 @@ def not_null(path, who):
     return _changed(change_nullability(Table(path), "n", nullable=False, has_nulls=has_nulls))
 
 
+def make_index(path, who):
+    request = IndexRequest(("id",), name="by_id", replace=True)
+    return _changed(create_index(Table(path), request))
+
+
+def refresh_index(path, who):
+    return _changed(refresh_indices(Table(path)))
+
+
 def create(path, who):
     return create_table(Table(path), COLUMNS, WriteSettings()).version == 1
 
@@ -392,8 +406,8 @@ OURS = (
     append, append_once, append_with_column, overwrite, overwrite_columns, replace_some,
     replace_nothing, replace_by_none, delete, delete_fragment, delete_all, update, swap,
     update_columns, merge, merge_where, merge_insert_only, merge_sync, sql_update, sql_delete,
-    sql_merge, add_values, add_nulls, drop_column, rename, widen, not_null, create,
-    create_with_rows,
+    sql_merge, add_values, add_nulls, drop_column, rename, widen, not_null, make_index,
+    refresh_index, create, create_with_rows,
 )  # fmt: skip
 THEIRS = (
     their_append, their_overwrite, their_compaction, their_restore, their_update, their_delete,

@@ -186,3 +186,23 @@ def test_tables_about_tables_have_names(companion, path):
     ):
         with pytest.raises(Exception, match="tags"):
             companion.sql(text).collect()
+
+
+def test_indices_are_made_used_and_dropped(companion, path):
+    (made,) = call(companion, f"lance.system.create_index('{path}', 'id', user_metadata => 'fast')")
+    assert (made["names"], made["num_segments"], made["num_rows"]) == (["id_idx"], 1, 8)
+    (entry,) = call(companion, f"lance.system.history('{path}', 1)")
+    assert (entry["operation"], entry["user_metadata"]) == ("CreateIndex", "fast")
+    assert "@id_idx(BTree)" in lance.dataset(path).scanner(filter="id = 7").explain_plan()
+    append(path, 30)
+    (refreshed,) = call(companion, f"lance.system.refresh_indices('{path}')")
+    assert (refreshed["names"], refreshed["num_rows"]) == (["id_idx"], 3)
+    text = f"lance.system.create_index('{path}', 'id', 'bitmap', replace => true, name => 'id_idx')"
+    (again,) = call(companion, text)
+    assert (again["num_segments"], again["num_rows"]) == (1, 11)
+    assert sql(companion, f"SELECT kind FROM lance.`{path}$indices`") == [("bitmap",)]
+    (nothing,) = call(companion, f"lance.system.optimize_indices('{path}', 'id_idx')")
+    assert nothing["version"] is None
+    (dropped,) = call(companion, f"lance.system.drop_index('{path}', 'id_idx')")
+    assert dropped["version"] == again["version"] + 1
+    assert not lance.dataset(path).list_indices()
