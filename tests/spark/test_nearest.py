@@ -256,7 +256,8 @@ def test_an_index_of_vectors_is_made_on_the_executors(spark, tmp_path, numbers):
     assert found["_distance"].to_pylist() == pytest.approx(theirs["_distance"].to_pylist(), 1e-4)
     assert table.refreshVectorIndices() == ()
     save(spark, path, numbers[:20], parts=1, start=1000)
-    assert table.refreshVectorIndices("other") == ()
+    with pytest.raises(InvalidInputError, match="there is no vector index 'other'"):
+        table.refreshVectorIndices("other")
     (added,) = table.refreshVectorIndices(userMetadata="more codes")
     assert (added.name, added.num_rows, added.num_fragments) == ("vec_idx", 20, 1)
     assert table.history(1).first().userMetadata == "more codes"

@@ -254,6 +254,22 @@ def test_a_refresh_goes_on_with_an_index_of_pylance(tmp_path, kind, column_type)
     assert check_like_pylance(path, queries, tolerance=tolerance) == {"SegmentTask"}
 
 
+def test_only_the_indices_that_are_named_are_refreshed(tmp_path):
+    path = tmp_path / "t"
+    save(path, some_numbers())
+    for metric in Metric:
+        index(path, metric=metric, name=f"by_{metric}")
+    append(path)
+    done = refresh_vector_indices(Table(str(path)), ["by_dot"])
+    assert [one.name for one in done] == ["by_dot"]
+    rest = refresh_vector_indices(Table(str(path)))
+    assert sorted(one.name for one in rest) == ["by_cosine", "by_l2"]
+    assert len({one.version for one in rest}) == 1
+    assert refresh(path) == ()
+    with pytest.raises(InvalidInputError, match="there is no vector index 'v_idx'"):
+        refresh_vector_indices(Table(str(path)), ["v_idx"])
+
+
 def test_an_index_with_a_graph_is_left_as_it_is(tmp_path):
     save(tmp_path / "t", some_numbers())
     lance.dataset(str(tmp_path / "t")).create_index("v", "IVF_HNSW_SQ", num_partitions=2)

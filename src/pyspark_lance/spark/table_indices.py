@@ -83,7 +83,8 @@ class TableIndices:
         """Adds to indices what was written, compacted or changed since they were made.
 
         Only fragments that an index does not cover are read. Without any there is no version.
-        Zone maps are refreshed by ``refreshZonemaps``.
+        Zone maps are refreshed by ``refreshZonemaps``, those of vectors by
+        ``refreshVectorIndices``.
 
         Args:
             name: Of one index; None for all that ``createIndex`` can make.

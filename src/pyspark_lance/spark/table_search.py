@@ -282,6 +282,7 @@ class TableSearch:
             What became of each index that has a new segment; all in one version.
 
         Raises:
+            InvalidInputError: There is no such index.
             RetryableCommitError: Other commits were in the way too often.
 
         Example:

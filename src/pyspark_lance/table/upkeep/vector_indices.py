@@ -239,6 +239,7 @@ def refresh_vector_indices(
         What became of each index that has a new segment; one version has them all.
 
     Raises:
+        InvalidInputError: There is no index of a name.
         RetryableCommitError: Other commits were in the way too often.
     """
     settings = settings or ChangeSettings()
@@ -307,12 +308,23 @@ def _free_name(
 
 
 def _missing_segments(snapshot: Snapshot, names: Collection[str] | None) -> list[_Segment]:
-    """The segments that vector indices lack."""
+    """The segments that vector indices lack.
+
+    Raises:
+        InvalidInputError: There is no index of a name.
+    """
     by_name: dict[str, list[IndexMetadata]] = {}
     for entry in snapshot.indices:
         is_wanted = names is None or entry.name in names
         if is_wanted and kind_of(entry) == VECTOR and len(entry.fields) == 1:
             by_name.setdefault(entry.name, []).append(entry)
+    for name in names or ():
+        if name not in by_name:
+            raise InvalidInputError(
+                f"there is no vector index {name!r}",
+                where=snapshot.uri,
+                hint=f"vector indices: {', '.join(by_name) or 'none'}",
+            )
     every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
     fields = {field.id: field for field in snapshot.schema.fields}
     moves = reuse_versions(snapshot)
