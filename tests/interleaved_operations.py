@@ -44,7 +44,7 @@ from pyspark_lance.table.upkeep.column_indices import (
     create_index,
     refresh_indices,
 )
-from pyspark_lance.table.version.snapshot import open_existing
+from pyspark_lance.table.version.snapshot import open_to_write
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -81,7 +81,7 @@ def counts(result):
 def write(path, table, **settings):
     """As Spark does it: what fails is aborted."""
     plan = plan_write(
-        Table(path), table.schema, WriteSettings(**settings), existing=open_existing(Table(path))
+        Table(path), table.schema, WriteSettings(**settings), existing=open_to_write(Table(path))
     )
     fragments = write_rows(plan, table.to_batches())
     try:
