@@ -82,7 +82,8 @@ class TableIndices:
     ) -> IndexResult:
         """Adds to indices what was written, compacted or changed since they were made.
 
-        Only fragments that an index does not cover are read. Without any there is no version.
+        Only fragments that an index does not cover are read, and those of segments that have old
+        values of updated rows. Without any there is no version.
         Zone maps are refreshed by ``refreshZonemaps``, those of vectors by
         ``refreshVectorIndices``.
 

@@ -28,6 +28,7 @@ from pyspark_lance.table.index.segments import BITMAP, BTREE, LABEL_LIST, kind_o
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.upkeep.indexed_columns import named_path, path_to
+from pyspark_lance.table.upkeep.left_behind import names_moved_rows
 from pyspark_lance.table.upkeep.metadata_commits import MetadataResult, change_metadata
 from pyspark_lance.table.upkeep.segment_task import (
     KINDS,
@@ -371,6 +372,7 @@ def _refreshed(
     path = path_to(snapshot.schema.fields, entries[0].fields[0])
     if path is None:
         return None
+    kind = kind_of(entries[0])
     rows = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
     covered = {e.uuid: frozenset(covered_fragments(snapshot, e)) & rows.keys() for e in entries}
     dead = [entry for entry in entries if not covered[entry.uuid]]
@@ -381,10 +383,12 @@ def _refreshed(
         joined = [e for e in alive if 2 * sum(rows[n] for n in covered[e.uuid]) < rows_per_segment]
         if len(joined) == 1 and not missing:
             joined = []
+    if kind != BTREE and snapshot.uses_stable_row_ids:
+        moved = [e for e in alive if names_moved_rows(snapshot, e, covered[e.uuid])]
+        joined += [entry for entry in moved if entry not in joined]
     if not missing and not joined and (len(dead) == 0 or not alive):
         return None
     anew = missing.union(*(covered[entry.uuid] for entry in joined))
-    kind = kind_of(entries[0])
     tasks = _tasks(snapshot, kind, path, anew, rows_per_segment) if anew else ()
     return _Planned(entries[0].name, kind, path[-1], (*dead, *joined), tasks)
 
