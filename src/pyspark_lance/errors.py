@@ -22,6 +22,8 @@ code, what happened, where, and what to do.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 
@@ -123,11 +125,119 @@ class MissingFileError(CorruptFileError):
     remedy = "read a newer version: the file may have been cleaned up; else restore it"
 
 
+class ConflictReason(StrEnum):
+    """Why two commits do not go together; the names stay what they are.
+
+    Attributes:
+        meaning: What happened.
+    """
+
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str) -> ConflictReason:
+        """A name with what it means."""
+        reason = str.__new__(cls, name)
+        reason._value_, reason.meaning = name, meaning
+        return reason
+
+    CONCURRENT_APPEND = "ConcurrentAppend", "others brought rows that the work would have found"
+    CONCURRENT_DELETE_READ = "ConcurrentDeleteRead", "others took away rows that the work had found"
+    CONCURRENT_ROW_CHANGE = "ConcurrentRowChange", "others changed the same rows, or fragments"
+    CONCURRENT_REWRITE = "ConcurrentRewrite", "others moved the rows, as compaction does"
+    INDEX_CHANGED = "IndexChanged", "others made an index of that name, or over those rows"
+    METADATA_CHANGED = "MetadataChanged", "others changed columns, or set the same property"
+    TABLE_REPLACED = "TableReplaced", "others overwrote or restored the table, or put another there"
+    FILES_REMOVED = "FilesRemoved", "a cleanup removed files that the work needs"
+    VERSION_TAKEN = "VersionTaken", "others were faster every time; nothing else is in the way"
+    UNKNOWN_OPERATION = "UnknownOperation", "what others did cannot be known: newer, or damaged"
+    OTHER = "Other", "none of these; the message says what"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """What does not go together, for machines.
+
+    Attributes:
+        reason: Why.
+        ours: The operation that was to be committed, by its name in the format; may be empty.
+        theirs: The one that was committed before it; may be empty.
+        version: The version that theirs made; None if it is none in particular.
+        fragments: Ids of the fragments that both concern, ascending; may be empty.
+    """
+
+    reason: ConflictReason
+    ours: str = ""
+    theirs: str = ""
+    version: int | None = None
+    fragments: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        """As it stands in a message."""
+        text = str(self.reason)
+        if self.ours or self.theirs:
+            text += f", {self.ours or '-'} after {self.theirs or '-'}"
+        if self.version is not None:
+            text += f", version {self.version}"
+        if self.fragments:
+            text += f", fragments {' '.join(map(str, self.fragments[:_MOST_FRAGMENTS]))}"
+        return text
+
+    @classmethod
+    def parse(cls, text: str) -> Conflict:
+        """What ``str`` gave."""
+        reason, *parts = text.split(", ")
+        ours = theirs = ""
+        version: int | None = None
+        fragments: tuple[int, ...] = ()
+        for part in parts:
+            word, _, rest = part.partition(" ")
+            if word == "version":
+                version = int(rest)
+            elif word == "fragments":
+                fragments = tuple(map(int, rest.split()))
+            else:
+                ours, theirs = ("" if name == "-" else name for name in part.split(" after "))
+        known = next((one for one in ConflictReason if one == reason), ConflictReason.OTHER)
+        return cls(known, ours, theirs, version, fragments)
+
+
+# Ids in a message; a compaction may concern all fragments there are.
+_MOST_FRAGMENTS = 20
+
+
 class CommitConflictError(LanceError):
-    """Another commit makes this one impossible."""
+    """Another commit makes this one impossible.
+
+    Args:
+        what: One line with the expected and the found values.
+        where: The table, or the version of it that is in the way.
+        hint: What the reader of the message can do.
+        conflict: The same for machines.
+    """
 
     code = "LANCE_COMMIT_CONFLICT"
     remedy = "look at what the other commit did, then do the work anew if it still makes sense"
+
+    def __init__(
+        self,
+        what: str,
+        where: str = "",
+        hint: str = "",
+        conflict: Conflict | ConflictReason = ConflictReason.OTHER,
+    ) -> None:
+        """Keeps all parts as ``args``, which is all that pickle needs."""
+        super().__init__(what, where, hint)
+        self.conflict = conflict if isinstance(conflict, Conflict) else Conflict(conflict)
+        self.args = (what, where, hint, self.conflict)
+
+    @property
+    def reason(self) -> ConflictReason:
+        """Why, by a name that stays what it is."""
+        return self.conflict.reason
+
+    def __str__(self) -> str:
+        """The code and the parts, one line each."""
+        return f"{super().__str__()}\n  conflict: {self.conflict}"
 
 
 class RetryableCommitError(CommitConflictError):
@@ -148,7 +258,10 @@ class StorageError(LanceError):
     )
 
 
-_SHOWN = re.compile(r"\[(LANCE_[A-Z_]+)\] ([^\n]*)(?:\n  at: ([^\n]*))?(?:\n  hint: ([^\n]*))?")
+_SHOWN = re.compile(
+    r"\[(LANCE_[A-Z_]+)\] ([^\n]*)(?:\n  at: ([^\n]*))?(?:\n  hint: ([^\n]*))?"
+    r"(?:\n  conflict: (\w+(?:, (?:[\w-]+ after [\w-]+|version \d+|fragments [\d ]*\d))*))?"
+)
 
 
 def error_in(text: str) -> LanceError | None:
@@ -161,9 +274,12 @@ def error_in(text: str) -> LanceError | None:
     shown = [match for match in _SHOWN.finditer(text) if match[1] in _BY_CODE]
     if not shown:
         return None
-    code, what, where, hint = shown[-1].groups(default="")
+    code, what, where, hint, conflict = shown[-1].groups(default="")
     kind = _BY_CODE[code]
-    return kind(what, where, "" if hint == kind.next_step else hint)
+    hint = "" if hint == kind.next_step else hint
+    if conflict and issubclass(kind, CommitConflictError):
+        return kind(what, where, hint, Conflict.parse(conflict))
+    return kind(what, where, hint)
 
 
 _BY_CODE = {
@@ -180,4 +296,11 @@ def errors_as_markdown() -> str:
         if kind is not LanceError:
             meaning = (kind.__doc__ or "").split("\n")[0].rstrip(".")
             lines.append(f"| `{kind.code}` | `{kind.__name__}` | {meaning} | {kind.remedy} |")
+    return "\n".join(lines)
+
+
+def reasons_as_markdown() -> str:
+    """The reasons of conflicts with their meanings, as the table of the documents."""
+    lines = ["| reason | meaning |", "|---|---|"]
+    lines += [f"| `{reason}` | {reason.meaning} |" for reason in ConflictReason]
     return "\n".join(lines)

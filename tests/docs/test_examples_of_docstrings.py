@@ -15,6 +15,7 @@ from pyspark_lance.spark.merge_builder import LanceMergeBuilder
 # Need a session or an installation of their own; tests/spark/companion runs them.
 _WITHOUT_EXAMPLE = {
     "errors_as_markdown",
+    "reasons_as_markdown",
     "enable",
     "install",
     "uninstall",

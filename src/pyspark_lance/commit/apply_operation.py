@@ -28,6 +28,7 @@ from pyspark_lance.commit.invariants import check_writable
 from pyspark_lance.commit.metadata_updates import apply_update_config
 from pyspark_lance.errors import (
     CommitConflictError,
+    ConflictReason,
     InvalidInputError,
     RetryableCommitError,
     UnsupportedFeatureError,
@@ -148,6 +149,7 @@ def _replace_fragments(draft: Draft, operation: Delete | Update) -> None:
                 f"deleted rows of fragment {fragment.id} would come back: it has "
                 f"{before.num_deleted_rows} by now, and {fragment.num_deleted_rows} after this",
                 hint="repeat the work; if it ends like this again, look at the table with verify()",
+                conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
             )
         if present.isdisjoint(changed_fields(before, fragment)):
             # Only rows went.  The rest is taken as it is now: a column that was dropped since
@@ -253,6 +255,7 @@ def _merge(draft: Draft, operation: Merge) -> None:
                 raise RetryableCommitError(
                     f"fragment id {fragment.id} was reserved by another commit",
                     hint="plan the work again on the newest version",
+                    conflict=ConflictReason.CONCURRENT_APPEND,
                 )
             draft.add_rows(fragment)
             continue

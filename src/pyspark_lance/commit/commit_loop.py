@@ -39,6 +39,8 @@ from pyspark_lance.commit.version_put import (
 )
 from pyspark_lance.errors import (
     CommitConflictError,
+    Conflict,
+    ConflictReason,
     CorruptFileError,
     LanceError,
     RetryableCommitError,
@@ -184,6 +186,7 @@ class _Commit:
                 f"the work was planned on version {self._planned.read_version}, "
                 f"but the newest is {latest.manifest.version}",
                 hint="the table was replaced by another one; open it again",
+                conflict=ConflictReason.TABLE_REPLACED,
             )
         self._check_base(latest)
         newer = self._newer.up_to(latest)
@@ -218,7 +221,8 @@ class _Commit:
                 manifest = self._read(self._store, location).manifest
             except FileNotFoundError as error:
                 what = f"version {number}, which the work was planned on, was cleaned up"
-                raise RetryableCommitError(what, self._store.uri, REDO) from error
+                reason = ConflictReason.FILES_REMOVED
+                raise RetryableCommitError(what, self._store.uri, REDO, reason) from error
         if BaseVersion.of(manifest) != self._proposal.base:
             raise table_was_replaced(self._store.uri)
 
@@ -323,7 +327,10 @@ class _Commit:
             write_deletions=write,
         )
         if isinstance(moved, Overtaken):
-            raise RetryableCommitError(moved.reason, self._store.uri, REDO)
+            reason = ConflictReason.CONCURRENT_ROW_CHANGE
+            name = type(operation).__name__
+            conflict = Conflict(reason, name, fragments=(moved.fragment_id,))
+            raise RetryableCommitError(moved.reason, self._store.uri, REDO, conflict)
         return replace(
             self._planned, operation=moved.operation, read_version=latest.manifest.version
         )
@@ -335,7 +342,10 @@ class _Commit:
         if file.base_id is not None:
             # Known to the reader of the table, not here; planning again reads it.
             raise RetryableCommitError(
-                f"the deletions of fragment {fragment.id} are stored in another table", "", REDO
+                f"the deletions of fragment {fragment.id} are stored in another table",
+                "",
+                REDO,
+                ConflictReason.CONCURRENT_ROW_CHANGE,
             )
         try:
             stable, rows = fragment.row_ids is not None, fragment.physical_rows
@@ -425,6 +435,7 @@ class _Commit:
             f"other writers were faster {attempts} times in {elapsed_s:.1f} s",
             self._store.uri,
             "try again, with more retries or a longer timeout",
+            ConflictReason.VERSION_TAKEN,
         )
 
     @property

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pyroaring import BitMap
 
-from pyspark_lance.errors import RetryableCommitError
+from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.fragment_reuse import ReuseDetails, covered_now, reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
 
@@ -153,7 +153,10 @@ def with_reuse_index(indices: Indices, entry: IndexMetadata, replaces: UUID | No
     """
     known = reuse_index_of(indices)
     if (None if known is None else known.uuid) != replaces:
-        raise RetryableCommitError("another compaction put off the remapping of indices, too")
+        raise RetryableCommitError(
+            "another compaction put off the remapping of indices, too",
+            conflict=ConflictReason.INDEX_CHANGED,
+        )
     return (*(index for index in indices if index is not known), entry)
 
 

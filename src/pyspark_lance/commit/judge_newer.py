@@ -10,11 +10,17 @@ Rows that others took away are none either, unless the work inserts what it does
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_lance.commit.conflict import Verdict, judge, rewrites_columns
+from pyspark_lance.commit.conflict_reason import conflict_of, in_order
 from pyspark_lance.commit.fragment_changes import changed_fragment_ids, reused_field_id
-from pyspark_lance.errors import CommitConflictError, RetryableCommitError
+from pyspark_lance.errors import (
+    CommitConflictError,
+    Conflict,
+    ConflictReason,
+    RetryableCommitError,
+)
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import (
     Append,
@@ -79,28 +85,34 @@ def fragments_in_common(
         match judgement.verdict:
             case Verdict.COMPATIBLE | Verdict.REBASE if theirs.has_unknown_fields:
                 what = "a concurrent commit by newer software cannot be judged"
-                raise RetryableCommitError(what, where, REDO)
+                conflict = conflict_of(operation, theirs.operation, version)
+                unknown = replace(conflict, reason=ConflictReason.UNKNOWN_OPERATION)
+                raise RetryableCommitError(what, where, REDO, unknown)
             case Verdict.COMPATIBLE:
                 continue
             case Verdict.REBASE if knows_rows:
                 common |= changed_fragment_ids(theirs.operation)
             case Verdict.REBASE | Verdict.RETRY:
-                raise RetryableCommitError(judgement.reason, where, REDO)
+                conflict = conflict_of(operation, theirs.operation, version)
+                raise RetryableCommitError(judgement.reason, where, REDO, conflict)
             case Verdict.INCOMPATIBLE:
-                raise CommitConflictError(judgement.reason, where)
+                conflict = conflict_of(operation, theirs.operation, version)
+                raise CommitConflictError(judgement.reason, where, conflict=conflict)
     reused = reused_field_id(operation, [theirs.operation for _, theirs in newer])
     if reused is not None:
         what = f"field id {reused} was given to another column since the data were written"
-        raise RetryableCommitError(what, uri, REDO)
+        raise RetryableCommitError(what, uri, REDO, ConflictReason.METADATA_CHANGED)
     if reads is not None:
-        _check_reads(reads, [theirs.operation for _, theirs in newer], latest, uri)
+        _check_reads(reads, operation, [theirs.operation for _, theirs in newer], latest, uri)
     return common & changed_fragment_ids(operation)
 
 
-def _check_reads(reads: Reads, theirs: Sequence[Operation], latest: ManifestFile, uri: str) -> None:
+def _check_reads(
+    reads: Reads, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
+) -> None:
     """Refuses to follow others that brought or took rows which the work looked for."""
     if reads.losses_too:
-        _check_losses(reads, theirs, latest, uri)
+        _check_losses(reads, ours, theirs, latest, uri)
     files, in_place = _rows_with_values(theirs, appends_too=reads.appends_too)
     if not files and not in_place:
         return
@@ -113,13 +125,18 @@ def _check_reads(reads: Reads, theirs: Sequence[Operation], latest: ManifestFile
             fragments.append(fragment)
     # Rows that were moved on since are somewhere else; nobody knows where without a look.
     if files - known or reads.meets(latest, fragments):
+        brought = in_order(fragment.id for fragment in fragments)
+        name = type(ours).__name__
         raise RetryableCommitError(
-            "a concurrent commit brought rows that the work would have found", uri, REDO
+            "a concurrent commit brought rows that the work would have found",
+            uri,
+            REDO,
+            Conflict(ConflictReason.CONCURRENT_APPEND, name, fragments=brought),
         )
 
 
 def _check_losses(
-    reads: Reads, theirs: Sequence[Operation], latest: ManifestFile, uri: str
+    reads: Reads, ours: Operation, theirs: Sequence[Operation], latest: ManifestFile, uri: str
 ) -> None:
     """Refuses to follow others that took rows which the work had found."""
     changed: set[int] = set()
@@ -129,8 +146,12 @@ def _check_losses(
     # Rows that were compacted are in other fragments; nobody knows where without a look.
     was_compacted = any(isinstance(operation, Rewrite) for operation in theirs)
     if changed and (was_compacted or reads.misses(latest, changed)):
+        name = type(ours).__name__
         raise RetryableCommitError(
-            "a concurrent commit took rows away that the work had found", uri, REDO
+            "a concurrent commit took rows away that the work had found",
+            uri,
+            REDO,
+            Conflict(ConflictReason.CONCURRENT_DELETE_READ, name, fragments=in_order(changed)),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyspark_lance.commit.whereabouts import transaction_in_file, transaction_of
-from pyspark_lance.errors import RetryableCommitError
+from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,
@@ -64,4 +64,5 @@ def _gone(what: str, cause: FileNotFoundError | None) -> RetryableCommitError:
         f"{what} cannot be read, so what it changed is unknown",
         where=str(cause) if cause is not None else "",
         hint="plan the work again on the newest version",
+        conflict=ConflictReason.UNKNOWN_OPERATION,
     )

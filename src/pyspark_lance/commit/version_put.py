@@ -23,7 +23,7 @@ from pyspark_lance.commit.draft import TableState
 from pyspark_lance.commit.index_rules import Indices
 from pyspark_lance.commit.judge_newer import REDO
 from pyspark_lance.commit.whereabouts import Fate, Work, fate_of, files_of
-from pyspark_lance.errors import CommitConflictError, RetryableCommitError
+from pyspark_lance.errors import CommitConflictError, ConflictReason, RetryableCommitError
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Restore
 from pyspark_lance.format.transaction import Transaction
@@ -209,7 +209,10 @@ class VersionPut:
             return table_is_gone(self._store)
         if self._was_cleaned_up(wanted):
             return RetryableCommitError(
-                "files of the version that is restored were cleaned up", self._store.uri, REDO
+                "files of the version that is restored were cleaned up",
+                self._store.uri,
+                REDO,
+                ConflictReason.FILES_REMOVED,
             )
         return None
 
@@ -302,6 +305,7 @@ def table_was_replaced(uri: str) -> CommitConflictError:
         "the table was replaced by another one while the work was under way",
         uri,
         "open the table again",
+        ConflictReason.TABLE_REPLACED,
     )
 
 

@@ -19,6 +19,7 @@ from pyspark_lance.commit.retries import Retries
 from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import (
+    ConflictReason,
     InvalidInputError,
     RetryableCommitError,
     StorageError,
@@ -96,7 +97,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
             self._plan = plan_change(table, change_settings(options), at=at)
         except VersionNotFoundError as error:
             what = f"version {version}, which was read, was cleaned up"
-            raise RetryableCommitError(what, uri, REDO) from error
+            raise RetryableCommitError(what, uri, REDO, ConflictReason.FILES_REMOVED) from error
         if base and base != self._plan.base.digest():
             raise table_was_replaced(uri)
         names = {field.name.lower(): field.name for field in self._plan.schema.fields}
@@ -172,7 +173,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
         except RetryableCommitError as error:
             work.spend_attempt(error)
             hint = f"the command runs again: {RETRIES}={work.retries.to_text()}"
-            raise RetryableCommitError(error.what, error.where, hint) from error
+            raise RetryableCommitError(error.what, error.where, hint, error.conflict) from error
 
     @clean_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from pyspark.sql.types import ArrayType, LongType, StringType
 
 from pyspark_lance.commit.retries import Retries
-from pyspark_lance.errors import InvalidInputError, RetryableCommitError
+from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.spark.source.metadata_tables import Rows, columns
@@ -183,7 +183,11 @@ def _commit(call: Call, work: Compaction, groups: list[RewriteGroup]) -> Rows | 
     except RetryableCommitError as error:
         landed, conflict = CompactionResult(), error
     if landed.lost_bins:
-        conflict = RetryableCommitError(f"others changed {landed.lost_bins} bins", call.table.uri)
+        conflict = RetryableCommitError(
+            f"others changed {landed.lost_bins} bins",
+            call.table.uri,
+            conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
+        )
     done = together(work.done, landed)
     if conflict is None:
         return _compacted(done)

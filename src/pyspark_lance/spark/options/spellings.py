@@ -77,7 +77,7 @@ def naming_table(uri: str) -> Iterator[None]:
     except LanceError as error:
         if not error.where:
             error.where = uri
-            error.args = (error.what, uri, error.hint)
+            error.args = (error.what, uri, error.hint, *error.args[3:])
         raise
 
 

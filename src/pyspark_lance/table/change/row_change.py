@@ -15,7 +15,7 @@ from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.invariants import check_writable
 from pyspark_lance.commit.judge_newer import REDO
 from pyspark_lance.commit.version_put import table_was_replaced
-from pyspark_lance.errors import RetryableCommitError
+from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import ManifestLocation
 from pyspark_lance.table.rows.file_versions import table_dictionaries
@@ -93,7 +93,9 @@ class ChangePlan:
             snapshot = Snapshot.load(self.table, self.table.store(), self.location)
         except FileNotFoundError as error:
             what = f"version {self.read_version}, which the work was planned on, was cleaned up"
-            raise RetryableCommitError(what, self.table.uri, REDO) from error
+            raise RetryableCommitError(
+                what, self.table.uri, REDO, ConflictReason.FILES_REMOVED
+            ) from error
         if BaseVersion.of(snapshot.manifest) != self.base:
             raise table_was_replaced(snapshot.store.uri)
         return snapshot

@@ -20,6 +20,7 @@ from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.judge_newer import REDO
 from pyspark_lance.datafile.version_support import check_writable as check_columns
 from pyspark_lance.errors import (
+    ConflictReason,
     InvalidInputError,
     RetryableCommitError,
     VersionNotFoundError,
@@ -492,7 +493,9 @@ class _NewValues:
             yield from self._run(request)
         except VersionNotFoundError as error:
             what = f"version {request.read_version}, whose values are read, was cleaned up"
-            raise RetryableCommitError(what, request.table.uri, REDO) from error
+            raise RetryableCommitError(
+                what, request.table.uri, REDO, ConflictReason.FILES_REMOVED
+            ) from error
 
 
 def _needs_file(fragment: Fragment, target: Target) -> bool:

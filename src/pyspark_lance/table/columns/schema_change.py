@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pyspark_lance.errors import (
     CommitConflictError,
+    ConflictReason,
     InvalidInputError,
     SchemaMismatchError,
     UnsupportedFeatureError,
@@ -342,6 +343,7 @@ def _changed(column: str) -> CommitConflictError:
     return CommitConflictError(
         f"another commit changed the column {column!r} while data were written for it",
         hint="run the write again",
+        conflict=ConflictReason.METADATA_CHANGED,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_lance.commit.version_put import CommitResult
-from pyspark_lance.errors import InvalidInputError, RetryableCommitError
+from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import reuse_index_of
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
@@ -122,7 +122,11 @@ def compact(
         landed = commit_bins(plan, list(rewrite(plan.tasks)), work)
         done = together(done, landed)
         if landed.lost_bins:
-            raise RetryableCommitError(f"others changed {landed.lost_bins} bins", table.uri)
+            raise RetryableCommitError(
+                f"others changed {landed.lost_bins} bins",
+                table.uri,
+                conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
+            )
         return done
 
     try:

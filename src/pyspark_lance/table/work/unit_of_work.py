@@ -156,8 +156,9 @@ class UnitOfWork:
                 f"{left.elapsed_s:.1f} s; the last time: {conflict.what}",
                 conflict.where,
                 "run it again, or allow more with commitRetries and commitTimeout",
+                conflict.conflict,
             ) from conflict
-        logger.info("planning again after a conflict: %s", conflict.what)
+        logger.info("planning again after a conflict: %s (%s)", conflict.what, conflict.conflict)
 
     @property
     def retries(self) -> Retries:

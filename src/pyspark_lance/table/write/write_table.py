@@ -19,6 +19,7 @@ from pyspark_lance.commit.version_put import CommitResult, table_was_replaced
 from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import (
     CommitConflictError,
+    ConflictReason,
     RetryableCommitError,
     TableAlreadyExistsError,
     VersionNotFoundError,
@@ -216,6 +217,7 @@ class _Write:
                     "another one, or they were cleaned up",
                     newest.store.uri,
                     "run the write again",
+                    ConflictReason.FILES_REMOVED,
                 )
         elif BaseVersion.of(planned_on.manifest) != base:
             raise table_was_replaced(newest.store.uri)
@@ -299,5 +301,6 @@ def _plan_onto_new_table(plan: WritePlan) -> WritePlan:
                 "another writer created the table at the same time, with another schema",
                 where=plan.request.table.uri,
                 hint="run the write again",
+                conflict=ConflictReason.METADATA_CHANGED,
             )
     return replace(plan, read_version=snapshot.version, base=BaseVersion.of(snapshot.manifest))

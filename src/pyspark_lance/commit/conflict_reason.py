@@ -1,0 +1,73 @@
+"""A conflict of two operations for machines: why, which two, and over which fragments.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from pyspark_lance.commit.fragment_changes import changed_fragment_ids
+from pyspark_lance.errors import Conflict, ConflictReason
+from pyspark_lance.format.operation import (
+    Append,
+    Clone,
+    CreateIndex,
+    DataReplacement,
+    Delete,
+    Merge,
+    Operation,
+    Overwrite,
+    Project,
+    Restore,
+    Rewrite,
+    Update,
+    UpdateBases,
+    UpdateConfig,
+)
+
+# What others did decides, but for work on indices: they are in the way of it by their values.
+_BY_THEIRS: Mapping[type[Operation], ConflictReason] = MappingProxyType(
+    {
+        Append: ConflictReason.CONCURRENT_APPEND,
+        Delete: ConflictReason.CONCURRENT_ROW_CHANGE,
+        Update: ConflictReason.CONCURRENT_ROW_CHANGE,
+        DataReplacement: ConflictReason.CONCURRENT_ROW_CHANGE,
+        Rewrite: ConflictReason.CONCURRENT_REWRITE,
+        CreateIndex: ConflictReason.INDEX_CHANGED,
+        Merge: ConflictReason.METADATA_CHANGED,
+        Project: ConflictReason.METADATA_CHANGED,
+        UpdateConfig: ConflictReason.METADATA_CHANGED,
+        UpdateBases: ConflictReason.METADATA_CHANGED,
+        Overwrite: ConflictReason.TABLE_REPLACED,
+        Restore: ConflictReason.TABLE_REPLACED,
+        Clone: ConflictReason.TABLE_REPLACED,
+    }
+)
+
+
+def conflict_of(ours: Operation, theirs: Operation, version: int) -> Conflict:
+    """The conflict of two operations that do not go together.
+
+    Args:
+        ours: To be committed.
+        theirs: Committed since ours was planned.
+        version: What theirs made.
+    """
+    reason = _BY_THEIRS.get(type(theirs), ConflictReason.UNKNOWN_OPERATION)
+    if _inserts_keys(ours) and isinstance(theirs, Update) and theirs.new_fragments:
+        reason = ConflictReason.CONCURRENT_APPEND
+    return Conflict(
+        reason,
+        type(ours).__name__,
+        type(theirs).__name__,
+        version,
+        in_order(changed_fragment_ids(ours) & changed_fragment_ids(theirs)),
+    )
+
+
+def in_order(fragment_ids: Iterable[int]) -> tuple[int, ...]:
+    """Ids as a conflict has them."""
+    return tuple(sorted(fragment_ids))
+
+
+def _inserts_keys(operation: Operation) -> bool:
+    return isinstance(operation, Update) and operation.inserted_rows is not None
