@@ -171,6 +171,11 @@ class Conflict:
     version: int | None = None
     fragments: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuses a plain value."""
+        if type(self.reason) is not ConflictReason:
+            raise InvalidInputError(f"{self.reason!r} is not a ConflictReason")
+
     def __str__(self) -> str:
         """As it stands in a message."""
         text = str(self.reason)

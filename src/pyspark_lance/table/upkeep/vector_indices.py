@@ -26,6 +26,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import CreateIndex
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.wire import encode_varint, length_delimited
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.proto import table_pb2
@@ -104,6 +105,8 @@ class VectorIndexRequest:
         Raises:
             InvalidInputError: They are.
         """
+        check_enum(self.kind, IvfKind)
+        check_enum(self.metric, Metric)
         most = {"num_partitions": 1 << 16, "num_sub_vectors": 1 << 16, "sample_rate": _MOST_RATE}
         for name, limit in most.items():
             value = getattr(self, name)
