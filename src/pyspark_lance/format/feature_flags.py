@@ -46,7 +46,7 @@ _WRITABLE: Final = (
     | COVERED_INDEXES
     | MIXED_FILE_VERSIONS
 )
-# A fragment-reuse index concerns index lookups alone, and no index is used.
+# A fragment-reuse index concerns look-ups in indices alone, and scans can do without these.
 _READABLE: Final = _WRITABLE | TAGGED_FRAGMENT_REUSE | SPILLED_LINEAGE
 
 _PAIRED: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE, MANAGED_BLOBS, ZONE_WRITE_SEED)
