@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.spark.source.clean_errors import clean_errors
-from pyspark_lance.spark.source.settle_worker import settle_worker
+from pyspark_lance.spark.source.settle_worker import end_quietly, settle_worker
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # As in pushed_down.py and procedures.py, which cost more to import.
 _CALL, _CHANGE, _STATE = "_lance.call", "_lance.change", "_lance.state"
 _BATCHES_OF, _APPLICATION = "_lance.batches_of", "_lance.application"
+
+end_quietly()
 
 
 class LanceDataSource(DataSource):

@@ -30,6 +30,16 @@ def settle_worker() -> None:
             sys.path_importer_cache.pop(path, None)
 
 
+def end_quietly() -> None:
+    """In a worker of Spark, which may do no work of ours: what ``settle_worker`` does for its end.
+
+    Spark imports this package in a worker to learn the name of the source, and keeps the worker.
+    """
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and spec.name == "pyspark.daemon":
+        traceback.print_exc = _print_unless_left
+
+
 def _print_unless_left(*args: Any, **kwargs: Any) -> None:
     """Like ``traceback.print_exc``, but silent about a worker that the JVM has left.
 
