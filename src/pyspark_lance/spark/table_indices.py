@@ -13,6 +13,7 @@ from pyspark_lance.spark.options.write_settings import change_settings, options_
 from pyspark_lance.spark.typed_errors import typed_errors
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.upkeep.column_indices import (
+    BuildSegments,
     IndexRequest,
     IndexResult,
     create_index,
@@ -72,7 +73,7 @@ class TableIndices:
             self._table,
             IndexRequest(names, kind.lower(), name, replace),
             self._of_commit(options),
-            build=partial(run_on_executors, self._spark, build_segment),
+            build=self._build(),
         )
 
     @changes_table(*COMMIT_OPTIONS)
@@ -100,12 +101,8 @@ class TableIndices:
             >>> table.refreshIndices().names
             ()
         """
-        return refresh_indices(
-            self._table,
-            name,
-            self._of_commit(options),
-            build=partial(run_on_executors, self._spark, build_segment),
-        )
+        given = self._of_commit(options)
+        return refresh_indices(self._table, name, given, build=self._build())
 
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
@@ -131,12 +128,8 @@ class TableIndices:
             >>> table.optimizeIndices("id_idx").num_rows
             6
         """
-        return optimize_indices(
-            self._table,
-            name,
-            self._of_commit(options),
-            build=partial(run_on_executors, self._spark, build_segment),
-        )
+        given = self._of_commit(options)
+        return optimize_indices(self._table, name, given, build=self._build())
 
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
@@ -156,6 +149,9 @@ class TableIndices:
             3
         """
         return drop_index(self._table, name, self._of_commit(options))
+
+    def _build(self) -> BuildSegments:
+        return partial(run_on_executors, self._spark, build_segment)
 
     def _of_commit(self, options: dict[str, str]) -> ChangeSettings:
         return change_settings(options_of_change(options, self._table, self._spark))

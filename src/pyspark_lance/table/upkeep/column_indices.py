@@ -9,24 +9,22 @@ Source: docs/format/table-format.md, section 10.6.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
-
-from pyroaring import BitMap
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import CreateIndex, Operation
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
-from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
 from pyspark_lance.table.index.lookups import covered_fragments
 from pyspark_lance.table.index.segments import BITMAP, BTREE, LABEL_LIST, kind_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.upkeep.index_entry import IndexDetails, IndexFiles, entry_made_now
 from pyspark_lance.table.upkeep.indexed_columns import named_path, path_to
 from pyspark_lance.table.upkeep.left_behind import names_moved_rows
 from pyspark_lance.table.upkeep.metadata_commits import MetadataResult, change_metadata
@@ -161,6 +159,7 @@ def refresh_indices(
     *,
     build: BuildSegments = build_here,
     rows_per_segment: int = ROWS_PER_SEGMENT,
+    joins_segments: bool = False,
 ) -> IndexResult:
     """Adds segments over the fragments that indices do not cover; forgets those that cover none.
 
@@ -170,6 +169,7 @@ def refresh_indices(
         settings: Retries and properties of the commit.
         build: Runs the tasks.
         rows_per_segment: Live rows that a segment is to cover.
+        joins_segments: Whether small segments are made anew together.
 
     Raises:
         InvalidInputError: There is no such index of these kinds.
@@ -178,38 +178,15 @@ def refresh_indices(
     settings = settings or ChangeSettings()
 
     def plan() -> IndexPlan:
-        return plan_index_refresh(table, name, settings, rows_per_segment)
+        return plan_index_refresh(
+            table, name, settings, rows_per_segment, joins_segments=joins_segments
+        )
 
     return _carry_out(table, plan, settings, build)
 
 
-def optimize_indices(
-    table: Table,
-    name: str | None = None,
-    settings: ChangeSettings | None = None,
-    *,
-    build: BuildSegments = build_here,
-    rows_per_segment: int = ROWS_PER_SEGMENT,
-) -> IndexResult:
-    """As ``refresh_indices``, and makes few large segments of many small ones.
-
-    Args:
-        table: The table or branch.
-        name: Of one index; None for all B-trees, bitmap and label list indices.
-        settings: Retries and properties of the commit.
-        build: Runs the tasks.
-        rows_per_segment: Live rows that a segment is to cover.
-
-    Raises:
-        InvalidInputError: There is no such index of these kinds.
-        RetryableCommitError: Other commits were in the way too often.
-    """
-    settings = settings or ChangeSettings()
-
-    def plan() -> IndexPlan:
-        return plan_index_refresh(table, name, settings, rows_per_segment, joins_segments=True)
-
-    return _carry_out(table, plan, settings, build)
+# Makes few large segments of many small ones besides.
+optimize_indices = partial(refresh_indices, joins_segments=True)
 
 
 def drop_index(table: Table, name: str, settings: ChangeSettings | None = None) -> MetadataResult:
@@ -453,21 +430,14 @@ def _groups(num_rows: Sequence[int], rows_per_group: int) -> list[range]:
 def _entry(
     snapshot: Snapshot, planned: _Planned, task: SegmentTask, segment: BuiltSegment
 ) -> IndexMetadata:
-    message = table_pb2.IndexMetadata(
-        uuid=table_pb2.Uuid(uuid=segment.uuid.bytes),
-        fields=[planned.field.id],
-        name=planned.name,
-        dataset_version=snapshot.version,
-        fragment_bitmap=BitMap(task.fragments).serialize(),
-        index_details=table_pb2.AnyMessage(type_url=_DETAILS[planned.kind]),
-        index_version=_layout_version(snapshot, planned.kind),
-        created_at=time.time_ns() // 1_000_000,
-        files=[
-            table_pb2.IndexFile(path=path, size_bytes=size)
-            for path, size in segment.file_sizes.items()
-        ],
+    return entry_made_now(
+        planned.name,
+        [planned.field.id],
+        snapshot.version,
+        task.fragments,
+        IndexDetails(_DETAILS[planned.kind], _layout_version(snapshot, planned.kind)),
+        IndexFiles(segment.uuid, segment.file_sizes),
     )
-    return IndexMetadata.from_bytes(message.SerializeToString())
 
 
 def _layout_version(snapshot: Snapshot, kind: str) -> int:

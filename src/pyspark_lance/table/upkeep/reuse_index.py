@@ -9,7 +9,6 @@ Source: docs/format/table-format.md, section 10.7.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Sequence
 from typing import Final
@@ -30,9 +29,9 @@ from pyspark_lance.format.fragment_reuse import (
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.metafile.paths import INDICES
-from pyspark_lance.proto import table_pb2
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.reused_fragments import reuse_versions
+from pyspark_lance.table.upkeep.index_entry import IndexDetails, IndexFiles, entry_made_now
 from pyspark_lance.table.version.snapshot import Snapshot
 
 MOST_INLINE_BYTES: Final = 204_800
@@ -105,18 +104,8 @@ def _entry(store: ObjectStore, version: int, versions: ReuseVersions) -> IndexMe
     if len(content) > MOST_INLINE_BYTES:
         store.put(f"{INDICES}/{name}/{_DETAILS_FILE}", content)
         details = ReuseDetails(None, _DETAILS_FILE, 0, len(content))
-    message = table_pb2.IndexMetadata(
-        uuid=table_pb2.Uuid(uuid=name.bytes),
-        name=FRAGMENT_REUSE_INDEX,
-        dataset_version=version,
-        fragment_bitmap=bitmap.serialize(),
-        index_details=table_pb2.AnyMessage(
-            type_url=FRAGMENT_REUSE_DETAILS, value=details.to_bytes()
-        ),
-        index_version=0,
-        created_at=time.time_ns() // 1_000_000,
-    )
-    return IndexMetadata.from_bytes(message.SerializeToString())
+    kind = IndexDetails(FRAGMENT_REUSE_DETAILS, 0, details.to_bytes())
+    return entry_made_now(FRAGMENT_REUSE_INDEX, (), version, bitmap, kind, IndexFiles(name))
 
 
 def _still_needed(versions: ReuseVersions, indices: Sequence[IndexMetadata]) -> ReuseVersions:

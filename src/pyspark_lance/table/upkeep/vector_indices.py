@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
-
-from pyroaring import BitMap
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
@@ -29,7 +26,6 @@ from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.format.wire import encode_varint, length_delimited
 from pyspark_lance.metafile.paths import index_path
-from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
 from pyspark_lance.table.index.reused_fragments import reuse_versions
 from pyspark_lance.table.index.segments import VECTOR, kind_of
@@ -49,6 +45,8 @@ from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.vectors import vector_column, width_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.upkeep.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.upkeep.indexed_columns import only_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -404,23 +402,14 @@ def _built(
 
 
 def _entry(snapshot: Snapshot, segment: _Segment, built: BuiltSegment) -> IndexMetadata:
-    message = table_pb2.IndexMetadata(
-        uuid=table_pb2.Uuid(uuid=built.uuid.bytes),
-        fields=[segment.column.id],
-        name=segment.name,
-        dataset_version=snapshot.version,
-        fragment_bitmap=BitMap(segment.fragments).serialize(),
-        index_details=table_pb2.AnyMessage(
-            type_url=f"/{VECTOR_DETAILS}", value=_details(built.shape)
-        ),
-        index_version=INDEX_VERSION,
-        created_at=time.time_ns() // 1_000_000,
-        files=[
-            table_pb2.IndexFile(path=path, size_bytes=size)
-            for path, size in built.file_sizes.items()
-        ],
+    return entry_made_now(
+        segment.name,
+        [segment.column.id],
+        snapshot.version,
+        segment.fragments,
+        IndexDetails(f"/{VECTOR_DETAILS}", INDEX_VERSION, _details(built.shape)),
+        IndexFiles(built.uuid, built.file_sizes),
     )
-    return IndexMetadata.from_bytes(message.SerializeToString())
 
 
 def _details(shape: IvfShape) -> bytes:
@@ -452,8 +441,4 @@ def _scans(snapshot: Snapshot, segment: _Segment) -> list[ScanTask]:
     request = ScanRequest(
         schema=LanceSchema(fields=(segment.column,)), system_columns=(ROW_ID,)
     )  # fmt: skip
-    kept = (
-        (scan, tuple(part for part in scan.slices if part.fragment.id in segment.fragments))
-        for scan in plan_scan(snapshot, request)
-    )
-    return [replace(scan, slices=slices) for scan, slices in kept if slices]
+    return only_fragments(plan_scan(snapshot, request), segment.fragments)

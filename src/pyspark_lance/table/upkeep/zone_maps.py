@@ -9,7 +9,6 @@ Source: docs/format/table-format.md, sections 10.6 and 10.8.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from pyspark_lance.table.rows.zone_map_file import (
     write_zone_map,
 )
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.upkeep.index_entry import IndexDetails, IndexFiles, entry_made_now
 from pyspark_lance.table.upkeep.indexed_columns import named_path, only_fragments, path_to
 from pyspark_lance.table.upkeep.zone_map_task import (
     BuiltZones,
@@ -267,20 +267,15 @@ def _written(
         use_seeds=False,
         has_null_bitmap=nulls is not None,
     )
-    message = table_pb2.IndexMetadata(
-        uuid=table_pb2.Uuid(uuid=name.bytes),
-        fields=[planned.column.field.id],
-        name=planned.name,
-        dataset_version=snapshot.version,
-        fragment_bitmap=BitMap(covered | plan.fragments).serialize(),
-        index_details=table_pb2.AnyMessage(
-            type_url=ZONE_MAP_DETAILS, value=details.SerializeToString()
-        ),
-        index_version=ZONE_MAP_VERSION,
-        created_at=time.time_ns() // 1_000_000,
-        files=[table_pb2.IndexFile(path=ZONE_MAP_FILE, size_bytes=size)],
+    entry = entry_made_now(
+        planned.name,
+        [planned.column.field.id],
+        snapshot.version,
+        covered | plan.fragments,
+        IndexDetails(ZONE_MAP_DETAILS, ZONE_MAP_VERSION, details.SerializeToString()),
+        IndexFiles(name, {ZONE_MAP_FILE: size}),
     )
-    return IndexMetadata.from_bytes(message.SerializeToString()), len(everything.start)
+    return entry, len(everything.start)
 
 
 def _taken_over(
