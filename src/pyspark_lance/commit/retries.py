@@ -67,10 +67,17 @@ class Retries:
     def from_text(cls, text: str, count: int, timeout_s: float) -> Retries:
         """Goes on where the work stopped in another process of this machine, as ``text`` says.
 
+        Args:
+            text: What ``to_text`` gave; empty for work that begins.
+            count: Attempts after the first.
+            timeout_s: As for the class.
+
         Raises:
             InvalidInputError: It is no such text.
         """
         left = cls(count, timeout_s)
+        if not text:
+            return left
         try:
             attempts, first_ns = (int(part) for part in text.split("/"))
         except ValueError as error:

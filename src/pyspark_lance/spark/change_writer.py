@@ -145,11 +145,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
             raise StorageError("a task sent no account of what it changed; nothing was committed")
         touched = (rows for task_changes in written for rows in task_changes.touched)
         settings = self._plan.settings
-        left = (
-            Retries.from_text(self._retried, settings.retries, settings.timeout_s)
-            if self._retried
-            else None
-        )
+        left = Retries.from_text(self._retried, settings.retries, settings.timeout_s)
         work = UnitOfWork(self._plan.table, settings, retries=left)
 
         def attempt(work: UnitOfWork) -> ChangeResult:

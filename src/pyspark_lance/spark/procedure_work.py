@@ -37,8 +37,8 @@ from pyspark_lance.table.upkeep.compact import (
     together,
 )
 from pyspark_lance.table.upkeep.compaction_task import CompactionTask
-from pyspark_lance.table.upkeep.segment_task import BuiltSegment, SegmentTask
-from pyspark_lance.table.upkeep.zone_map_task import BuiltZones, ZoneMapTask
+from pyspark_lance.table.upkeep.segment_task import SegmentTask
+from pyspark_lance.table.upkeep.zone_map_task import ZoneMapTask
 from pyspark_lance.table.upkeep.zone_maps import (
     ZoneMapPlan,
     ZoneMapResult,
@@ -109,6 +109,12 @@ class Call:
         tag = self.arguments.get("tag")
         return VersionSpec(version=self.number("version"), tag=tag, timestamp_ns=moment)
 
+    def unit_of_work(self, retries: str) -> UnitOfWork:
+        """What commits, with the attempts that are left after those that were spent."""
+        settings = self.settings
+        left = Retries.from_text(retries, settings.retries, settings.timeout_s)
+        return UnitOfWork(self.table, settings, retries=left)
+
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
@@ -170,13 +176,7 @@ def _planned(
 
 def _commit(call: Call, work: Compaction, groups: list[RewriteGroup]) -> Rows | Compaction:
     """Commits rewritten bins; those that others changed meanwhile are planned again."""
-    settings = call.settings
-    retries = (
-        Retries.from_text(work.retries, settings.retries, settings.timeout_s)
-        if work.retries
-        else None
-    )
-    unit = UnitOfWork(call.table, settings, retries=retries)
+    unit = call.unit_of_work(work.retries)
     conflict: RetryableCommitError | None = None
     try:
         landed = unit.once(partial(commit_bins, work.plan, groups))
@@ -204,47 +204,89 @@ def _compacted(result: CompactionResult) -> Rows:
     return [tuple(getattr(result, name) for name in COMPACTED.names)]
 
 
-# Zone maps -----------------------------------------------------------------------------------
+# Zone maps and other indices -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneMaps:
-    """Zone maps whose zones are made; picklable.
+class IndexBuild:
+    """Indices whose parts are made by tasks; picklable.
 
     Attributes:
         plan: What is made.
+        kind: How it is planned, committed and shown.
         retries: The attempts that were spent; empty for none.
     """
 
-    plan: ZoneMapPlan
+    plan: ZoneMapPlan | IndexPlan
+    kind: _BuildKind
     retries: str = ""
 
     @property
-    def tasks(self) -> Sequence[ZoneMapTask]:
+    def tasks(self) -> Sequence[ZoneMapTask | SegmentTask]:
         """What the executors do."""
         return self.plan.tasks
 
-    def go_on(self, call: Call, done: list[tuple[BuiltZones, ...]]) -> Rows | ZoneMaps:
+    def go_on(self, call: Call, done: list[Any]) -> Rows | IndexBuild:
         """Commits; what others moved or changed meanwhile is looked at again."""
-        settings = call.settings
-        retries = (
-            Retries.from_text(self.retries, settings.retries, settings.timeout_s)
-            if self.retries
-            else None
-        )
-        unit = UnitOfWork(call.table, settings, retries=retries)
+        unit = call.unit_of_work(self.retries)
         try:
-            result = unit.once(partial(commit_zone_maps, self.plan, done))
+            result = unit.once(partial(self.kind.commit, self.plan, done))
         except RetryableCommitError as error:
             unit.spend_attempt(error)
-            return ZoneMaps(_plan_zone_maps(call), unit.retries.to_text())
-        return _zoned(result)
+            return replace(self, plan=self.kind.plan(call), retries=unit.retries.to_text())
+        return self.kind.shown(result)
 
 
-def start_zone_maps(call: Call) -> Rows | ZoneMaps:
+@dataclass(frozen=True, slots=True)
+class _BuildKind:
+    """The steps of a build; picklable functions.
+
+    Attributes:
+        plan: Plans it on the newest version.
+        commit: Commits what tasks made.
+        shown: The rows that the procedure answers.
+        nothing: The result where there is nothing to do.
+    """
+
+    plan: Callable[[Call], ZoneMapPlan | IndexPlan]
+    commit: Callable[..., Any]
+    shown: Callable[[Any], Rows]
+    nothing: ZoneMapResult | IndexResult
+
+    def start(self, call: Call) -> Rows | IndexBuild:
+        """Plans, if there is something to do."""
+        plan = self.plan(call)
+        has_work = plan.wanted and not plan.change.is_done
+        return IndexBuild(plan, self) if has_work else self.shown(self.nothing)
+
+
+def start_zone_maps(call: Call) -> Rows | IndexBuild:
     """Makes zone maps of the columns that are given, or else refreshes those there are."""
-    plan = _plan_zone_maps(call)
-    return ZoneMaps(plan) if plan.wanted and not plan.change.is_done else _zoned(ZoneMapResult())
+    return _BuildKind(_plan_zone_maps, commit_zone_maps, _zoned, ZoneMapResult()).start(call)
+
+
+def start_create_index(call: Call) -> Rows | IndexBuild:
+    """Makes indices of the columns that are given."""
+    return _of_columns(_plan_create).start(call)
+
+
+def start_refresh_indices(call: Call) -> Rows | IndexBuild:
+    """Adds to indices what they do not cover."""
+    return _of_columns(_plan_refresh).start(call)
+
+
+def start_optimize_indices(call: Call) -> Rows | IndexBuild:
+    """Makes few segments of many."""
+    return _of_columns(_plan_optimize).start(call)
+
+
+def drop_named_index(call: Call) -> Rows:
+    """Removes an index."""
+    return [(drop_index(call.table, call.text("name"), call.settings).version,)]
+
+
+def _of_columns(plan: Callable[[Call], IndexPlan]) -> _BuildKind:
+    return _BuildKind(plan, commit_index, _indexed, IndexResult())
 
 
 def _plan_zone_maps(call: Call) -> ZoneMapPlan:
@@ -256,71 +298,6 @@ def _plan_zone_maps(call: Call) -> ZoneMapPlan:
 
 def _zoned(result: ZoneMapResult) -> Rows:
     return [(list(result.columns), result.num_fragments, result.num_zones, result.version)]
-
-
-# Indices -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Indices:
-    """Indices whose segments are made; picklable.
-
-    Attributes:
-        plan: What is made.
-        start: Plans it.
-        retries: The attempts that were spent; empty for none.
-    """
-
-    plan: IndexPlan
-    start: Callable[[Call], IndexPlan]
-    retries: str = ""
-
-    @property
-    def tasks(self) -> Sequence[SegmentTask]:
-        """What the executors do."""
-        return self.plan.tasks
-
-    def go_on(self, call: Call, done: list[BuiltSegment]) -> Rows | Indices:
-        """Commits; what others moved or changed meanwhile is looked at again."""
-        settings = call.settings
-        retries = (
-            Retries.from_text(self.retries, settings.retries, settings.timeout_s)
-            if self.retries
-            else None
-        )
-        unit = UnitOfWork(call.table, settings, retries=retries)
-        try:
-            result = unit.once(partial(commit_index, self.plan, done))
-        except RetryableCommitError as error:
-            unit.spend_attempt(error)
-            return Indices(self.start(call), self.start, unit.retries.to_text())
-        return _indexed(result)
-
-
-def start_create_index(call: Call) -> Rows | Indices:
-    """Makes indices of the columns that are given."""
-    return _start_indices(call, _plan_create)
-
-
-def start_refresh_indices(call: Call) -> Rows | Indices:
-    """Adds to indices what they do not cover."""
-    return _start_indices(call, _plan_refresh)
-
-
-def start_optimize_indices(call: Call) -> Rows | Indices:
-    """Makes few segments of many."""
-    return _start_indices(call, _plan_optimize)
-
-
-def drop_named_index(call: Call) -> Rows:
-    """Removes an index."""
-    return [(drop_index(call.table, call.text("name"), call.settings).version,)]
-
-
-def _start_indices(call: Call, start: Callable[[Call], IndexPlan]) -> Rows | Indices:
-    plan = start(call)
-    has_work = plan.wanted and not plan.change.is_done
-    return Indices(plan, start) if has_work else _indexed(IndexResult())
 
 
 def _plan_create(call: Call) -> IndexPlan:
@@ -346,4 +323,4 @@ def _indexed(result: IndexResult) -> Rows:
     return [(list(result.names), result.num_segments, result.num_rows, result.version)]
 
 
-Work: TypeAlias = Compaction | ZoneMaps | Indices
+Work: TypeAlias = Compaction | IndexBuild
