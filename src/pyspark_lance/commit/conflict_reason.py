@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from pyspark_lance.commit.fragment_changes import changed_fragment_ids
@@ -60,13 +60,8 @@ def conflict_of(ours: Operation, theirs: Operation, version: int) -> Conflict:
         type(ours).__name__,
         type(theirs).__name__,
         version,
-        in_order(changed_fragment_ids(ours) & changed_fragment_ids(theirs)),
+        tuple(sorted(changed_fragment_ids(ours) & changed_fragment_ids(theirs))),
     )
-
-
-def in_order(fragment_ids: Iterable[int]) -> tuple[int, ...]:
-    """Ids as a conflict has them."""
-    return tuple(sorted(fragment_ids))
 
 
 def _inserts_keys(operation: Operation) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from pyspark_lance.commit.conflict import Verdict, judge, rewrites_columns
-from pyspark_lance.commit.conflict_reason import conflict_of, in_order
+from pyspark_lance.commit.conflict_reason import conflict_of
 from pyspark_lance.commit.fragment_changes import changed_fragment_ids, reused_field_id
 from pyspark_lance.errors import (
     CommitConflictError,
@@ -125,7 +125,7 @@ def _check_reads(
             fragments.append(fragment)
     # Rows that were moved on since are somewhere else; nobody knows where without a look.
     if files - known or reads.meets(latest, fragments):
-        brought = in_order(fragment.id for fragment in fragments)
+        brought = tuple(sorted(fragment.id for fragment in fragments))
         name = type(ours).__name__
         raise RetryableCommitError(
             "a concurrent commit brought rows that the work would have found",
@@ -151,7 +151,7 @@ def _check_losses(
             "a concurrent commit took rows away that the work had found",
             uri,
             REDO,
-            Conflict(ConflictReason.CONCURRENT_DELETE_READ, name, fragments=in_order(changed)),
+            Conflict(ConflictReason.CONCURRENT_DELETE_READ, name, fragments=tuple(sorted(changed))),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from pyspark_lance.predicate.tree import Column
 from pyspark_lance.predicate.types import spark_type_of
 
 _LONG = 100
+_MOST_SHOWN = 20
 
 
 def resolve_column(
@@ -61,14 +63,16 @@ def _find_field(name: str, fields: list[pa.Field], what: str, prefers_exact: boo
             f"{name!r} is ambiguous, it could be {spelled}",
             hint="set spark.sql.caseSensitive to true and use where(…) on the DataFrame",
         )
-    names = [field.name for field in fields]
-    spelled_as = {field_name.lower(): field_name for field_name in names}
-    near = difflib.get_close_matches(wanted[:_LONG], spelled_as, n=1, cutoff=0.6)
-    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    raise InvalidInputError(
-        f"there is no {what} {_shown(name)}",
-        hint=f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}",
-    )
+    hint = near_names(name, [field.name for field in fields])
+    raise InvalidInputError(f"there is no {what} {_shown(name)}", hint=hint)
+
+
+def near_names(name: str, names: Sequence[str]) -> str:
+    """A hint for a name that is none of some: what was meant, or else which there are."""
+    spelled_as = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower()[:_LONG], spelled_as, n=1)
+    shown = ", ".join(names[:_MOST_SHOWN]) + (", …" if len(names) > _MOST_SHOWN else "")
+    return f"did you mean {spelled_as[near[0]]!r}?" if near else f"there are: {shown}"
 
 
 def _shown(name: str) -> str:

@@ -6,7 +6,6 @@ Only text comes back from a Spark job; it holds the code, and with it the class.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,6 +13,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from pyspark_lance.errors import InvalidInputError, error_in
+from pyspark_lance.predicate.columns import near_names
 from pyspark_lance.predicate.name_parts import name_parts
 
 # In the words of a classic session, and in those of a Connect server.
@@ -23,7 +23,6 @@ _CODED = re.compile(r"^(?:Caused by)?: [\w.$]+: (\[[A-Z_0-9.]+\] .*)$", re.MULTI
 
 
 _UNKNOWN_NAME = ("UNRESOLVED_COLUMN", "UNRESOLVED_FIELD")
-_MOST_SHOWN = 20
 
 
 @contextlib.contextmanager
@@ -70,19 +69,15 @@ def _unknown_name(
     """What Spark says of a name that means nothing."""
     if not (error.getCondition() or "").startswith(_UNKNOWN_NAME):
         return None
-    known = {column.lower(): column for column in columns()}
+    known = list({column.lower(): column for column in columns()}.values())
     if not known:
         return None
     *qualifiers, name = name_parts((error.getMessageParameters() or {}).get("objectName", ""))
     shown = ".".join((*qualifiers, name))
-    if qualifiers and name.lower() in known:
+    if qualifiers and name.lower() in map(str.lower, known):
         hint = f"the table is called {alias!r} here, and the rows to merge are called 'source'"
-    elif near := difflib.get_close_matches(name.lower(), known, n=1):
-        hint = f"did you mean {known[near[0]]!r}?"
     else:
-        several = list(known.values())
-        more = ", …" if len(several) > _MOST_SHOWN else ""
-        hint = f"there are: {', '.join(several[:_MOST_SHOWN])}{more}"
+        hint = near_names(name, known)
     return InvalidInputError(f"there is no column {shown!r}", hint=hint)
 
 

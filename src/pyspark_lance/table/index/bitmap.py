@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -35,32 +35,20 @@ _MOST_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class BitmapIndex:
-    """The values of a segment.
+class _SetsOfRows:
+    """The keys of a segment.
 
     Attributes:
         file: With the set of rows of each.
-        keys: Each value, null too, in the type in which conditions see the column.
+        keys: Each, null too, in the type in which conditions see them.
     """
 
     file: IndexFile
     keys: pa.Array
 
-    @classmethod
-    def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BitmapIndex:
-        """Reads which values there are.
-
-        Raises:
-            FileNotFoundError: The file is gone.
-            CorruptFileError: What it says cannot be.
-        """
-        file = IndexFile.open(files, entry, BITMAP_FILE)
-        file.expect_columns([("keys", field.to_arrow().type), ("bitmaps", pa.binary())])
-        return cls(file, as_seen(file.read_all("keys").column(0), field))
-
     @property
     def num_rows(self) -> None:
-        """Rows that the segment names: only its sets would tell."""
+        """Rows that the segment names: only its sets would tell, and empty lists are in none."""
         return None
 
     @property
@@ -71,6 +59,36 @@ class BitmapIndex:
     def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
         """Those of some fragments of which it knows all rows: all that its entry covers."""
         return fragments
+
+    @classmethod
+    def _of_keys(cls, files: TableFiles, entry: IndexMetadata, key: Field) -> Self:
+        file = IndexFile.open(files, entry, BITMAP_FILE)
+        file.expect_columns([("keys", key.to_arrow().type), ("bitmaps", pa.binary())])
+        return cls(file, as_seen(file.read_all("keys").column(0), key))
+
+    def _rows_at(self, places: NDArray[np.int64], most_rows: int) -> NDArray[np.uint64] | None:
+        if len(places) > _MOST_SETS:
+            return None
+        sets = sets_at(self.file, places)
+        if sets is None:
+            return None
+        rows = union_of(sets)
+        return numbers_of(rows) if sum(map(len, rows.values())) <= most_rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class BitmapIndex(_SetsOfRows):
+    """The values of a segment."""
+
+    @classmethod
+    def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BitmapIndex:
+        """Reads which values there are.
+
+        Raises:
+            FileNotFoundError: The file is gone.
+            CorruptFileError: What it says cannot be.
+        """
+        return cls._of_keys(files, entry, field)
 
     def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
         """What the rows are called whose values satisfy the condition; None if there are many.
@@ -83,20 +101,12 @@ class BitmapIndex:
             CorruptFileError: A set of rows is damaged.
         """
         places = np.flatnonzero(question.matches(self.keys))
-        return _rows_at(self.file, places, most_rows)
+        return self._rows_at(places, most_rows)
 
 
 @dataclass(frozen=True, slots=True)
-class LabelIndex:
-    """The elements of a segment.
-
-    Attributes:
-        file: With the set of rows of each.
-        keys: Each element, null too, in the type in which conditions see the elements.
-    """
-
-    file: IndexFile
-    keys: pa.Array
+class LabelIndex(_SetsOfRows):
+    """The elements of the lists of a segment."""
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> LabelIndex:
@@ -109,24 +119,7 @@ class LabelIndex:
         """
         if not field.is_list or len(field.children) != 1 or field.children[0].children:
             raise UnsupportedFeatureError("an index of labels over a column of no lists")
-        (element,) = field.children
-        file = IndexFile.open(files, entry, BITMAP_FILE)
-        file.expect_columns([("keys", element.to_arrow().type), ("bitmaps", pa.binary())])
-        return cls(file, as_seen(file.read_all("keys").column(0), element))
-
-    @property
-    def num_rows(self) -> None:
-        """Rows that the segment names: those with empty lists are in no set."""
-        return None
-
-    @property
-    def nbytes(self) -> int:
-        """About how much memory it takes."""
-        return int(self.keys.nbytes) + 4096
-
-    def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
-        """Those of some fragments of which it knows all rows: all that its entry covers."""
-        return fragments
+        return cls._of_keys(files, entry, field.children[0])
 
     def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
         """What the rows are called whose lists have an element; None if it does not tell.
@@ -143,19 +136,7 @@ class LabelIndex:
             return None
         equal = Comparison("=", Column(("element",), wanted.type), Literal(wanted))
         places = np.flatnonzero(matching_values(equal, ("element",), self.keys))
-        return _rows_at(self.file, places, most_rows)
-
-
-def _rows_at(
-    file: IndexFile, places: NDArray[np.int64], most_rows: int
-) -> NDArray[np.uint64] | None:
-    if len(places) > _MOST_SETS:
-        return None
-    sets = sets_at(file, places)
-    if sets is None:
-        return None
-    rows = union_of(sets)
-    return numbers_of(rows) if sum(map(len, rows.values())) <= most_rows else None
+        return self._rows_at(places, most_rows)
 
 
 def sets_at(file: IndexFile, places: NDArray[np.int64]) -> list[dict[int, BitMap]] | None:

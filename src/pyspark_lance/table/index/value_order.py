@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.arrow_values import is_variable_width
 from pyspark_lance.plain_values import plain_numbers
 
 
@@ -26,13 +27,8 @@ def has_order(data_type: pa.DataType) -> bool:
         or types.is_decimal256(data_type)
         or types.is_temporal(data_type)
         or types.is_fixed_size_binary(data_type)
-        or any(
-            check(data_type)
-            for check in (
-                types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
-            )
-        )
-    )  # fmt: skip
+        or is_variable_width(data_type)
+    )
 
 
 def sort_order(values: pa.Array, *, stable: bool = False) -> NDArray[np.int64]:
