@@ -13,7 +13,7 @@ from local_changes import delete_rows
 from row_changes import set_to
 from table_access import read_ours
 
-from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.conditions import Predicate, evaluate
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
 from pyspark_lance.table.scan.plan_scan import predicate_schema
@@ -46,6 +46,7 @@ COLUMNS = {
     "b": (pa.bool_(), [False, True], str),
 }  # fmt: skip
 STRUCT = "o"
+LISTS = "l"
 
 
 def some_rows(rng: random.Random, count: int) -> pa.Table:
@@ -63,6 +64,16 @@ def some_rows(rng: random.Random, count: int) -> pa.Table:
     mask = pa.array([rng.random() < 0.2 for _ in range(count)])
     arrays[STRUCT] = pa.StructArray.from_arrays([arrays["i"]], names=["x"], mask=mask)
     return pa.table(arrays)
+
+
+def with_lists(rows: pa.Table, rng: random.Random) -> pa.Table:
+    """The rows with a column of lists of one to three of the values of ``s``, or none, or null."""
+    _, values, _ = COLUMNS["s"]
+    lists = [
+        rng.choice([None, [], rng.choices([None, *values], k=rng.randint(1, 3))])
+        for _ in range(len(rows))
+    ]
+    return rows.append_column(LISTS, pa.array(lists, pa.list_(pa.string())))
 
 
 def parse(snapshot: Snapshot, condition: str) -> Predicate:
@@ -83,6 +94,20 @@ def kept_rows(path: str, condition: str) -> dict[int, list[int]]:
 def matching(path: str, condition: str, at: VersionSpec = LATEST) -> pa.Table:
     snapshot = Snapshot.open(Table(path), at)
     return read_ours(path, at, predicate=parse(snapshot, condition), system_columns=PLACE)
+
+
+def check_rows(path: str, conditions: list[str], at: VersionSpec = LATEST) -> None:
+    """A scan has the rows that a condition keeps of all rows, none of them more than once."""
+    everything = read_ours(path, at, system_columns=PLACE).combine_chunks()
+    snapshot = Snapshot.open(Table(path), at)
+    for condition in conditions:
+        expected = everything.slice(0, 0)
+        if everything.num_rows:
+            (batch,) = everything.to_batches()
+            mask = evaluate(parse(snapshot, condition), batch)
+            expected = everything.filter(mask.fill_null(False))
+        found = matching(path, condition, at)
+        assert found["_rowaddr"].to_pylist() == expected["_rowaddr"].to_pylist(), condition
 
 
 def index_of(path: str, column: str, rows_per_zone: int) -> None:

@@ -13,18 +13,18 @@ import pytest
 from lance.file import LanceFileReader
 from local_changes import delete_rows
 from row_changes import set_to
-from table_access import read_ours
 from zone_map_tables import (
     COLUMNS,
-    PLACE,
+    LISTS,
     STRUCT,
     change,
     change_in_place,
     change_ours,
+    check_rows,
     kept_rows,
     matching,
-    parse,
     some_rows,
+    with_lists,
 )
 
 from pyspark_lance.errors import (
@@ -33,7 +33,6 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.format.row_address_tree_map import parse_tree_map
-from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.index.index_facts import index_facts
@@ -58,7 +57,6 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 
-LISTS = "l"
 SHOWN = {"btree": "BTree", "bitmap": "Bitmap", "label_list": "LabelList"}
 # As pylance spells conditions on the columns, and those that are not NaN.
 THEIR_QUERIES = {
@@ -86,15 +84,6 @@ def no_table_is_small(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fragment_pruning, "_MOST_SHARE", 1.0)
 
 
-def with_lists(rows: pa.Table, rng: random.Random) -> pa.Table:
-    _, values, _ = COLUMNS["s"]
-    lists = [
-        rng.choice([None, [], rng.choices([None, *values], k=rng.randint(1, 3))])
-        for _ in range(len(rows))
-    ]
-    return rows.append_column(LISTS, pa.array(lists, pa.list_(pa.string())))
-
-
 def our_conditions(rng: random.Random) -> list[str]:
     """One of each column, as we spell it."""
     found = [f"{LISTS} IS NULL"]
@@ -107,20 +96,6 @@ def our_conditions(rng: random.Random) -> list[str]:
         ]
     _, values, spell = COLUMNS["s"]
     return [*found, *(f"array_contains({LISTS}, {spell(value)})" for value in values[:3])]
-
-
-def check_ours(path: str, conditions: list[str]) -> None:
-    """A scan has the rows that a condition keeps of all rows, none of them more than once."""
-    everything = read_ours(path, system_columns=PLACE).combine_chunks()
-    snapshot = Snapshot.open(Table(path))
-    for condition in conditions:
-        expected = everything.slice(0, 0)
-        if everything.num_rows:
-            (batch,) = everything.to_batches()
-            mask = evaluate(parse(snapshot, condition), batch)
-            expected = everything.filter(mask.fill_null(False))
-        found = matching(path, condition)
-        assert found["_rowaddr"].to_pylist() == expected["_rowaddr"].to_pylist(), condition
 
 
 def check_theirs(path: str, columns: list[str]) -> None:
@@ -175,10 +150,10 @@ def test_rows_with_our_indices_are_those_without(tmp_path, seed, no_table_is_sma
         create_index(Table(path), request)
     check_theirs(path, list(kinds))
     check_used(path, kinds)
-    check_ours(path, our_conditions(rng))
+    check_rows(path, our_conditions(rng))
     for _ in range(5):
         rng.choice([change, change, change_ours, change_indices, change_indices])(path, rng)
-        check_ours(path, our_conditions(rng))
+        check_rows(path, our_conditions(rng))
         check_theirs(path, rng.sample(list(kinds), 5))
     if {index.name for index in Snapshot.open(Table(path)).indices} >= {"i_idx", "l_idx"}:
         refresh_indices(Table(path))
@@ -187,7 +162,7 @@ def test_rows_with_our_indices_are_those_without(tmp_path, seed, no_table_is_sma
         lance.dataset(path).optimize.optimize_indices()
         check_theirs(path, list(kinds))
     lance.dataset(path).validate()
-    check_ours(path, our_conditions(rng))
+    check_rows(path, our_conditions(rng))
     assert not verify(Table(path)).errors
     assert not caplog.messages
 

@@ -18,17 +18,18 @@ from lance.indices import IndexConfig
 from local_changes import delete_rows
 from pyroaring import BitMap
 from row_changes import set_to
-from table_access import read_ours
 from zone_map_tables import (
     COLUMNS,
-    PLACE,
+    LISTS,
     STRUCT,
     change,
     change_ours,
+    check_rows,
     kept_rows,
     matching,
     parse,
     some_rows,
+    with_lists,
 )
 
 from pyspark_lance.datafile.reader import DataFileReader
@@ -36,7 +37,6 @@ from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.format.index_metadata import indices_from_section, section_of_indices
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import encode_manifest
-from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.index.index_facts import index_facts
@@ -45,11 +45,10 @@ from pyspark_lance.table.scan import fragment_pruning
 from pyspark_lance.table.scan.scan_facts import rows_left
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
-LISTS = "l"
 # Those of which a bloom filter can be made.
 HASHED = ("i", "n", "f", "h", "s", "y", "d", "t", "m", "u")
 
@@ -64,16 +63,6 @@ def index_of(path: str, column: str, kind: str, rng: random.Random) -> None:
     lance.dataset(path).create_scalar_index(
         column, config.get(kind, kind), name=f"{column}_{kind}".replace(".", "_")
     )
-
-
-def with_lists(rows: pa.Table, rng: random.Random) -> pa.Table:
-    """The rows with a column of lists of one to three of the values of ``s``, or none, or null."""
-    _, values, _ = COLUMNS["s"]
-    lists = [
-        rng.choice([None, [], rng.choices([None, *values], k=rng.randint(1, 3))])
-        for _ in range(len(rows))
-    ]
-    return rows.append_column(LISTS, pa.array(lists, pa.list_(pa.string())))
 
 
 def a_leaf(rng: random.Random) -> str:
@@ -105,20 +94,6 @@ def a_condition(rng: random.Random, depth: int = 2) -> str:
         terms = [a_condition(rng, depth - 1) for _ in range(2)]
         return rng.choice(["({} AND {})", "({} OR {})", "NOT ({})"]).format(*terms)
     return a_leaf(rng)
-
-
-def check(path: str, conditions: list[str], at: VersionSpec = LATEST) -> None:
-    """A scan has the rows that a condition keeps of all rows, none of them more than once."""
-    everything = read_ours(path, at, system_columns=PLACE).combine_chunks()
-    snapshot = Snapshot.open(Table(path), at)
-    for condition in conditions:
-        expected = everything.slice(0, 0)
-        if everything.num_rows:
-            (batch,) = everything.to_batches()
-            mask = evaluate(parse(snapshot, condition), batch)
-            expected = everything.filter(mask.fill_null(False))
-        found = matching(path, condition, at)
-        assert found["_rowaddr"].to_pylist() == expected["_rowaddr"].to_pylist(), condition
 
 
 @pytest.fixture
@@ -157,11 +132,11 @@ def test_scans_with_indices_find_what_scans_without_find(tmp_path, seed, no_tabl
         rng.choice([change, change, change_ours])(path, rng)
         if rng.random() < 0.2:
             put_off_remapping(path, stable)
-        check(path, [a_condition(rng) for _ in range(6)])
+        check_rows(path, [a_condition(rng) for _ in range(6)])
     lance.dataset(path).validate()
-    check(path, [a_leaf(rng) for _ in range(40)] + [a_condition(rng) for _ in range(20)])
+    check_rows(path, [a_leaf(rng) for _ in range(40)] + [a_condition(rng) for _ in range(20)])
     version = VersionSpec(version=rng.randint(1, lance.dataset(path).version))
-    check(path, [a_condition(rng) for _ in range(5)], version)
+    check_rows(path, [a_condition(rng) for _ in range(5)], version)
     assert not caplog.messages
 
 
@@ -205,7 +180,7 @@ def test_only_the_rows_that_an_index_names_are_read(path):
     assert num_read(path, "id = 1 OR kind = 'k7' AND id < 100") < 10
     assert num_read(path, "id = -1") == 0
     for condition in ("id = 17", "kind = 'k7'", "id = 1 OR kind = 'k7' AND id < 100"):
-        check(path, [condition])
+        check_rows(path, [condition])
 
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
@@ -227,7 +202,7 @@ def test_a_nan_with_a_sign_is_the_first_of_an_index_and_the_greatest_of_all(
     assert num_read(path, "f = double('nan')") == num_read(path, "isnan(f)") == 2
     assert num_read(path, "f = 0.0") == num_read(path, "f IN (-0.0D)") == 2
     conditions = ["f < 4", "f > 1999", "f >= double('nan')", "isnan(f)", "f = 0", "f < 0", "f <= 0"]
-    check(path, [*conditions, "f IS NULL", "NOT (f < 1999)", "f <=> NULL OR f > 1999"])
+    check_rows(path, [*conditions, "f IS NULL", "NOT (f < 1999)", "f <=> NULL OR f > 1999"])
 
 
 def test_where_many_rows_match_or_a_part_has_no_index_all_are_read(path):
@@ -257,7 +232,7 @@ def test_rows_that_are_not_covered_are_read(path):
     assert len({index.name for index in Snapshot.open(Table(path)).indices}) == 3
     assert len(Snapshot.open(Table(path)).indices) == 6
     assert num_read(path, "id = 17") == 2
-    check(path, ["id = 17", "kind = 'k7' AND id = 17", "kind = 'k7'"])
+    check_rows(path, ["id = 17", "kind = 'k7' AND id = 17", "kind = 'k7'"])
 
 
 def test_updated_rows_are_found_where_they_are_now(path):
@@ -268,7 +243,7 @@ def test_updated_rows_are_found_where_they_are_now(path):
     lance.dataset(path).delete("id = 18")
     assert matching(path, "id = 18").num_rows == 0
     lance.dataset(path).optimize.compact_files(target_rows_per_fragment=100_000)
-    check(path, ["id = 19", "kind = 'k7'", "kind = 'new'", "id = 100017"])
+    check_rows(path, ["id = 19", "kind = 'k7'", "kind = 'new'", "id = 100017"])
 
 
 def test_old_versions_and_branches_have_the_indices_of_their_own_manifests(path):
@@ -282,7 +257,7 @@ def test_old_versions_and_branches_have_the_indices_of_their_own_manifests(path)
     branch = Snapshot.open(Table(path, branch="b"))
     (part,) = fragment_pruning.choose_slices(branch, parse(branch, "id = 17"))
     assert len(part.offsets) == 1
-    check(path, ["id = 17"], VersionSpec(version=before))
+    check_rows(path, ["id = 17"], VersionSpec(version=before))
 
 
 def test_a_table_whose_indices_follow_later_is_asked_through_the_note(tmp_path):
@@ -296,7 +271,7 @@ def test_a_table_whose_indices_follow_later_is_asked_through_the_note(tmp_path):
     )
     assert num_read(path, "id = 17") == 1
     assert num_read(path, "id = 13") == 0
-    check(path, ["id = 17", "id = 13", "id BETWEEN 100 AND 300"])
+    check_rows(path, ["id = 17", "id = 13", "id BETWEEN 100 AND 300"])
 
 
 def some_numbers(n: int) -> list[float | None] | None:
@@ -354,7 +329,7 @@ def test_elements_of_lists_are_found_by_an_index_of_labels(many_kinds):
         "array_contains(numbers, double('nan'))",
         "array_contains(numbers, 0.0D)",
     ]
-    check(path, conditions)
+    check_rows(path, conditions)
 
 
 def test_bloom_filters_leave_zones(many_kinds):
@@ -365,7 +340,7 @@ def test_bloom_filters_leave_zones(many_kinds):
     ):  # fmt: skip
         rows = kept_rows(path, condition)
         assert len(rows[0]) < 5_000 and set(range(6_010, 8_000)) <= set(rows[0]), condition
-        check(path, [condition])
+        check_rows(path, [condition])
     assert num_read(path, "word IS NULL") == 2_000
     assert num_read(path, "word = 'w3' OR word IS NULL") < 8_000
     assert num_read(path, "byte = 300") == 0
@@ -373,9 +348,9 @@ def test_bloom_filters_leave_zones(many_kinds):
     for condition in ("word > 'w8'", "value = double('nan')", "word <> 'w3'", "word IS NOT NULL",
                       "(word IN ('w3', NULL)) IS NULL", "n = 3 OR word = 'w3'"):  # fmt: skip
         assert num_read(path, condition) == ROWS, condition
-        check(path, [condition])
+        check_rows(path, [condition])
     lance.dataset(path).delete("n >= 100 AND n < 200")
-    check(path, ["byte = 3", "byte = 0"])
+    check_rows(path, ["byte = 3", "byte = 0"])
 
 
 # Who asks them ---------------------------------------------------------------------------------
@@ -510,7 +485,7 @@ def test_a_damaged_file_is_told_and_the_scan_goes_without(path, name, damage, ca
             }[damage]
             file.write_bytes(damaged)
     condition, index = ("kind = 'k7'", "kind_idx") if "bitmap" in name else ("id = 17", "id_idx")
-    check(path, [condition])
+    check_rows(path, [condition])
     assert num_read(path, condition) == ROWS
     assert [index in message for message in caplog.messages] == [True]
 
@@ -593,7 +568,7 @@ def test_what_cannot_be_is_told_and_the_scan_goes_without(path, case, caplog):
     rewritten(path, name, change_rows, **metadata)
     column, other = ("id", "kind") if name.startswith("page") else ("kind", "id")
     conditions = {"id": "id > 4000 AND id < 4100", "kind": "kind = 'k7'"}
-    check(path, list(conditions.values()))
+    check_rows(path, list(conditions.values()))
     is_fine = case == "the same"
     assert (num_read(path, conditions[column]) < ROWS) == is_fine
     assert num_read(path, conditions[other]) < ROWS
@@ -628,7 +603,7 @@ def test_zones_and_labels_that_are_damaged_are_told(
         file.unlink()
         if damage == "cut":
             file.write_bytes(content[:-100])
-    check(many_kinds, [condition])
+    check_rows(many_kinds, [condition])
     assert num_read(many_kinds, condition) == ROWS
     assert [index in message for message in caplog.messages] == [True]
 
@@ -645,7 +620,7 @@ def test_rows_that_were_in_no_zone_when_bloom_filters_were_made_are_read(tmp_pat
         1: 1_000,
     }
     assert {number: len(rows) for number, rows in kept_rows(path, "x = 17").items()} == {0: 1_000}
-    check(path, ["x = 3", "x = 0", "x = 17"])
+    check_rows(path, ["x = 3", "x = 0", "x = 17"])
 
 
 def test_files_with_other_bits_never_give_rows_that_do_not_match(path, tmp_path):

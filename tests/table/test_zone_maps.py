@@ -8,28 +8,25 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from table_access import read_ours
 from zone_map_tables import (
     COLUMNS,
-    PLACE,
     STRUCT,
     change,
     change_ours,
+    check_rows,
     index_of,
     kept_rows,
     matching,
-    parse,
     some_rows,
 )
 
 from pyspark_lance.format.index_metadata import indices_from_section, section_of_indices
 from pyspark_lance.metafile.manifest_file import encode_manifest
-from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.upkeep.zone_maps import create_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
@@ -52,20 +49,6 @@ def a_condition(rng: random.Random, depth: int = 2) -> str:
     if name == "s":
         choices.append(f"s {rng.choice(['', 'NOT '])}LIKE '{rng.choice(['a', 'b', 'ab', 'z'])}%'")
     return rng.choice(choices)
-
-
-def check(path: str, conditions: list[str], at: VersionSpec = LATEST) -> None:
-    """A scan has the rows that a condition keeps of all rows, none of them more than once."""
-    everything = read_ours(path, at, system_columns=PLACE).combine_chunks()
-    snapshot = Snapshot.open(Table(path), at)
-    for condition in conditions:
-        expected = everything.slice(0, 0)
-        if everything.num_rows:
-            (batch,) = everything.to_batches()
-            mask = evaluate(parse(snapshot, condition), batch)
-            expected = everything.filter(mask.fill_null(False))
-        found = matching(path, condition, at)
-        assert found["_rowaddr"].to_pylist() == expected["_rowaddr"].to_pylist(), condition
 
 
 def check_pylance(path: str) -> None:
@@ -107,10 +90,12 @@ def test_scans_with_zone_maps_find_what_scans_without_find(tmp_path, seed):
             index_of(path, column, rng.choice([3, 8, 50]))
     for _ in range(rng.randint(0, 4)):
         rng.choice([change, change_ours])(path, rng)
-        check(path, conditions[:2])
+        check_rows(path, conditions[:2])
     check_pylance(path)
-    check(path, conditions)
-    check(path, conditions[:3], VersionSpec(version=rng.randint(1, lance.dataset(path).version)))
+    check_rows(path, conditions)
+    check_rows(
+        path, conditions[:3], VersionSpec(version=rng.randint(1, lance.dataset(path).version))
+    )
 
 
 @pytest.fixture
