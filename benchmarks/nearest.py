@@ -32,13 +32,13 @@ from merge import memory, session
 from timing import print_table
 
 from pyspark_lance import LanceTable
-from pyspark_lance.table.nearest.exact_search import ExactSearch
-from pyspark_lance.table.nearest.metric import Metric
-from pyspark_lance.table.upkeep.vector_indices import (
+from pyspark_lance.table.index_build.vector_indices import (
     VectorIndexRequest,
     create_vector_index,
     parse_kind,
 )
+from pyspark_lance.table.nearest.exact_search import ExactSearch
+from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.version.table import Table
 
 K = 10

@@ -22,9 +22,9 @@ import pyarrow as pa
 from timing import best, print_table
 
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.upkeep.zone_maps import create_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

@@ -19,8 +19,8 @@ from table_access import write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
-from pyspark_lance.spark.change_writer import LanceChangeWriter
 from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.source.change_writer import LanceChangeWriter
 from pyspark_lance.table.change.moved_rows import (
     CHANGED_ADDRESS,
     CHANGED_ROW_ID,
@@ -39,7 +39,7 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
-from pyspark_lance.table.upkeep.column_indices import (
+from pyspark_lance.table.index_build.column_indices import (
     IndexRequest,
     create_index,
     refresh_indices,

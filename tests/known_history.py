@@ -18,11 +18,11 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.metadata_commits import restore
+from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 NAMES = ("x", "y", "z")
 

@@ -52,9 +52,9 @@ ONE_KIND = {
     "test_public_calls.py": "parameters of methods, which are Python",
     "test_real_sizes.py": "changes at scale, which are jobs of Python functions",
     "test_semi_join.py": "jobs of Python functions that read the target by themselves",
-    "test_settle_worker.py": "Python's workers, whoever starts them",
+    "test_worker_overhead.py": "Python's workers, whoever starts them",
     "test_source_names.py": "what Spark's analysis says of names",
-    "test_upkeep.py": "jobs of Python functions",
+    "test_maintenance.py": "jobs of Python functions",
 }
 
 

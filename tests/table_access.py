@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from random_tables import random_table
 
-from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
 from pyspark_lance.store.open_store import open_store
@@ -51,7 +51,7 @@ def read_ours(
 def read_changes(path: str, start: int, end: int, mode: str, **request: object) -> pa.Table:
     """The change feed of the versions ``start`` to ``end``."""
     snapshot = Snapshot.open(Table(path), VersionSpec(version=end))
-    shown = request.pop("shown", None) or shown_schema(snapshot.schema).fields
+    shown = request.pop("shown", None) or logical_schema(snapshot.schema).fields
     request.setdefault("columns", shown)
     window = resolve_window(Table(path), Bound(version=start), Bound(version=end))
     tasks = plan_changes(
@@ -76,7 +76,7 @@ def read_batch(stream: TableStream, start: StreamOffset, end: StreamOffset) -> l
 
 
 def all_columns(snapshot: Snapshot) -> BatchView:
-    fields = shown_schema(snapshot.schema).fields
+    fields = logical_schema(snapshot.schema).fields
     return BatchView(fields, fields, None, 1024)
 
 

@@ -15,10 +15,10 @@ from table_access import read_ours
 
 from pyspark_lance.predicate.conditions import Predicate, evaluate
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.index_build.zone_maps import refresh_zone_maps
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.zone_maps import refresh_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec

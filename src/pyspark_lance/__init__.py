@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark_lance.spark.data_source import LanceDataSource as DefaultSource
 
 if TYPE_CHECKING:
+    from pyspark_lance.spark.api.lance_table import LanceTable
     from pyspark_lance.spark.companion import companion_jar
-    from pyspark_lance.spark.lance_table import LanceTable
 
 __version__ = "0.1.0"
 
@@ -22,7 +22,7 @@ __all__ = ["DefaultSource", "LanceTable", "companion_jar", "errors"]
 
 def __getattr__(name: str) -> Any:
     if name == "LanceTable":
-        from pyspark_lance.spark.lance_table import LanceTable
+        from pyspark_lance.spark.api.lance_table import LanceTable
 
         return LanceTable
     if name == "companion_jar":

@@ -28,7 +28,7 @@ PICKLES = {
     "spark/jobs/nearest_job.py": "what one stage of a job gives to the next, in a shuffle",
     "spark/jobs/zone_map_job.py": "results that executors give to the driver",
     "spark/jobs/semi_join.py": "tasks that the driver gives to executors",
-    "spark/procedures.py": "state between two calls of the companion, in the driver",
+    "spark/sql/procedures.py": "state between two calls of the companion, in the driver",
     "table/change/change_stages.py": "what one stage of a job gives to the next, in a shuffle",
 }
 

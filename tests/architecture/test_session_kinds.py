@@ -45,5 +45,5 @@ def test_tests_that_are_named_by_themselves_are_there():
 def test_what_is_in_no_table_runs_in_both():
     assert runs_in_both_kinds(FOLDER / "test_of_tomorrow.py", "test_a")
     assert runs_in_both_kinds(FOLDER / "test_types.py", "test_a")
-    assert not runs_in_both_kinds(FOLDER / "test_upkeep.py", "test_a")
+    assert not runs_in_both_kinds(FOLDER / "test_maintenance.py", "test_a")
     assert runs_in_both_kinds(FOLDER / "test_real_sizes.py", "test_a_hundred_thousand_vectors")

@@ -19,7 +19,7 @@ from pyspark_lance.plain_values import (
     plain_values,
     single_value,
 )
-from pyspark_lance.table.upkeep.zone_maps import create_zone_maps
+from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.version.table import Table
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()]

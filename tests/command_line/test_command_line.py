@@ -22,10 +22,10 @@ from pyspark_lance.command_line.drawing import Group
 from pyspark_lance.command_line.main import main
 from pyspark_lance.command_line.picture import COLOURS, picture_of
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.history import history
+from pyspark_lance.table.history.history import history
+from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop

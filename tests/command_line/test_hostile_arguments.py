@@ -15,9 +15,9 @@ from table_access import append, write_table
 
 from pyspark_lance.command_line.main import main
 from pyspark_lance.errors import InvalidInputError, LanceError
-from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
+from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
+from pyspark_lance.table.refs.tags import remove_tag, set_tag, tags_of
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import remove_tag, set_tag, tags_of
 
 PARTS = st.sampled_from(
     ["../", "..", "/", "\\", "%2e%2e", "%2f", "%00", "\0", "'", '"', "`", "--", "-x", ";", "/*",

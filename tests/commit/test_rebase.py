@@ -9,7 +9,7 @@ from commit_tables import SCHEMA, new_fragment
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyspark_lance.commit.rebase import Overtaken, Rebased, rebase
+from pyspark_lance.commit.rebase import Rebased, RowConflict, rebase
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionFileType, DeletionVector
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Delete, Update
@@ -79,7 +79,7 @@ def test_rebase_joins_what_differs_and_refuses_what_is_shared(theirs, ours, as_u
         write_deletions=files.write,
     )
     if any(ours[number] & theirs[number] or len(theirs[number]) == ROWS for number in common):
-        assert isinstance(result, Overtaken)
+        assert isinstance(result, RowConflict)
         assert len(files.vectors) == written
         return
     assert isinstance(result, Rebased)
@@ -105,5 +105,5 @@ def test_a_fragment_with_other_files_is_not_rebased():
         load_deletions=files.load,
         write_deletions=files.write,
     )
-    assert isinstance(result, Overtaken)
+    assert isinstance(result, RowConflict)
     assert "data files" in result.reason

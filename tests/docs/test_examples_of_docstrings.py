@@ -10,7 +10,7 @@ import pytest
 import pyspark_lance
 from pyspark_lance import LanceTable, errors
 from pyspark_lance.spark import companion
-from pyspark_lance.spark.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 
 # Need a session or an installation of their own; tests/spark/companion runs them.
 _WITHOUT_EXAMPLE = {

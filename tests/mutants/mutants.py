@@ -83,14 +83,14 @@ MUTANTS = (
     # What is listed and read
     Mutant(
         "manifests that are gone when they are read say nothing about newer ones",
-        "table/cleanup/removable_files.py",
+        "table/version/removable_files.py",
         "if len(read) == before + len(new):",
         "if len(read) <= before + len(new):",
         ("tests/table/test_lists_beside_cleanup.py",),
     ),
     Mutant(
         "what is wrong with a version that others remove meanwhile is told",
-        "table/upkeep/verify.py",
+        "table/verify/verify.py",
         "if findings and not store.exists(location.path):",
         "if not findings and not store.exists(location.path):",
         ("tests/table/test_lists_beside_cleanup.py",),
@@ -128,7 +128,7 @@ MUTANTS = (
     # Names and properties
     Mutant(
         "a path inside of a table is not told that it is",
-        "table/upkeep/near_tables.py",
+        "table/version/near_tables.py",
         "if _is_table(parent):",
         "if not parent:",
         ("tests/table/test_near_tables.py",),
@@ -259,7 +259,7 @@ MUTANTS = (
     ),
     Mutant(
         "a transaction with unknown fields is judged as if it were understood",
-        "commit/judge_newer.py",
+        "commit/conflict_check.py",
         "if theirs.has_unknown_fields:",
         "if False:",
         ("tests/commit/test_gaps_and_doubt.py",),
@@ -329,14 +329,14 @@ MUTANTS = (
     ),
     Mutant(
         "a branch is forked off a table that was made anew meanwhile",
-        "table/upkeep/branches.py",
+        "table/refs/branches.py",
         "    if BaseVersion.of(there.manifest) != BaseVersion.of(snapshot.manifest):",
         "    if False:",
         ("tests/table/test_overtaken_commits.py",),
     ),
     Mutant(
         "a version of a table that was made anew is restored by its number",
-        "table/upkeep/metadata_commits.py",
+        "table/work/metadata_commits.py",
         "        if BaseVersion.of(there.manifest) != BaseVersion.of(old.manifest):",
         "        if False:",
         ("tests/table/test_overtaken_commits.py",),
@@ -371,7 +371,7 @@ MUTANTS = (
     ),
     Mutant(
         "a restored version is in doubt when two others follow and clean up",
-        "commit/whereabouts.py",
+        "commit/commit_outcome.py",
         "            return _is_restored(before, ours, newest)",
         "            return False",
         ("tests/table/test_overtaken_commits.py",),
@@ -560,7 +560,7 @@ MUTANTS = (
     ),
     Mutant(
         "fragments of which single rows are wanted are read as if all were",
-        "table/scan/alike_runs.py",
+        "table/scan/coalesced_fragments.py",
         "        scan_slice.offsets is None\n        and scan_slice.start == 0\n",
         "        scan_slice.start == 0\n",
         ("tests/table/test_pruning_of_scans.py",),
@@ -609,14 +609,14 @@ MUTANTS = (
     ),
     Mutant(
         "compaction copies strings that are not UTF-8",
-        "table/upkeep/compaction_task.py",
+        "table/compaction/compaction_task.py",
         "        checks_text=True,\n",
         "",
         ("tests/table/test_text_that_is_not_utf8.py",),
     ),
     Mutant(
         "verify passes over strings that are not UTF-8",
-        "table/upkeep/verify.py",
+        "table/verify/verify.py",
         "stable_row_ids=stable, checks_text=True)",
         "stable_row_ids=stable)",
         ("tests/table/test_text_that_is_not_utf8.py",),
@@ -680,7 +680,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cleanup believes a listing that is late",
-        "table/cleanup/removable_files.py",
+        "table/version/removable_files.py",
         "return listed + versions_not_listed(",
         "return listed or versions_not_listed(",
         ("tests/table/test_late_listings.py",),
@@ -701,14 +701,14 @@ MUTANTS = (
     ),
     Mutant(
         "a branch goes on with the first version of another fork",
-        "table/upkeep/branches.py",
+        "table/refs/branches.py",
         "if transaction is None or transaction.operation != clone:",
         "if transaction is None:",
         ("tests/table/test_tags_and_branches.py",),
     ),
     Mutant(
         "a branch that is removed while it is made is a branch",
-        "table/upkeep/branches.py",
+        "table/refs/branches.py",
         "        if not store.exists(first.path):",
         "        if False:",
         ("tests/table/test_tags_and_branches.py",),
@@ -722,7 +722,7 @@ MUTANTS = (
     ),
     Mutant(
         "a table that is held at a version is changed all the same",
-        "spark/lance_table.py",
+        "spark/api/lance_table.py",
         "        if self._at != LATEST:\n            raise",
         "        if False:\n            raise",
         ("tests/spark/test_public_calls.py",),
@@ -736,7 +736,7 @@ MUTANTS = (
     ),
     Mutant(
         "an index file that was cut is in order",
-        "table/upkeep/verify.py",
+        "table/verify/verify.py",
         '        return "" if noted == size else f"has {size} bytes, not {noted}"',
         '        return ""',
         ("tests/table/test_verify.py",),

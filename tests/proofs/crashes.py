@@ -39,23 +39,23 @@ from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.metafile.paths import branch_path, tag_path
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.cleanup.removable_files import (
+from pyspark_lance.table.columns.change_columns import add_columns, drop_columns, rename_column
+from pyspark_lance.table.columns.local_columns import computed
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
+from pyspark_lance.table.refs.tags import set_tag, tags_of
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import run as run_scan
+from pyspark_lance.table.verify.verify import verify
+from pyspark_lance.table.version.removable_files import (
     manifests_below,
     paths_used_by,
     read_manifests,
 )
-from pyspark_lance.table.columns.change_columns import add_columns, drop_columns, rename_column
-from pyspark_lance.table.columns.local_columns import computed
-from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_task import run as run_scan
-from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.metadata_commits import restore, set_properties
-from pyspark_lance.table.upkeep.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import set_tag, tags_of
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore, set_properties
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,

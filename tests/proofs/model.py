@@ -135,7 +135,7 @@ def _write(state: State, number: int, rules: frozenset[str], replaced: str | Non
         files = state._replace(files=state.files | {own})
         planned = state.of(me.version) if state.has(me.version) else state.of(state.newest)
         return files.going_on(number, step="judge", own=own, known=(planned,))
-    if me.step == "judge":  # _Commit.attempt: latest_version, judge_newer
+    if me.step == "judge":  # _Commit.attempt: latest_version, check_newer
         latest = state.newest
         is_gone = replaced is not None and replaced not in state.of(latest)
         if is_gone and "commit without judging" not in rules:
@@ -238,7 +238,7 @@ def cleanup(state: State, number: int, rules: frozenset[str]) -> State:
             if "do not spare" not in rules:
                 old = tuple(one for one in old if not _is_held(state, one[0]))
             return state.going_on(number, step="set aside", known=(old, begun))
-        case "set aside":  # aside.set_aside, the oldest first
+        case "set aside":  # aside.move_to_pending_removal, the oldest first
             left = [one for one in me.known[0] if state.has(one[0])]
             if not left:
                 return state.going_on(number, step="look for new versions")

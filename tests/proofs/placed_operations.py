@@ -17,12 +17,12 @@ from local_changes import delete_rows, merge_rows, update_rows
 from row_changes import insert, matched_delete, matched_update
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.metadata_commits import restore, set_properties
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import set_tag
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore, set_properties
 
 PLACES = {"same row": 2, "same fragment": 1, "other fragment": 9}
 

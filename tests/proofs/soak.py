@@ -39,9 +39,9 @@ from pyspark_lance.errors import MissingFileError, RetryableCommitError, Version
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.cleanup.consumers import consumers_of, register_consumer
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.refs.consumers import consumers_of, register_consumer
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec

@@ -17,7 +17,7 @@ from proofs.interleavings import all_cases, swept_cases
 from proofs.placed_operations import PLACED
 
 from pyspark_lance.commit import commit_loop
-from pyspark_lance.table.version import tags
+from pyspark_lance.table.refs import tags
 
 pytestmark = pytest.mark.interop
 

@@ -9,7 +9,7 @@ import pytest
 from table_access import write_table
 
 from pyspark_lance.errors import UnsupportedFeatureError
-from pyspark_lance.spark.alter_table import alter_table
+from pyspark_lance.spark.sql.alter_table import alter_table
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings

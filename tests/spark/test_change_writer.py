@@ -14,10 +14,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from table_access import read_ours, write_table
 
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
-from pyspark_lance.spark.change_writer import LanceChangeWriter
-from pyspark_lance.spark.companion_calls import answer
 from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.source.change_writer import LanceChangeWriter
 from pyspark_lance.spark.source.pushed_down import CALL, PushedDown
+from pyspark_lance.spark.sql.companion_calls import answer
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

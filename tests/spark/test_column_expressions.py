@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from table_access import read_ours, write_table
 
 from pyspark_lance import LanceTable
-from pyspark_lance.spark.column_expressions import (
+from pyspark_lance.spark.expressions.column_expressions import (
     conjuncts,
     equation,
     name_parts,

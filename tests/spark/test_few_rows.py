@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from table_access import write_table
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.companion_calls import answer
+from pyspark_lance.spark.sql.companion_calls import answer
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from table_access import read_ours, write_table
 
 from pyspark_lance import LanceTable
-from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quoted
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ NEVER = (
     "pandas", "fsspec", "s3fs", "aiobotocore", "asyncio", "multiprocessing", "requests", "ssl",
     "pyarrow.dataset", "pyarrow.parquet", "pyarrow.acero", "pyarrow.fs",
     "pyspark_lance.namespace", "pyspark_lance.command_line", "pyspark_lance.spark.jobs",
-    "pyspark_lance.spark.lance_table", "pyspark_lance.spark.procedures",
+    "pyspark_lance.spark.api.lance_table", "pyspark_lance.spark.sql.procedures",
     "pyspark_lance.spark.source.stream_reader", "pyspark_lance.table.feed.change_task",
-    "pyspark_lance.table.upkeep.verify",
+    "pyspark_lance.table.verify.verify",
 )  # fmt: skip
 WRITES = (
     "pyspark_lance.datafile.writer",

@@ -11,7 +11,7 @@ from local_changes import delete_rows
 from table_access import append, assert_same_rows, read_ours, read_theirs
 
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError, VersionNotFoundError
-from pyspark_lance.spark.procedures import PROCEDURES, LanceTaskReader, run_procedure
+from pyspark_lance.spark.sql.procedures import PROCEDURES, LanceTaskReader, run_procedure
 
 pytestmark = pytest.mark.interop
 
@@ -64,14 +64,18 @@ def compact(path, between=lambda: None, **arguments):
 def test_bins_that_others_changed_are_planned_again(path):
     rounds, done = compact(path, lambda: delete_rows(path, "id = 1"))
     assert rounds == 2
-    assert (done["fragments_removed"], done["fragments_added"], done["lost_bins"]) == (4, 2, 0)
+    assert (done["fragments_removed"], done["fragments_added"], done["conflicting_bins"]) == (
+        4,
+        2,
+        0,
+    )
     assert (done["version"], done["num_rows"]) == (8, 11)
     assert_same_rows(read_ours(path), read_theirs(path))
     properties = lance.dataset(path).read_transaction(8).transaction_properties
     assert properties["pyspark_lance.spark_application_id"] == "app-7"
     append(path, 200)
     rounds, done = compact(path, lambda: append(path, 300))
-    assert (rounds, done["lost_bins"], done["version"]) == (1, 0, 11)
+    assert (rounds, done["conflicting_bins"], done["version"]) == (1, 0, 11)
 
 
 def test_nothing_to_do_takes_no_task(path):
@@ -89,7 +93,7 @@ def test_where_others_are_always_in_the_way_what_landed_is_told(path, monkeypatc
     options |= {"_lance.state": answer["state"], "_lance.done": " ".join(done)}
     delete_rows(path, "id = 1")
     (told,) = rows(run_procedure(options))
-    assert (told["lost_bins"], told["fragments_removed"]) == (1, 2)
+    assert (told["conflicting_bins"], told["fragments_removed"]) == (1, 2)
     answer = ask(path, "compact", **settings)
     done = run_tasks(answer["state"])
     delete_rows(path, "id IN (0, 2)")

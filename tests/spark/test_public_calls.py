@@ -20,8 +20,8 @@ from pyspark_lance.errors import (
     VersionNotFoundError,
 )
 from pyspark_lance.spark import companion
+from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.jobs.merge_job import Merge
-from pyspark_lance.spark.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, FILE_OPTIONS, heeded_options
 from pyspark_lance.table.change.choose_rewrite import RewriteMode

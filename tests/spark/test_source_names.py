@@ -13,7 +13,7 @@ from table_access import read_ours, write_table
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, TableNotFoundError
-from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs import merge_job
 from pyspark_lance.spark.jobs.source_names import SourceNames
 

@@ -23,8 +23,8 @@ from pyspark_lance.metafile.transaction_file import transaction_of
 from pyspark_lance.spark.data_source import LanceDataSource
 from pyspark_lance.spark.source.stream_writer import BATCH_PROPERTY, QUERY_PROPERTY
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.cleanup.leftovers import leftover_files, remove_leftover_files
-from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -85,9 +85,9 @@ def test_what_a_dead_executor_wrote_of_a_batch_is_found_as_a_leftover(tmp_path):
     (lost,) = files_of(path) - before
     writer.commit([writer.write(iter(part))], 1)
     assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == [1, 2]
-    assert [file.path for file in leftover_files(Table(path))] == [lost]
-    assert remove_leftover_files(Table(path)) == []  # young: it may be of a write under way
-    removed = remove_leftover_files(Table(path), older_than_s=0, force=True)
+    assert [file.path for file in find_orphan_files(Table(path))] == [lost]
+    assert remove_orphan_files(Table(path)) == []  # young: it may be of a write under way
+    removed = remove_orphan_files(Table(path), older_than_s=0, force=True)
     assert [file.path for file in removed] == [lost] and files_of(path) == used_files(path)
     assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == [1, 2]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.procedures import PROCEDURES, refuse_unknown
+from pyspark_lance.spark.sql.procedures import PROCEDURES, refuse_unknown
 
 
 @pytest.mark.parametrize(

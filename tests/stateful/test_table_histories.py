@@ -67,17 +67,17 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied
+from pyspark_lance.table.compaction.compact import compact as compact_table
+from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, TableStream, Updates
 from pyspark_lance.table.feed.stream_offset import BEGINNING
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.compact import compact as compact_table
-from pyspark_lance.table.upkeep.metadata_commits import restore as restore_version
-from pyspark_lance.table.upkeep.stable_row_ids import enable_stable_row_ids
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs.tags import set_tag, tags_of
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import set_tag, tags_of
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore as restore_version
 
 pytestmark = pytest.mark.interop
 

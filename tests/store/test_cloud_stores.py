@@ -11,14 +11,14 @@ from store_conformance import StoreConformance
 
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import set_tag
 from pyspark_lance.table.write.write_table import (
     WriteSettings,
     commit_write,

@@ -15,7 +15,7 @@ from pyspark_lance.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -35,7 +35,7 @@ def blob_table(values=VALUES):
 
 
 def read_blobs(path, *, binary=True, **request):
-    schema = shown_schema(Snapshot.open(Table(path)).schema, binary_blobs={"b"} if binary else ())
+    schema = logical_schema(Snapshot.open(Table(path)).schema, binary_blobs={"b"} if binary else ())
     return read_ours(path, schema=schema, system_columns=(), **request)
 
 

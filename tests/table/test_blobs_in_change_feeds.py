@@ -6,7 +6,7 @@ import pytest
 from local_changes import commit_rewritten, update_rows
 from table_access import read_changes, write_table
 
-from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import plan_change
 from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
@@ -115,6 +115,6 @@ def test_bytes_that_were_asked_for_are_compared_as_they_are(tmp_path):
     path = str(tmp_path / "t")
     schema, value = make(path, "2.1", "plain")
     update(path, schema, "id = 0", value(b"ONE"), "columns")
-    shown = shown_schema(Snapshot.open(Table(path)).schema, binary_blobs={"c"}).fields
+    shown = logical_schema(Snapshot.open(Table(path)).schema, binary_blobs={"c"}).fields
     found = read_changes(path, 2, 2, "dropCarryovers", columns=shown, shown=shown)
     assert found["c"].to_pylist() == [b"one", b"ONE"]

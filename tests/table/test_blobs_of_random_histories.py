@@ -8,14 +8,14 @@ import pytest
 from local_changes import delete_rows, update_rows
 from table_access import read_batch, read_changes, read_ours, write_table
 
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, TableStream, Updates
 from pyspark_lance.table.feed.stream_offset import BEGINNING
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.metadata_commits import restore
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 BLOB = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
 SCHEMA = pa.schema([("id", pa.int64()), BLOB])

@@ -29,12 +29,12 @@ from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup import auto_cleanup
 from pyspark_lance.table.cleanup.auto_cleanup import auto_policy, parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.upkeep.branches import branches_of, create_branch
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.metadata_commits import restore
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.refs.branches import branches_of, create_branch
+from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 
@@ -267,13 +267,13 @@ def test_an_interrupted_cleanup_is_finished_by_the_next(path, monkeypatch):
 def test_a_version_that_is_restored_meanwhile_keeps_its_files(path, monkeypatch):
     from pyspark_lance.table.cleanup import cleanup
 
-    real = cleanup.set_aside
+    real = cleanup.move_to_pending_removal
 
     def late(store, locations, **settings):
         lance.dataset(path, version=1).restore()
         real(store, locations, **settings)
 
-    monkeypatch.setattr(cleanup, "set_aside", late)
+    monkeypatch.setattr(cleanup, "move_to_pending_removal", late)
     cleanup_old_versions(Table(path), ALL_OLD)
     assert read_ours(path).num_rows == 40
     assert lance.dataset(path).to_table(["id"])["id"].to_pylist() == list(range(40))
@@ -299,7 +299,7 @@ def test_an_old_version_that_somebody_begins_to_need_is_spared(path, monkeypatch
 def test_nobody_begins_to_need_a_version_that_is_about_to_go(path, monkeypatch):
     from pyspark_lance.table.cleanup import cleanup
 
-    real, told = cleanup.set_aside, []
+    real, told = cleanup.move_to_pending_removal, []
     old = VersionSpec(version=2)
 
     def too_late(store, locations, **settings):
@@ -313,7 +313,7 @@ def test_nobody_begins_to_need_a_version_that_is_about_to_go(path, monkeypatch):
             told.append(error)
         real(store, locations, **settings)
 
-    monkeypatch.setattr(cleanup, "set_aside", too_late)
+    monkeypatch.setattr(cleanup, "move_to_pending_removal", too_late)
     newest = versions(path)[-1]
     cleanup_old_versions(Table(path), ALL_OLD)
     assert len(told) == 3

@@ -20,11 +20,11 @@ from pyspark_lance.store import open_store as opening
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup import cleanup as cleaning
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.metadata_commits import restore
+from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 ALL_OLD = CleanupPolicy(older_than_s=0)
 
@@ -78,8 +78,10 @@ def test_a_full_disk_is_cleaned_up(path, full_disk):
 
 
 def test_nobody_begins_to_need_a_version_that_goes_from_a_full_disk(path, full_disk, monkeypatch):
-    real, told = cleaning.set_aside, []
-    monkeypatch.setattr(cleaning, "set_aside", lambda *given, **more: needed(*given, **more))
+    real, told = cleaning.move_to_pending_removal, []
+    monkeypatch.setattr(
+        cleaning, "move_to_pending_removal", lambda *given, **more: needed(*given, **more)
+    )
 
     def needed(store, locations, **settings):
         monkeypatch.setattr(opening, "LocalStore", LocalStore)  # room for the others
@@ -185,7 +187,7 @@ def test_a_small_file_system_that_is_really_full_is_cleaned_up(tmp_path):
 
 
 def test_files_of_a_branch_that_was_never_made_go_when_they_are_a_week_old(path, monkeypatch):
-    from pyspark_lance.table.upkeep import branches
+    from pyspark_lance.table.refs import branches
 
     def dies(*given):
         raise KeyboardInterrupt

@@ -6,7 +6,7 @@ import pytest
 from local_changes import delete_rows
 from table_access import append, forget_transactions, read_changes, remove_versions, write_table
 
-from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.table.columns.change_columns import widen_column
 from pyspark_lance.table.columns.local_columns import copied
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -204,6 +204,6 @@ def test_the_bytes_of_blobs_are_told_where_an_overwrite_gave_the_column_another_
     write_table(path, pa.table({"b": [b"old"]}, schema=pa.schema([blob])))
     schema = pa.schema([("id", pa.int64()), blob])
     write_table(path, pa.table({"id": [1], "b": [b"new"]}, schema=schema), overwrite=True)
-    columns = shown_schema(Snapshot.open(Table(path)).schema, binary_blobs={"b"}).fields
+    columns = logical_schema(Snapshot.open(Table(path)).schema, binary_blobs={"b"}).fields
     found = read_changes(path, 1, 2, "dropCarryovers", columns=columns, shown=columns)
     assert found["b"].to_pylist() == [b"old", b"old", b"new"]

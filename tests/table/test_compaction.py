@@ -32,16 +32,16 @@ from table_invariants import check_invariants
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, RetryableCommitError
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.change.row_change import ChangeSettings
-from pyspark_lance.table.scan.alike_runs import alike_runs
-from pyspark_lance.table.scan.scan_slice import ScanSlice
-from pyspark_lance.table.upkeep.compact import (
+from pyspark_lance.table.compaction.compact import (
     commit_bins,
     compact,
     plan_compaction,
     rewrite_here,
 )
-from pyspark_lance.table.upkeep.compaction_plan import CompactionOptions, plan_bins
-from pyspark_lance.table.upkeep.compaction_task import SMALL_FOR_COMPACTION, rewrite_bin
+from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
+from pyspark_lance.table.compaction.compaction_task import SMALL_FOR_COMPACTION, rewrite_bin
+from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.scan.coalesced_fragments import coalesced_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -349,8 +349,8 @@ def test_neighbours_that_a_scan_would_read_one_by_one_are_read_together(tmp_path
     (task,) = plan_compaction(Table(path), {}, ChangeSettings()).tasks
     slices = [ScanSlice(one, 0, one.physical_rows) for one in task.fragments]
     fields = Snapshot.open(Table(path)).schema.fields
-    assert len(list(alike_runs(slices, fields, 65_536))) == len(slices)
-    assert len(list(alike_runs(slices, fields, 65_536, SMALL_FOR_COMPACTION))) == 1
+    assert len(list(coalesced_fragments(slices, fields, 65_536))) == len(slices)
+    assert len(list(coalesced_fragments(slices, fields, 65_536, SMALL_FOR_COMPACTION))) == 1
     compact(Table(path))
     assert lance.dataset(path).to_table(with_row_id=True).equals(before)
     check_invariants(path)
@@ -424,7 +424,7 @@ def test_a_bin_that_others_changed_is_planned_again_and_the_rest_is_kept(tmp_pat
     result = compact(Table(path), given, rewrite=rewrite)
     assert runs[0] == [[0, 1], [3, 4]]
     assert runs[1][0] == [0, 1]
-    assert result.lost_bins == 0
+    assert result.conflicting_bins == 0
     assert sorted(read_theirs(path)["id"].to_pylist()) == [i for i in range(142) if i != 3]
     check_invariants(path)
     # Nothing is left of the bin that was lost.
@@ -457,7 +457,7 @@ def test_two_compactions_at_once_move_rows_once(tmp_path):
     others = [rewrite_bin(task) for task in second.tasks]
     assert committed(first, groups[:1]).version == 6
     result = committed(second, others)
-    assert (result.version, result.lost_bins) == (7, 1)
+    assert (result.version, result.conflicting_bins) == (7, 1)
     assert committed(third, groups[1:]).version is None
     assert visible(path) == before
     assert files_of(path) == used_files(path)

@@ -15,8 +15,8 @@ from lance.optimize import Compaction
 from table_access import assert_same_rows, read_changes, read_ours, read_theirs
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.upkeep.compact import compact, plan_compaction
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.compaction.compact import compact, plan_compaction
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

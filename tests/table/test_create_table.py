@@ -11,7 +11,7 @@ from table_access import append
 from table_invariants import check_invariants
 
 from pyspark_lance.errors import TableAlreadyExistsError, UnsupportedFeatureError
-from pyspark_lance.table.cleanup.leftovers import leftover_files
+from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, create_table
 
@@ -53,7 +53,7 @@ def test_of_several_that_create_a_table_at_once_one_does(tmp_path):
     assert len(outcomes) == 6
     assert lance.dataset(path).version == 1
     assert lance.dataset(path).schema.names == [f"c{winner}"]
-    assert leftover_files(Table(path)) == []
+    assert find_orphan_files(Table(path)) == []
 
 
 def test_a_type_that_the_file_version_cannot_hold_makes_no_table(tmp_path):

@@ -23,10 +23,10 @@ from pyspark_lance.format.fragment_reuse import ReuseDetails, reuse_index_of
 from pyspark_lance.table.change.rewrite_columns import plan_rewrite, rewrite_columns
 from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.upkeep import reuse_index
-from pyspark_lance.table.upkeep.compact import commit_bins, compact, plan_compaction
-from pyspark_lance.table.upkeep.compaction_task import rewrite_bin
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.compaction import reuse_index
+from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
+from pyspark_lance.table.compaction.compaction_task import rewrite_bin
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
@@ -214,7 +214,7 @@ def test_compactions_at_once_leave_one_note_of_all_that_moved(tmp_path, monkeypa
 
     assert committed(plans[0], [first]).fragments_removed == 2
     lost = committed(plans[1], groups[0])
-    assert (lost.fragments_removed, lost.lost_bins) == (2, 1)
+    assert (lost.fragments_removed, lost.conflicting_bins) == (2, 1)
     assert committed(plans[2], groups[1]).version is None
     versions = reuse_index.reuse_versions(Snapshot.open(Table(path)))
     assert [[sorted(g.old_ids) for g in one.groups] for one in versions] == [[[0, 1]], [[3, 4]]]

@@ -11,7 +11,7 @@ from row_changes import set_to
 from table_access import write_table
 
 from pyspark_lance.errors import CorruptFileError
-from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.feed.change_feed import ChangeRequest, plan_changes
 from pyspark_lance.table.feed.change_mode import Deduplication
@@ -42,7 +42,7 @@ def path(tmp_path):
 
 def changes(path, envelope, start=1, batch_rows=3, mode=Deduplication.DROP_CARRYOVERS):
     snapshot = Snapshot.open(Table(path))
-    shown = shown_schema(snapshot.schema).fields
+    shown = logical_schema(snapshot.schema).fields
     request = ChangeRequest(
         window=ChangeWindow(start, snapshot.version), mode=mode, columns=shown,
         batch_rows=batch_rows,
@@ -102,7 +102,7 @@ def test_net_changes_are_net_in_this_form_too(path):
 def test_old_values_without_new_ones_are_an_error(path):
     def halves():
         snapshot = Snapshot.open(Table(path))
-        shown = shown_schema(snapshot.schema).fields
+        shown = logical_schema(snapshot.schema).fields
         window = ChangeWindow(2, 2)
         request = ChangeRequest(window=window, mode=Deduplication.NONE, columns=shown)
         for task in plan_changes(Table(path), shown, request):

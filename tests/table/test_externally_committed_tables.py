@@ -22,11 +22,11 @@ from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.external_manifests.sqlite_manifests import SqliteManifests
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.upkeep.branches import create_branch, remove_branch
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec

@@ -8,11 +8,11 @@ from known_history import History, expected
 from table_access import read_batch, read_changes
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, TableStream, Updates
 from pyspark_lance.table.feed.stream_offset import BEGINNING
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 
 

@@ -11,7 +11,7 @@ import pytest
 from local_changes import update_rows
 from table_access import forget_transactions, read_changes, read_ours, write_table
 
-from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -108,7 +108,7 @@ def test_changes_lead_from_each_version_to_each_later_one(tmp_path, seed):
     if seed % 2:
         forget_transactions(path, keep_files=True)
     last = Snapshot.open(Table(path))
-    schema = shown_schema(last.schema, binary_blobs={"blob"})
+    schema = logical_schema(last.schema, binary_blobs={"blob"})
     names = [field.name for field in schema.fields]
     asked = {"shown": schema.fields, "columns": schema.fields}
     keys = ["_commit_version", "_change_type", "_rowid"]

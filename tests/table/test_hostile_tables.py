@@ -148,7 +148,7 @@ def test_the_branch_of_a_tag_is_below_the_table(place, scheme, branch):
 @pytest.mark.parametrize("scheme", ["", "file://"])
 @pytest.mark.parametrize("name", ["%252e%252e%2F%252e%252e%2Fsecret", "..%2F..%2Fsecret", "a%00"])
 def test_a_branch_is_below_the_table(place, scheme, name):
-    from pyspark_lance.table.upkeep.branches import branches_of, remove_branch
+    from pyspark_lance.table.refs.branches import branches_of, remove_branch
 
     branches = place / "t" / "_refs" / "branches"
     branches.mkdir(parents=True)
@@ -211,7 +211,7 @@ def count(path):
 
 
 def check(path):
-    from pyspark_lance.table.upkeep.verify import verify
+    from pyspark_lance.table.verify.verify import verify
 
     assert verify(Table(path)).errors
     return "errors"

@@ -35,10 +35,10 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.row_address_tree_map import parse_tree_map
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.index.value_order import sort_order
-from pyspark_lance.table.scan import fragment_pruning
-from pyspark_lance.table.upkeep.column_indices import (
+from pyspark_lance.table.index_build.column_indices import (
     IndexRequest,
     commit_index,
     create_index,
@@ -47,10 +47,10 @@ from pyspark_lance.table.upkeep.column_indices import (
     plan_index,
     refresh_indices,
 )
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.segment_task import build_segment
-from pyspark_lance.table.upkeep.sorted_rows import IDS, VALUES, RowSorter
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.index_build.segment_task import build_segment
+from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES, RowSorter
+from pyspark_lance.table.scan import fragment_pruning
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork

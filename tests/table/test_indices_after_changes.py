@@ -11,7 +11,7 @@ from local_changes import delete_rows, merge_rows
 from row_changes import delete_by_source, insert, matched_delete, matched_update, set_to
 from table_access import write_table
 
-from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

@@ -7,8 +7,8 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.codec.jsonb import encode_jsonb
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, SchemaMismatchError
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.rows.json_columns import shown_json, stored_json
 from pyspark_lance.table.scan.plan_scan import predicate_schema
@@ -29,7 +29,7 @@ def values(texts):
 
 
 def read_shown(path, **request):
-    schema = shown_schema(Snapshot.open(Table(path)).schema)
+    schema = logical_schema(Snapshot.open(Table(path)).schema)
     return read_ours(path, schema=schema, system_columns=("_rowaddr",), **request)
 
 
@@ -132,7 +132,7 @@ def test_damaged_documents_are_corrupt_and_name_the_column(tmp_path):
 def test_slices_are_converted_without_what_lies_outside():
     kind = pa.list_(pa.field("item", pa.json_()))
     schema = LanceSchema.from_arrow(pa.schema({"l": kind}))
-    (stored,), (shown,) = schema.fields, shown_schema(schema).fields
+    (stored,), (shown,) = schema.fields, logical_schema(schema).fields
     texts = pa.array([["{}"], ["1", None], None, ["[2]"]])
     for start in range(4):
         part = texts.slice(start)

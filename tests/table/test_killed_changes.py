@@ -14,7 +14,7 @@ from row_changes import upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 from table_files import files_of, used_files
 
-from pyspark_lance.table.cleanup.leftovers import leftover_files, remove_leftover_files
+from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
 from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
@@ -151,15 +151,15 @@ def test_a_killed_driver_leaves_the_table_before_or_after(tmp_path, point):
         found = contents(path)
         assert found == (job.rows if POINTS[point] else before)
         assert lance.dataset(path).version == (2 if POINTS[point] else 1)
-        check_leftovers(path, job, point)
+        check_orphans(path, job, point)
         upsert(path, pa.table({"id": [2, 4]}))  # and the table goes on
         old = found.get(2, {})
         assert contents(path) == found | {2: old, 4: {}}
 
 
-def check_leftovers(path, job, point):
+def check_orphans(path, job, point):
     """What a killed driver leaves is what it had written, and in no version; it is listed."""
-    found = leftover_files(Table(path))
+    found = find_orphan_files(Table(path))
     names = [one.path for one in found]
     assert set(names) == files_of(path) - used_files(path)
     folders = [name.partition("/")[0] for name in names]
@@ -171,6 +171,6 @@ def check_leftovers(path, job, point):
     else:
         written = "_transactions" if point == "before the manifest" else None
         assert sorted(folders) == sorted([*job.folders, *([written] if written else [])])
-    assert remove_leftover_files(Table(path), older_than_s=0, force=True) == found
-    assert leftover_files(Table(path)) == []
+    assert remove_orphan_files(Table(path), older_than_s=0, force=True) == found
+    assert find_orphan_files(Table(path)) == []
     lance.dataset(path).validate()

@@ -18,8 +18,8 @@ from table_access import append, read_ours
 from table_files import files_of, used_files
 
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -29,8 +29,8 @@ SCRIPT = """
 import json, os, shutil, signal, sys
 sys.path.insert(0, sys.argv[1])
 from directed_store import Director, directed, in_charge
-from pyspark_lance.table.upkeep import reuse_index
-from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.compaction import reuse_index
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.version.table import Table
 
 root, given = sys.argv[2], json.loads(sys.argv[3])

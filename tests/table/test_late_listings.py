@@ -13,11 +13,11 @@ from pyspark_lance.store import open_store as opening
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.cleanup import cleanup
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.metadata_commits import restore
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 
@@ -93,13 +93,13 @@ def test_a_cleanup_that_sees_new_versions_late_removes_nothing_that_they_need(
 
 def test_a_cleanup_looks_once_more_for_versions_that_are_listed_late(table, monkeypatch):
     table.store().hold_listings()
-    real = cleanup.set_aside
+    real = cleanup.move_to_pending_removal
 
     def late(*arguments, **settings):
         lance.dataset(table.root, version=1).restore()
         real(*arguments, **settings)
 
-    monkeypatch.setattr(cleanup, "set_aside", late)
+    monkeypatch.setattr(cleanup, "move_to_pending_removal", late)
     cleanup.cleanup_old_versions(table, CleanupPolicy(older_than_s=0))
     LateStore.release_listings()
     assert ids(table) == [0, 1, 2]

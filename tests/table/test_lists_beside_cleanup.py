@@ -20,14 +20,14 @@ from table_access import append, read_batch, read_ours
 from pyspark_lance.command_line.picture import picture_of
 from pyspark_lance.errors import MissingFileError, TableNotFoundError, VersionNotFoundError
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.cleanup.leftovers import leftover_files, remove_leftover_files
+from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
 from pyspark_lance.table.feed.change_window import OPEN, Bound, resolve_window
 from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, TableStream, Updates
 from pyspark_lance.table.feed.stream_offset import BEGINNING
-from pyspark_lance.table.upkeep.history import history
-from pyspark_lance.table.upkeep.row_history import row_history
-from pyspark_lance.table.upkeep.verify import verify
-from pyspark_lance.table.upkeep.version_line import line_history
+from pyspark_lance.table.history.ancestry import ancestor_history
+from pyspark_lance.table.history.history import history
+from pyspark_lance.table.history.row_history import row_history
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -81,7 +81,7 @@ def ids(path, branch=None):
 def test_no_file_of_a_live_table_is_left_over_when_all_listed_versions_go(original, swept):
     rows = ids(original)
     for call, path, found in at_each_call(
-        original, lambda path: remove_leftover_files(Table(path), older_than_s=8 * 86400), swept
+        original, lambda path: remove_orphan_files(Table(path), older_than_s=8 * 86400), swept
     ):
         assert ids(path) == rows, (call, found)
         assert lance.dataset(path).count_rows() == len(rows)
@@ -89,7 +89,7 @@ def test_no_file_of_a_live_table_is_left_over_when_all_listed_versions_go(origin
 
 def test_no_file_of_a_live_table_is_named_as_left_over_when_all_listed_versions_go(original, swept):
     for call, path, found in at_each_call(
-        original, lambda path: leftover_files(Table(path)), swept
+        original, lambda path: find_orphan_files(Table(path)), swept
     ):
         there = {one.path for one in found if Path(path, one.path).exists()}
         assert not {one for one in there if one.startswith(("data/", "_deletions/"))}, call
@@ -183,7 +183,7 @@ def test_a_picture_shows_the_versions_that_are_left(changed, others):
     [
         lambda path: history(Table(path)),
         lambda path: history(Table(path), 1),
-        lambda path: line_history(Table(path)),
+        lambda path: ancestor_history(Table(path)),
     ],
     ids=["history", "newest", "line"],
 )

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_lance.errors import TableNotFoundError, VersionNotFoundError
-from pyspark_lance.table.upkeep.near_tables import naming_near_tables
+from pyspark_lance.table.version.near_tables import naming_near_tables
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec

@@ -10,7 +10,7 @@ from table_access import read_ours, write_table
 
 from pyspark_lance.datafile import blob_records
 from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
-from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -71,7 +71,7 @@ def make_table(name, version, count=60, seed=1):
 
 
 def read_bytes(path, **request):
-    schema = shown_schema(Snapshot.open(Table(path)).schema, binary_blobs={"c"})
+    schema = logical_schema(Snapshot.open(Table(path)).schema, binary_blobs={"c"})
     return read_ours(path, schema=schema, system_columns=(), **request)["c"].to_pylist()
 
 
@@ -85,7 +85,7 @@ def test_nested_blobs_of_pylance_are_read_as_bytes_and_as_descriptors(tmp_path, 
     lance.write_dataset(table, path, data_storage_version=version)
     assert read_bytes(path) == table["c"].to_pylist()
     shown = read_ours(
-        path, schema=shown_schema(Snapshot.open(Table(path)).schema), system_columns=()
+        path, schema=logical_schema(Snapshot.open(Table(path)).schema), system_columns=()
     )
     if version != "2.0":  # there, pylance shows nulls as they are stored
         assert shown["c"].to_pylist() == lance.dataset(path).to_table()["c"].to_pylist()

@@ -28,13 +28,13 @@ from pyspark_lance.metafile.manifest_file import latest_version, list_versions
 from pyspark_lance.metafile.paths import VERSIONS
 from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.metadata_commits import restore
+from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import remove_tag, set_tag
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 
@@ -137,7 +137,7 @@ def test_a_folder_that_shows_what_is_not_there_is_no_table_without_versions(path
 
 def test_a_time_means_a_version_of_the_table_that_was_there(path, monkeypatch):
     """And no other version of its number."""
-    from pyspark_lance.table.upkeep import metadata_commits
+    from pyspark_lance.table.work import metadata_commits
 
     real = metadata_commits.change_metadata
 

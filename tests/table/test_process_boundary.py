@@ -26,8 +26,8 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import SPILLED, ExternalFile, Fragment
 from pyspark_lance.format.manifest import BasePath
 from pyspark_lance.predicate.tree import Literal
+from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
-from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

@@ -30,10 +30,10 @@ from pyspark_lance.format.operation import (
 )
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.columns.change_columns import add_null_columns
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.metadata_commits import restore
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 ONE_MORE = ChangeSettings(retries=1)
 

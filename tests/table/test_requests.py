@@ -12,9 +12,9 @@ from directed_store import Director, directed, in_charge
 from local_changes import delete_rows, update_rows
 from s3_server import s3_server, s3_table_root  # noqa: F401
 
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.predicate.parse import parse_predicate
@@ -123,7 +123,7 @@ def test_requests_of_each_operation(counted):
 
     def feed(uri, options):
         window = resolve_window(Table(uri, options), Bound(version=2), Bound())
-        columns = shown_schema(Snapshot.open(Table(uri, options)).schema).fields
+        columns = logical_schema(Snapshot.open(Table(uri, options)).schema).fields
         request = ChangeRequest(window=window, columns=columns, mode=Deduplication.DROP_CARRYOVERS)
         for task in plan_changes(Table(uri, options), columns, request):
             first["rows"] = sum(batch.num_rows for batch in run_changes(task))

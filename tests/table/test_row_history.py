@@ -11,13 +11,13 @@ from table_access import append, remove_versions, write_table
 
 from pyspark_lance.errors import UnsupportedFeatureError, VersionNotFoundError
 from pyspark_lance.table.change.row_change import ChangeSettings
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.metadata_commits import restore
-from pyspark_lance.table.upkeep.row_history import row_history
-from pyspark_lance.table.upkeep.version_line import line_history
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.history.ancestry import ancestor_history
+from pyspark_lance.table.history.row_history import row_history
+from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 pytestmark = pytest.mark.interop
 
@@ -134,8 +134,8 @@ def test_a_branch_goes_on_with_the_states_of_its_parent(path):
         assert [(one.version, one.seen_at) for one in states] == [(6, 6), (5, 5), (3, 4), (1, 2)]
         assert [one.uri for one in states] == [second.uri, trial.uri, path, path]
         assert [one.user_metadata for one in states] == [None, None, "why", None]
-    assert [one.version for one in line_history(second)] == [6, 5, 4, 3, 2, 1]
-    assert [one.operation for one in line_history(second)] == [
+    assert [one.version for one in ancestor_history(second)] == [6, 5, 4, 3, 2, 1]
+    assert [one.operation for one in ancestor_history(second)] == [
         "Update", "Update", "Update", "Update", "Append", "Overwrite",
     ]  # fmt: skip
     assert versions(row_history(main, 3)) == [8, 5, 3, 1]

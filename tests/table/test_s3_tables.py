@@ -13,11 +13,11 @@ from pyspark_lance.metafile.manifest_file import latest_version
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.cleanup import cleanup
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.cleanup.leftovers import leftover_files, remove_leftover_files
+from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
-from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
@@ -116,11 +116,11 @@ def test_files_that_no_version_refers_to_are_found_and_removed(s3_table_root, s3
     write(uri, options, 0, 10)
     store = open_store(uri, options)
     store.put("data/stray.lance", b"nothing")
-    assert [one.path for one in leftover_files(Table(uri, options))] == ["data/stray.lance"]
-    assert leftover_files(Table(uri, options), older_than_s=3600) == []
-    assert remove_leftover_files(Table(uri, options)) == []
-    assert len(remove_leftover_files(Table(uri, options), older_than_s=0, force=True)) == 1
-    assert leftover_files(Table(uri, options)) == []
+    assert [one.path for one in find_orphan_files(Table(uri, options))] == ["data/stray.lance"]
+    assert find_orphan_files(Table(uri, options), older_than_s=3600) == []
+    assert remove_orphan_files(Table(uri, options)) == []
+    assert len(remove_orphan_files(Table(uri, options), older_than_s=0, force=True)) == 1
+    assert find_orphan_files(Table(uri, options)) == []
     assert read(uri, options) == [(i, i) for i in range(10)]
 
 

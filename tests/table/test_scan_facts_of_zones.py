@@ -15,9 +15,9 @@ from zone_map_tables import COLUMNS, change, change_ours, some_rows
 from pyspark_lance.predicate.conditions import evaluate
 from pyspark_lance.predicate.json import literal_node, predicate_from_json
 from pyspark_lance.predicate.types import spark_type_of, type_name
+from pyspark_lance.table.index_build.zone_maps import create_zone_maps
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 from pyspark_lance.table.scan.scan_facts import column_facts, end_of_first_rows
-from pyspark_lance.table.upkeep.zone_maps import create_zone_maps
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 

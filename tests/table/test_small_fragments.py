@@ -16,7 +16,7 @@ from pyspark_lance.errors import CorruptFileError, MissingFileError
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.store.open_store import open_store
-from pyspark_lance.table.scan.alike_runs import alike_runs
+from pyspark_lance.table.scan.coalesced_fragments import coalesced_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -92,7 +92,7 @@ def test_fragments_are_read_together_if_their_files_may_be(path):
     snapshot = Snapshot.open(Table(path))
     version = snapshot.manifest.fragments[0].files[0].file_version
     (task,) = plan_scan(snapshot, ScanRequest(fragments_per_task=FRAGMENTS))
-    runs = list(alike_runs(task.slices, task.fields, task.batch_rows))
+    runs = list(coalesced_fragments(task.slices, task.fields, task.batch_rows))
     assert len(runs) == (len(task.slices) if version == "2.0" else 1)
     assert [one for run_of in runs for one in run_of] == list(task.slices)
 

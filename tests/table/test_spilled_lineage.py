@@ -10,8 +10,8 @@ from table_files import move_sequences_outside
 
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.scan.plan_scan import predicate_schema
-from pyspark_lance.table.upkeep.compact import compact
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec

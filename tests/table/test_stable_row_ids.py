@@ -17,17 +17,17 @@ from pyspark_lance.errors import (
     UnsupportedFeatureError,
 )
 from pyspark_lance.table.change.row_change import ChangeSettings
-from pyspark_lance.table.upkeep.compact import commit_bins, compact, plan_compaction
-from pyspark_lance.table.upkeep.compaction_task import rewrite_bin
-from pyspark_lance.table.upkeep.metadata_commits import restore
-from pyspark_lance.table.upkeep.stable_row_ids import (
+from pyspark_lance.table.compaction.compact import commit_bins, compact, plan_compaction
+from pyspark_lance.table.compaction.compaction_task import rewrite_bin
+from pyspark_lance.table.compaction.stable_row_ids import (
     copy_with_stable_row_ids,
     enable_stable_row_ids,
 )
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
@@ -123,7 +123,7 @@ def test_versions_without_ids_are_not_restored(path):
 
 
 def test_commits_in_between_make_it_plan_again(path, monkeypatch):
-    from pyspark_lance.table.upkeep import stable_row_ids
+    from pyspark_lance.table.compaction import stable_row_ids
 
     real, calls = stable_row_ids._with_lineage, []
 
@@ -147,7 +147,7 @@ def test_a_writer_that_began_before_does_not_bring_rows_without_ids(path):
     enable_stable_row_ids(Table(path))
     work = UnitOfWork(Table(path), ChangeSettings())
     result = work.once(lambda one: commit_bins(plan, [group], one))
-    assert (result.version, result.lost_bins) == (None, 1)
+    assert (result.version, result.conflicting_bins) == (None, 1)
     check_invariants(path)
     assert files_of(path) == used_files(path)
 

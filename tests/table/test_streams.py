@@ -37,11 +37,11 @@ from pyspark_lance.table.feed.stream import (
     Updates,
 )
 from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.metadata_commits import restore
+from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.metadata_commits import restore
 
 ALL = StreamLimits()
 GONE = "delete", "update_preimage"

@@ -14,12 +14,12 @@ from table_access import append, assert_same_rows, read_ours, read_theirs
 
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.store.local_store import LocalStore
-from pyspark_lance.table.upkeep import branches
-from pyspark_lance.table.upkeep.branches import branches_of, create_branch, remove_branch
-from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.refs import branches
+from pyspark_lance.table.refs.branches import branches_of, create_branch, remove_branch
+from pyspark_lance.table.refs.tags import remove_tag, set_tag, tags_of
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, branch_root
-from pyspark_lance.table.version.tags import remove_tag, set_tag, tags_of
 from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop

@@ -17,14 +17,14 @@ from table_access import read_changes, read_ours, write_table
 
 from pyspark_lance.codec.text_check import first_invalid_text, holds_invalid_text
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
-from pyspark_lance.format.shown_form import shown_schema
+from pyspark_lance.format.logical_view import logical_schema
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.feed.change_task import run_changes
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream import BatchView, StreamSettings, TableStream, Updates
 from pyspark_lance.table.feed.stream_offset import StreamOffset
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_table import WriteSettings, commit_write, plan_write
@@ -172,7 +172,7 @@ def test_feeds_and_streams_check_strings_if_asked(path):
 
     def rows(*, checks_text):
         def view(snapshot):
-            fields = shown_schema(snapshot.schema).fields
+            fields = logical_schema(snapshot.schema).fields
             return BatchView(fields, fields, None, 1024, checks_text)
 
         tasks = stream.plan_batch(StreamOffset(1), StreamOffset(2), view)
@@ -195,7 +195,7 @@ def test_documents_are_checked_where_they_become_text(path):
     (found,) = verify(Table(path), read_data=True).findings
     assert found.kind == "unreadable_rows" and "'j'" in found.what
     with pytest.raises(CorruptFileError):
-        read_ours(path, schema=shown_schema(Snapshot.open(Table(path)).schema), system_columns=())
+        read_ours(path, schema=logical_schema(Snapshot.open(Table(path)).schema), system_columns=())
 
 
 def test_only_strings_that_are_there_are_looked_at():

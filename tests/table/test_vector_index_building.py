@@ -13,20 +13,20 @@ from vector_tables import TYPES, WIDTH, assert_same, ours, queries_for, rows_of,
 
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, RetryableCommitError
 from pyspark_lance.table.change.row_change import ChangeSettings
-from pyspark_lance.table.cleanup.leftovers import leftover_files
-from pyspark_lance.table.nearest import ivf_build
-from pyspark_lance.table.nearest.ivf_file import IvfKind
-from pyspark_lance.table.nearest.ivf_search import SegmentTask
-from pyspark_lance.table.nearest.metric import Metric
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.vector_indices import (
+from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.index_build.vector_indices import (
     VectorIndexRequest,
     create_vector_index,
     parse_kind,
     refresh_vector_indices,
     run_here,
 )
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.nearest import ivf_build
+from pyspark_lance.table.nearest.ivf_file import IvfKind
+from pyspark_lance.table.nearest.ivf_search import SegmentTask
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -70,7 +70,7 @@ def check_like_pylance(path, queries, k=8, nprobes=5, tolerance=1e-4):
 
 
 def leave_of(path):
-    return [file.path for file in leftover_files(Table(str(path)))]
+    return [file.path for file in find_orphan_files(Table(str(path)))]
 
 
 @pytest.mark.parametrize("metric", list(Metric))

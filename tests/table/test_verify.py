@@ -26,12 +26,12 @@ from pyspark_lance.metafile.deletion_file import write_deletion_file
 from pyspark_lance.metafile.manifest_file import encode_manifest, list_versions, read_manifest
 from pyspark_lance.metafile.paths import deletion_path
 from pyspark_lance.proto import table_pb2
-from pyspark_lance.table.upkeep.branches import create_branch
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.findings import REMEDIES
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.refs.branches import create_branch
+from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.verify.findings import REMEDIES
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.tags import set_tag
 
 pytestmark = pytest.mark.interop
 

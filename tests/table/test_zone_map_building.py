@@ -23,15 +23,15 @@ from pyspark_lance.errors import (
 from pyspark_lance.proto import table_pb2
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.verify import verify
-from pyspark_lance.table.upkeep.zone_map_task import build_zones
-from pyspark_lance.table.upkeep.zone_maps import (
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.index_build.zone_map_task import build_zones
+from pyspark_lance.table.index_build.zone_maps import (
     commit_zone_maps,
     create_zone_maps,
     plan_zone_maps,
     refresh_zone_maps,
 )
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork

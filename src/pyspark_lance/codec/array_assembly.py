@@ -13,9 +13,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.decode_memory import (
+    BatchTooLargeError,
+    require_decode_memory,
+    require_memory_for_items,
+)
 from pyspark_lance.codec.kept_dictionaries import is_small_dictionary, kept_type, spread_out
 from pyspark_lance.codec.levels import Unraveler
-from pyspark_lance.codec.room import BatchTooLargeError, require_room, require_room_for_items
 from pyspark_lance.codec.structural.page_decoder import DecodedRows, Selection
 from pyspark_lance.codec.take_items import take_items
 from pyspark_lance.codec.v2_0.array_decoder import bit_width_of
@@ -134,11 +138,11 @@ def assemble_leaf(
     """
     if isinstance(values, NullItems) and pa.types.is_fixed_size_list(data_type):
         validity = None if valid is None else pack_validity(valid)
-        require_room(values.num_values * bit_width_of(data_type) // 8)
+        require_decode_memory(values.num_values * bit_width_of(data_type) // 8)
         items = pa.nulls(values.num_values * data_type.list_size, data_type.value_type)
         return pa.Array.from_buffers(data_type, values.num_values, [validity], children=[items])
     if isinstance(values, NullValues | NullItems) or pa.types.is_null(data_type):
-        require_room(values.num_values * bit_width_of(data_type) // 8)
+        require_decode_memory(values.num_values * bit_width_of(data_type) // 8)
         return pa.nulls(values.num_values, data_type)
     if isinstance(values, ArrowBuffersValue):
         return _repeat_value(values, data_type, valid)
@@ -253,7 +257,7 @@ def _assemble_dictionary(
     too_many = values.items.num_values > 1 << (bits - 1)
     unsigned = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[bits]
     indices = _index_array(values, unsigned if too_many else signed, valid)
-    require_room_for_items(items, _index_words(values.indices))
+    require_memory_for_items(items, _index_words(values.indices))
     try:
         return take_items(items, indices)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
@@ -272,7 +276,7 @@ def _repeat_value(
     value: ArrowBuffersValue, data_type: pa.DataType, valid: NDArray[np.bool_] | None
 ) -> pa.Array:
     single = _single_value(value, data_type)
-    require_room(single.nbytes * value.num_values)
+    require_decode_memory(single.nbytes * value.num_values)
     places = np.zeros(value.num_values, np.int8)
     try:
         indices = plain_array(places, None if valid is None else ~valid)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
 
 _CANNOT_JOIN = (pa.ArrowInvalid, pa.ArrowCapacityError, pa.ArrowNotImplementedError)
 

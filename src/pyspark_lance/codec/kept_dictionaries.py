@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_lance.codec.arrow_values import is_variable_width
-from pyspark_lance.codec.room import BatchTooLargeError, require_room_for_items
+from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_memory_for_items
 from pyspark_lance.codec.take_items import take_items
 from pyspark_lance.codec.values import ArrowBuffersValue, DictionaryValues, Values
 from pyspark_lance.plain_values import plain_numbers
@@ -81,7 +81,7 @@ def spread_out(array: pa.DictionaryArray) -> pa.Array:
         BatchTooLargeError: They do not fit into one array, or there is no room for them.
     """
     used = array.indices.drop_null() if array.null_count else array.indices
-    require_room_for_items(array.dictionary, plain_numbers(used))
+    require_memory_for_items(array.dictionary, plain_numbers(used))
     try:
         return take_items(array.dictionary, array.indices)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:

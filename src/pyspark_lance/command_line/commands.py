@@ -14,17 +14,17 @@ from pyspark_lance.command_line.output import Output, Progress
 from pyspark_lance.command_line.picture import picture_of
 from pyspark_lance.command_line.png import to_png
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.operation import RewriteGroup
-from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
 from pyspark_lance.table.feed.change_feed import ChangeRequest, count_changes, plan_changes
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_task import run_changes
 from pyspark_lance.table.feed.change_window import Bound, resolve_window
-from pyspark_lance.table.upkeep.compact import compact
-from pyspark_lance.table.upkeep.compaction_task import CompactionTask, rewrite_bin
-from pyspark_lance.table.upkeep.history import HistoryEntry, detail, fragments, history
-from pyspark_lance.table.upkeep.verify import verify
+from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
+from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import VersionSpec
@@ -138,7 +138,7 @@ def show_changes(table: Table, given: argparse.Namespace, output: Output) -> int
         output.rows(asdict(counts) for counts in count_changes(table, window))
         return 0
     snapshot = Snapshot.open(table, VersionSpec(version=window.end))
-    columns = shown_schema(snapshot.schema).fields
+    columns = logical_schema(snapshot.schema).fields
     request = ChangeRequest(window=window, mode=Deduplication(given.mode), columns=columns)
     tasks = plan_changes(table, columns, request)
     output.rows(row for task in tasks for batch in run_changes(task) for row in batch.to_pylist())

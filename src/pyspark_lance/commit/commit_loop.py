@@ -23,12 +23,12 @@ from pyspark_lance.commit.application_versions import (
 )
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_handler import check_conditional_puts, transaction_uuid_at
+from pyspark_lance.commit.conflict_check import REDO, fragments_in_common
 from pyspark_lance.commit.draft import TableState
-from pyspark_lance.commit.judge_newer import REDO, fragments_in_common
 from pyspark_lance.commit.newer_versions import NewerVersions
 from pyspark_lance.commit.next_manifest import next_manifest
 from pyspark_lance.commit.proposal import Proposal
-from pyspark_lance.commit.rebase import Overtaken, rebase
+from pyspark_lance.commit.rebase import RowConflict, rebase
 from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.commit.version_put import (
     CommitResult,
@@ -133,7 +133,7 @@ def commit(
                 raise work.gave_up(attempts, clock() - started) from (failure or work.doubt)
             attempts += 1
     except BaseException:
-        work.remove_leftovers()
+        work.remove_orphans()
         raise
 
 
@@ -258,7 +258,7 @@ class _Commit:
             is_committed(wanted, latest.manifest.config)
             or any(is_same_work(wanted, theirs.properties) for _, theirs in newer)
         ):
-            self.remove_leftovers()
+            self.remove_orphans()
             return CommitResult(
                 latest.manifest.version,
                 latest.manifest,
@@ -326,7 +326,7 @@ class _Commit:
             load_deletions=self._load_deletions,
             write_deletions=write,
         )
-        if isinstance(moved, Overtaken):
+        if isinstance(moved, RowConflict):
             reason = ConflictReason.CONCURRENT_ROW_CHANGE
             name = type(operation).__name__
             conflict = Conflict(reason, name, fragments=(moved.fragment_id,))
@@ -448,7 +448,7 @@ class _Commit:
         """What went wrong with the manifest that is in doubt."""
         return self._version.in_doubt.cause if self._version.in_doubt is not None else None
 
-    def remove_leftovers(self) -> None:
+    def remove_orphans(self) -> None:
         """Removes our metadata files, unless a manifest may refer to them."""
         if self._version.in_doubt is None:
             self._remove_transaction()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyspark_lance.commit.whereabouts import transaction_in_file, transaction_of
+from pyspark_lance.commit.commit_outcome import transaction_in_file, transaction_of
 from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.transaction import Transaction
 from pyspark_lance.metafile.manifest_file import (

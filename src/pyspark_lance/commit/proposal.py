@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.commit.rebase import AffectedRows
 from pyspark_lance.format.transaction import Transaction

@@ -30,7 +30,7 @@ class Rebased:
 
 
 @dataclass(frozen=True, slots=True)
-class Overtaken:
+class RowConflict:
     """Theirs changed the same rows, or the fragment in another way; the work must be redone."""
 
     fragment_id: int
@@ -45,7 +45,7 @@ def rebase(
     *,
     load_deletions: Callable[[Fragment], DeletionVector],
     write_deletions: Callable[[int, DeletionVector], DeletionFile],
-) -> Rebased | Overtaken:
+) -> Rebased | RowConflict:
     """Moves ``operation`` on top of ``current``.
 
     Args:
@@ -64,13 +64,15 @@ def rebase(
         fragment, planned = now.get(fragment_id), ours.get(fragment_id)
         offsets = affected_rows.get(fragment_id)
         if fragment is None or planned is None or offsets is None:
-            return Overtaken(fragment_id, f"fragment {fragment_id} was removed or replaced")
+            return RowConflict(fragment_id, f"fragment {fragment_id} was removed or replaced")
         if fragment.files != planned.files or fragment.physical_rows != planned.physical_rows:
-            return Overtaken(fragment_id, f"the data files of fragment {fragment_id} were replaced")
+            return RowConflict(
+                fragment_id, f"the data files of fragment {fragment_id} were replaced"
+            )
         deleted = load_deletions(fragment)
         mine = DeletionVector.of(offsets)
         if deleted.intersects(mine):
-            return Overtaken(fragment_id, f"the same rows of fragment {fragment_id} were changed")
+            return RowConflict(fragment_id, f"the same rows of fragment {fragment_id} were changed")
         merged[fragment_id] = deleted.union(mine)
 
     emptied = {i for i, vector in merged.items() if len(vector) >= now[i].physical_rows}

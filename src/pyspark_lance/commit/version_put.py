@@ -19,10 +19,10 @@ from pyspark_lance.commit.commit_handler import (
     Undecided,
     transaction_uuid_at,
 )
+from pyspark_lance.commit.commit_outcome import CommitOutcome, Work, files_of, outcome_of
+from pyspark_lance.commit.conflict_check import REDO
 from pyspark_lance.commit.draft import TableState
 from pyspark_lance.commit.index_rules import Indices
-from pyspark_lance.commit.judge_newer import REDO
-from pyspark_lance.commit.whereabouts import Fate, Work, fate_of, files_of
 from pyspark_lance.errors import CommitConflictError, ConflictReason, RetryableCommitError
 from pyspark_lance.format.manifest import Manifest
 from pyspark_lance.format.operation import Restore
@@ -149,11 +149,11 @@ class VersionPut:
         newer = [location for location in versions if location.version > number]
         if holder is None and not newer:
             return False  # removed since it was listed, so there are newer ones
-        fate = self._fate(doubt) if newer else Fate.LOST
-        if fate is Fate.UNKNOWN and holder is None:
+        outcome = self._outcome(doubt) if newer else CommitOutcome.LOST
+        if outcome is CommitOutcome.UNKNOWN and holder is None:
             return False
         self.in_doubt = None
-        return fate is Fate.IN_HISTORY
+        return outcome is CommitOutcome.IN_HISTORY
 
     def _may_put_again(self, before: ManifestFile, versions: Sequence[ManifestLocation]) -> bool:
         """Whether the table is still the one whose newest version was ``before``.
@@ -235,31 +235,33 @@ class VersionPut:
 
     def _is_in_history(self, wanted: WantedVersion) -> bool:
         """Our manifest was put, and there are newer ones: whether they were made of it."""
-        fate = self._fate(wanted, was_put=True)
-        if fate is Fate.LOST:
+        outcome = self._outcome(wanted, was_put=True)
+        if outcome is CommitOutcome.LOST:
             logger.info("others outran version %d of %s", wanted.result.version, self._store.uri)
             self._take_back(wanted)
-        elif fate is Fate.IN_HISTORY:
+        elif outcome is CommitOutcome.IN_HISTORY:
             self.in_doubt = None
-        return fate is Fate.IN_HISTORY
+        return outcome is CommitOutcome.IN_HISTORY
 
-    def _fate(self, wanted: WantedVersion, *, was_put: bool = False) -> Fate:
+    def _outcome(self, wanted: WantedVersion, *, was_put: bool = False) -> CommitOutcome:
         """What became of our version, as the newer ones tell."""
         number = wanted.result.version
 
-        def look() -> Fate:
+        def look() -> CommitOutcome:
             versions = {location.version: location for location in list_versions(self._store)}
             newer = [location for location in versions.values() if location.version > number]
             if not newer:
-                return Fate.UNKNOWN  # another table has taken the place of those that were there
+                return (
+                    CommitOutcome.UNKNOWN
+                )  # another table has taken the place of those that were there
             # Ours came later than those after it, into a gap that a cleanup had left.
             is_late = (
                 was_put
                 and number in versions
                 and newer[0].modified_ns <= versions[number].modified_ns
             )
-            fate = fate_of(self._store, self._work(wanted, was_put and not is_late), newer)
-            return Fate.LOST if is_late and fate is Fate.UNKNOWN else fate
+            outcome = outcome_of(self._store, self._work(wanted, was_put and not is_late), newer)
+            return CommitOutcome.LOST if is_late and outcome is CommitOutcome.UNKNOWN else outcome
 
         return look_again(self._store, look)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.room import require_room
+from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.datafile.open_file import ExternalBlobs, OpenFile
 from pyspark_lance.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
 from pyspark_lance.store.byte_range import ByteRange
@@ -42,7 +42,7 @@ def fetch_v1(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
         CorruptFileError: A record points outside of the file.
     """
     positions, sizes = (_numbers(descriptors, name) for name in ("position", "size"))
-    require_room(int(sizes.sum(dtype=np.float64)))
+    require_decode_memory(int(sizes.sum(dtype=np.float64)))
     pieces: list[Buffer] = [b""] * len(descriptors)
     _fetch_from(file, positions, sizes, np.flatnonzero(sizes), pieces)
     return _joined(pieces, descriptors)
@@ -119,7 +119,7 @@ class _V2Blobs:
     def pieces(self, *, external: bool) -> list[Buffer]:
         """The bytes of each blob; nothing for nulls, and for external ones unless asked for."""
         wanted = self._valid if external else self._valid & (self.kinds != EXTERNAL)
-        require_room(int(self.sizes[wanted].sum(dtype=np.float64)))
+        require_decode_memory(int(self.sizes[wanted].sum(dtype=np.float64)))
         blobs: list[Buffer] = [b""] * len(self.kinds)
         inline = np.flatnonzero(self._valid & (self.kinds == INLINE) & (self.sizes != 0))
         _fetch_from(self._file, self.positions, self.sizes, inline, blobs)

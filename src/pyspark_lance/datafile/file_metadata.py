@@ -19,8 +19,8 @@ from pyspark_lance.datafile.footer import TABLE_ENTRY_BYTES, Footer, is_legacy
 from pyspark_lance.datafile.parsed_bytes import ParsedBytes
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import BLOB_KEY, PACKED_KEYS, Field
+from pyspark_lance.format.logical_view import BLOB_V2_DESCRIPTOR
 from pyspark_lance.format.schema import TOP_LEVEL, LanceSchema
-from pyspark_lance.format.shown_form import BLOB_V2_DESCRIPTOR
 from pyspark_lance.proto import file_pb2, schema_pb2
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.object_store import Buffer, ObjectStore

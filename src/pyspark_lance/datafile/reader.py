@@ -18,9 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.decode_memory import BatchTooLargeError, limit_decode_memory
 from pyspark_lance.codec.join_rows import concat_arrays
 from pyspark_lance.codec.kept_dictionaries import of_one_type
-from pyspark_lance.codec.room import BatchTooLargeError, room_for
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.row_selection import take_values
 from pyspark_lance.datafile.field_reader import FieldReader
@@ -363,7 +363,7 @@ class DataFileReader:
             return _empty_batch(rows.num_rows)
         limit = max_bytes if rows.num_rows > 1 else None
         try:
-            with room_for(limit):
+            with limit_decode_memory(limit):
                 self._prefetch(self._stored_pages(fields, column_of), readers, rows)
                 columns = [concat_arrays(_read_arrays(reader, rows)) for reader in readers]
         except BatchTooLargeError as error:
@@ -459,7 +459,7 @@ class DataFileReader:
             return None
         while True:
             try:
-                with room_for(windows.room_of(rows)):
+                with limit_decode_memory(windows.room_of(rows)):
                     ranges = self._window_ranges(readers, rows)
                 break
             except BatchTooLargeError:
@@ -491,7 +491,7 @@ class DataFileReader:
     ) -> Iterator[tuple[RowRanges, _Columns]]:
         """One window, or its halves if it holds more strings than an array can."""
         try:
-            with room_for(windows.room_of(rows)):
+            with limit_decode_memory(windows.room_of(rows)):
                 columns = [_read_arrays(reader, rows) for reader in readers]
         except BatchTooLargeError as error:
             if rows.num_rows == 1:

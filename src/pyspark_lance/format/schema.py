@@ -293,7 +293,7 @@ def named(parts: Iterable[_Part], name: str) -> _Part | None:
     return exact[0] if len(exact) == 1 else None
 
 
-def refuse_twins(schema: LanceSchema) -> None:
+def reject_duplicate_columns(schema: LanceSchema) -> None:
     """Refuses to write by name where only upper and lower case tell columns apart.
 
     Raises:

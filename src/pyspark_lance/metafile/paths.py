@@ -119,13 +119,13 @@ def is_staged_manifest(name: str) -> bool:
     return final != name and parse_manifest_name(final) is not None
 
 
-def aside_manifest_path(path: str) -> str:
+def pending_removal_path(path: str) -> str:
     """Where a manifest is from the time when a cleanup takes it away until all is removed."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/{_ASIDE_PREFIX}{name}{_ASIDE_SUFFIX}"
 
 
-def name_before_aside(name: str) -> str | None:
+def name_before_removal(name: str) -> str | None:
     """The name that a manifest had before it was set aside; None for other files."""
     if not (name.startswith(_ASIDE_PREFIX) and name.endswith(_ASIDE_SUFFIX)):
         return None
@@ -142,7 +142,7 @@ def mark_path(first: int, last: int, name: str) -> str:
 
 def versions_in_mark(path: str) -> range | None:
     """The versions that the path of such a mark says; None for other files."""
-    name = name_before_aside(path.removeprefix(f"{VERSIONS}/")) or ""
+    name = name_before_removal(path.removeprefix(f"{VERSIONS}/")) or ""
     first, _, rest = name.removeprefix(_MARK).partition("_")
     last = rest.partition("_")[0]
     if not (name.startswith(_MARK) and first.isdecimal() and last.isdecimal()):

@@ -40,9 +40,9 @@ from pyspark_lance.namespace.manifest_table import (
 from pyspark_lance.namespace.namespace import Name, object_id, shown
 from pyspark_lance.store.object_store import check_path
 from pyspark_lance.store.open_store import split_uri
-from pyspark_lance.table.upkeep.table_folder import SUFFIX, drop_table, list_tables, rename_table
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.table_folder import SUFFIX, drop_table, list_tables, rename_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,22 @@ from pyspark.sql.datasource import DataSource
 
 from pyspark_lance.errors import LanceError
 from pyspark_lance.spark.source.clean_errors import clean_errors
-from pyspark_lance.spark.source.settle_worker import end_quietly, settle_worker
+from pyspark_lance.spark.source.worker_overhead import end_quietly, trim_worker_overhead
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    from pyspark_lance.spark.change_writer import LanceChangeWriter
     from pyspark_lance.spark.options.parse_options import ReadOptions
-    from pyspark_lance.spark.procedures import LanceTaskReader
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
     from pyspark_lance.spark.source.change_plan import PinnedFeed
     from pyspark_lance.spark.source.change_reader import LanceChangeReader
-    from pyspark_lance.spark.source.metadata_tables import LanceMetadataReader, MetadataRead
+    from pyspark_lance.spark.source.change_writer import LanceChangeWriter
     from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
     from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
+    from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader, MetadataRead
+    from pyspark_lance.spark.sql.procedures import LanceTaskReader
 
 # As in pushed_down.py and procedures.py, which cost more to import.
 _CALL, _CHANGE, _STATE = "_lance.call", "_lance.change", "_lance.state"
@@ -54,7 +54,7 @@ class LanceDataSource(DataSource):
         if _CALL not in options and _APPLICATION not in options:
             with contextlib.suppress(LanceError, OSError):
                 self._pin()
-        settle_worker()
+        trim_worker_overhead()
 
     def __getstate__(self) -> dict[str, Any]:
         """Storage options are among the options, and Spark keeps the pickle."""
@@ -80,10 +80,10 @@ class LanceDataSource(DataSource):
         The JVM companion asks its questions by way of this method, too.
         """
         if _CALL in self.options:
-            from pyspark_lance.spark.companion_calls import answer
+            from pyspark_lance.spark.sql.companion_calls import answer
 
             answered = answer(self.options)
-            settle_worker()
+            trim_worker_overhead()
             return answered
         about = self._metadata_read()
         if about is not None:
@@ -108,13 +108,13 @@ class LanceDataSource(DataSource):
             if read.follows_table and not is_for_catalog(self.options):
                 schema = with_origin(schema, *self._pin())
         schema = keep_options(schema, self.options)
-        settle_worker()
+        trim_worker_overhead()
         return schema
 
     @clean_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plans a scan of the pinned version, or of the changes up to it."""
-        settle_worker()
+        trim_worker_overhead()
         if _BATCHES_OF not in self.options:
             return self._reader(schema)
         from pyspark_lance.spark.source.shared_batches import SharedBatchReader, columns_of_batches
@@ -136,12 +136,12 @@ class LanceDataSource(DataSource):
 
         self._restore_options(schema)
         if _STATE in self.options:
-            from pyspark_lance.spark.procedures import LanceTaskReader
+            from pyspark_lance.spark.sql.procedures import LanceTaskReader
 
             return LanceTaskReader(self.options[_STATE])
         about = self._metadata_read()
         if about is not None:
-            from pyspark_lance.spark.source.metadata_tables import LanceMetadataReader
+            from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader
 
             return LanceMetadataReader(about, schema)
         pushed = PushedDown.parse(self.options)
@@ -165,12 +165,12 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.options.parse_options import WriteOptions
         from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
-        settle_worker()
+        trim_worker_overhead()
         about = self._metadata_read(writes=True)
         if about is not None:
             raise about.not_written()
         if _CHANGE in self.options:
-            from pyspark_lance.spark.change_writer import RETRIES, LanceChangeWriter
+            from pyspark_lance.spark.source.change_writer import RETRIES, LanceChangeWriter
             from pyspark_lance.spark.source.pushed_down import BASE, PushedDown
 
             write = WriteOptions.parse(self.options)
@@ -193,7 +193,7 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.source.stream_reader import RefusedStream, stream_reader
         from pyspark_lance.table.version.snapshot import Snapshot
 
-        settle_worker()
+        trim_worker_overhead()
         try:
             self._restore_options(schema)
             about = self._metadata_read()
@@ -211,7 +211,7 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.options.parse_options import WriteOptions
         from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
 
-        settle_worker()
+        trim_worker_overhead()
         about = self._metadata_read(writes=True)
         if about is not None:
             raise about.not_written()
@@ -221,7 +221,7 @@ class LanceDataSource(DataSource):
         """What is asked for if it is rows about a table, such as its history; mostly it is not."""
         if "$" not in self.options.get("path", ""):
             return None
-        from pyspark_lance.spark.source.metadata_tables import metadata_read
+        from pyspark_lance.spark.sql.metadata_tables import metadata_read
 
         return metadata_read(self.options, writes=writes)
 
@@ -244,7 +244,7 @@ class LanceDataSource(DataSource):
 
             self._pinned = pinned_version(self.options)
         if self._pinned is None:
-            from pyspark_lance.table.upkeep.near_tables import naming_near_tables
+            from pyspark_lance.table.version.near_tables import naming_near_tables
             from pyspark_lance.table.version.snapshot import Snapshot
 
             options = self._read_options()

@@ -39,7 +39,7 @@ def test_compaction_runs_on_the_executors_and_changes_no_row(companion, path):
         "num_threads => 4, user_metadata => 'tidy')",
     )
     assert (done["fragments_removed"], done["fragments_added"], done["version"]) == (3, 1, 5)
-    assert (done["files_removed"], done["lost_bins"]) == (4, 0)
+    assert (done["files_removed"], done["conflicting_bins"]) == (4, 0)
     assert done["num_rows"] == before.num_rows
     assert read_ours(path).drop(["_rowaddr"]).sort_by("_rowid").equals(before)
     assert_same_rows(read_ours(path), read_theirs(path))

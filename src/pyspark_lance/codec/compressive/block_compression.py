@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.chunk_segments import Segments, round_up
+from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.codec.gather import gather
-from pyspark_lance.codec.room import require_room
 from pyspark_lance.errors import CorruptFileError
 
 NONE, LZ4, ZSTD = 0, 1, 2
@@ -128,7 +128,7 @@ def decompress_each(
     bounds = np.minimum(bounds, MAX_BUFFER_BYTES).astype(np.uint64)
     require(bool((announced <= bounds).all()), f"a {name} buffer cannot hold its length")
     lengths = announced.astype(np.int64)
-    require_room(int(lengths.sum()))
+    require_decode_memory(int(lengths.sum()))
     if not is_zstd:
         return _decompress_blocks(data, starts, sizes, lengths), lengths
     plain = None
@@ -149,7 +149,7 @@ def _one_by_one(
         pieces.append(decompress(scheme, data[start:end]))
         total += len(pieces[-1])
         if len(sizes) > 1:  # fewer rows would not make one buffer smaller
-            require_room(total)
+            require_decode_memory(total)
         require(total <= 16 * MAX_BUFFER_BYTES, "compressed values hold more than 32 GiB")
     lengths = np.array([len(piece) for piece in pieces], np.int64)
     return np.concatenate(pieces) if pieces else data[:0], lengths

@@ -20,11 +20,11 @@ from pyspark_lance.codec.compressive.fixed_size_list import (
 )
 from pyspark_lance.codec.compressive.fixed_width import require_width
 from pyspark_lance.codec.compressive.variable_width import offset_type
+from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.codec.encoding_tree import encoding_kind, flat_bits, list_layers
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
 from pyspark_lance.codec.memory import as_bytes
-from pyspark_lance.codec.room import require_room
 from pyspark_lance.codec.row_ranges import RowRanges, expand_ranges
 from pyspark_lance.codec.structural.page_decoder import (
     BufferRange,
@@ -160,7 +160,7 @@ class FullZipPage:
     def plan(self, rows: RowRanges) -> PagePlan:
         """The bytes of each range of rows."""
         starts, ends = self._bytes_of_rows(rows)
-        require_room(int((ends - starts).sum()))
+        require_decode_memory(int((ends - starts).sum()))
         first, last = _joined(starts, ends)
         bounds = zip(starts[first].tolist(), ends[last].tolist(), strict=True)
         ranges = tuple(BufferRange(DATA_BUFFER, start, end) for start, end in bounds)

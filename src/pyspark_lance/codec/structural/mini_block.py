@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.dictionary import PageItems
+from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.codec.encoding_tree import chunk_decoder, decode_block, level_decoder
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
-from pyspark_lance.codec.room import require_room
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.page_decoder import (
     BufferRange,
@@ -124,7 +124,7 @@ class ChunkTable:
         bases = self.page_starts[pages]
         starts, ends = self.starts[chunks[first]] - bases, self.starts[chunks[last] + 1] - bases
         if len(chunks) > 1:  # fewer rows would not make one chunk smaller
-            require_room(int((ends - starts).sum()))
+            require_decode_memory(int((ends - starts).sum()))
         return tuple(
             [
                 BufferRange(CHUNK_BUFFER, start, end, page)

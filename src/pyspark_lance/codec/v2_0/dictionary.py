@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
-from pyspark_lance.codec.room import BatchTooLargeError, require_room_for_items
+from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_memory_for_items
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder
 from pyspark_lance.codec.v2_0.page_buffers import BufferSlice, validity_of
 from pyspark_lance.errors import UnsupportedFeatureError
@@ -89,7 +89,7 @@ class PlainDictionaryDecoder:
             largest < len(self._values),
             f"dictionary index {largest} is behind the {len(self._values) - 1} items",
         )
-        require_room_for_items(self._values, stored)
+        require_memory_for_items(self._values, stored)
         try:
             if len(stored) and int(stored.min()) > 0:
                 # Values without nulls are taken faster.

@@ -20,8 +20,8 @@ from pyspark_lance.codec.compressive.encode_fsst import encode_strings
 from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
 from pyspark_lance.codec.compressive.fsst_symbols import Matcher
 from pyspark_lance.codec.compressive.fsst_training import sample_of, train_symbols
+from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_decode_memory
 from pyspark_lance.codec.encoding_requests import EncodingRequest
-from pyspark_lance.codec.room import BatchTooLargeError, require_room
 from pyspark_lance.codec.v2_0.encode_buffer import encode_buffer
 from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder
 from pyspark_lance.codec.v2_0.page_buffers import (
@@ -164,7 +164,7 @@ class BinaryDecoder:
         """Offsets from 0 on, and the bytes they point into."""
         ends = self._ends.decode(start, end, self._data.known_size)
         first, last = int(ends.offsets[0]), int(ends.offsets[-1])
-        require_room(last - first)
+        require_decode_memory(last - first)
         return VariableSlices(ends, self._data.read(first, last))
 
 

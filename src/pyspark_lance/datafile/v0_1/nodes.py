@@ -15,7 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.room import BatchTooLargeError, require_room, take_room
+from pyspark_lance.codec.decode_memory import (
+    BatchTooLargeError,
+    charge_decode_memory,
+    require_decode_memory,
+)
 from pyspark_lance.codec.v2_0.variable_width import Ends, is_variable_type, variable_array
 from pyspark_lance.datafile.v0_1.metadata import LegacyFile, PageTable
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
@@ -149,7 +153,7 @@ class _PlainNode(_Leaf):
     def read(self, parts: Sequence[Part]) -> pa.Array:
         """The values; a view of the file for a single aligned part."""
         count = sum(part.end - part.start for part in parts)
-        require_room(count * self._bits // 8)
+        require_decode_memory(count * self._bits // 8)
         if not self._bits:
             return _plain_array(self._type, count, pa.py_buffer(b""))
         pieces = self._file.fetch_checked(self.known_ranges(parts))
@@ -349,13 +353,13 @@ def read_strings(
     offsets = _joined_offsets(positions)
     if int(offsets[-1]) > _INT32_MAX and not _is_large(data_type):
         raise BatchTooLargeError
-    require_room(int(offsets[-1]))
+    require_decode_memory(int(offsets[-1]))
     data = pa.py_buffer(_joined(file.fetch(places)))
     validity = None
     if nullable:
         filled = offsets[1:] != offsets[:-1]
         validity = None if filled.all() else filled
-    return take_room(variable_array(data_type, Ends(offsets, validity), data))
+    return charge_decode_memory(variable_array(data_type, Ends(offsets, validity), data))
 
 
 _NO_BYTES: Final = np.zeros(0, np.uint8)

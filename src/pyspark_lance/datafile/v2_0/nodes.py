@@ -17,8 +17,12 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.arrow_values import is_variable_width
+from pyspark_lance.codec.decode_memory import (
+    BatchTooLargeError,
+    charge_decode_memory,
+    require_decode_memory,
+)
 from pyspark_lance.codec.join_rows import concat_arrays
-from pyspark_lance.codec.room import BatchTooLargeError, require_room, take_room
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.v2_0.array_decoder import ArrayDecoder, bit_width_of
 from pyspark_lance.codec.v2_0.array_encoding import make_decoder, make_list_decoder
@@ -37,7 +41,7 @@ from pyspark_lance.datafile.v2_0.pages import ColumnPages, FileBuffers, PageRang
 from pyspark_lance.datafile.v2_0.scattered_rows import read_near_rows, take_rows
 from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.shown_form import is_blob_descriptor
+from pyspark_lance.format.logical_view import is_blob_descriptor
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 from pyspark_lance.store.byte_range import ByteRange
 from pyspark_lance.store.local_store import LocalStore
@@ -146,13 +150,13 @@ class LeafReader:
 
     def read(self, start: int, end: int) -> pa.Array:
         """The values, page by page."""
-        require_room((end - start) * bit_width_of(self._data_type) // _BITS_PER_BYTE)
+        require_decode_memory((end - start) * bit_width_of(self._data_type) // _BITS_PER_BYTE)
         arrays = []
         for part in self._pages.locate(start, end):
             with self._pages.errors_of(part.page):
                 wider = self._aligned(part)
                 array = self._pages.ahead(wider).decode(wider.start, wider.end)
-                arrays.append(take_room(_cut_front(array, part.start - wider.start)))
+                arrays.append(charge_decode_memory(_cut_front(array, part.start - wider.start)))
         return _concat(arrays, self._data_type)
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
@@ -391,14 +395,14 @@ class _BlobReader:
                 mask=pa.array(is_null),
             )
         self._check(positions, sizes)
-        require_room(int(sizes.sum()))
+        require_decode_memory(int(sizes.sum()))
         offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         stored = np.flatnonzero(sizes)
         ends = positions[stored] + sizes[stored]
         wanted = map(ByteRange, positions[stored].tolist(), ends.tolist())
         data = pa.py_buffer(b"".join(self._file.fetch(list(wanted))))
         ends_and_nulls = Ends(offsets, ~is_null if is_null.any() else None)
-        return take_room(variable_array(self._type, ends_and_nulls, data))
+        return charge_decode_memory(variable_array(self._type, ends_and_nulls, data))
 
     def read_rows(self, rows: RowRanges) -> pa.Array:
         """Near rows together."""

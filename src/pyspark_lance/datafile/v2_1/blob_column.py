@@ -19,7 +19,7 @@ from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.v2_1.column import LeafColumnReader, PageRead, as_array
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.shown_form import (
+from pyspark_lance.format.logical_view import (
     BLOB_V1_DESCRIPTOR,
     BLOB_V2_DESCRIPTOR,
     is_blob_descriptor,
@@ -37,7 +37,7 @@ class BlobColumn(LeafColumnReader):
         file: The open file.
         column: Number of the column.
         name: Dotted path of the leaf, for messages.
-        field: A blob field, in its stored or a shown form.
+        field: A blob field, in its stored or a logical view.
         slots_per_row: See ``LeafColumnReader``.
     """
 

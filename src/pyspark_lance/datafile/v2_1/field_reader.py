@@ -20,11 +20,11 @@ from pyspark_lance.codec.array_assembly import (
     assemble_list,
     select_fields,
 )
+from pyspark_lance.codec.decode_memory import charge_decode_memory
 from pyspark_lance.codec.encoding_tree import encoding_kind
 from pyspark_lance.codec.join_rows import concat_arrays
 from pyspark_lance.codec.kept_dictionaries import can_be_kept
 from pyspark_lance.codec.levels import Unraveler
-from pyspark_lance.codec.room import take_room
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.page_layout import parse_page_layout
 from pyspark_lance.datafile.file_metadata import PAGE_LAYOUT_URL
@@ -132,7 +132,7 @@ def _decode(
 ) -> _Piece:
     pieces = [next(buffers) for _ in read.ranges]
     array, unraveler = leaf.decode(read, pieces)
-    return _Piece(take_room(array), (unraveler,))
+    return _Piece(charge_decode_memory(array), (unraveler,))
 
 
 class _LeafNode:

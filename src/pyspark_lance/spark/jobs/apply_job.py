@@ -17,7 +17,7 @@ from pyspark.sql.window import Window
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
-from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.merge_job import Merge, SparkClause, merge_once
 from pyspark_lance.table.change.applied_changes import recorded
 from pyspark_lance.table.change.commit_changes import Prepared

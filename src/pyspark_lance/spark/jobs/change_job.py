@@ -13,7 +13,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.stages import map_rows, numbered_stage, stage
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.table.change.change_stages import (

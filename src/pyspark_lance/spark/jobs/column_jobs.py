@@ -15,8 +15,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
-from pyspark_lance.spark.column_expressions import Expression
-from pyspark_lance.spark.expressions import (
+from pyspark_lance.spark.expressions.column_expressions import Expression
+from pyspark_lance.spark.expressions.expressions import (
     as_column,
     named_columns,
     quoted,
@@ -25,7 +25,7 @@ from pyspark_lance.spark.expressions import (
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.source.clean_errors import clean_iterator
-from pyspark_lance.spark.source.settle_worker import settle_worker
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import RunColumns
 from pyspark_lance.table.rows.column_files import ColumnFile, ColumnFilesRequest, write_column_files
@@ -199,6 +199,6 @@ def _write(
     request: ColumnFilesRequest, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The task: writes the files of the fragments whose rows come."""
-    settle_worker()
+    trim_worker_overhead()
     files = list(write_column_files(request, batches))
     yield pa.RecordBatch.from_pydict({"payload": pa.array([pickle.dumps(files)], pa.binary())})

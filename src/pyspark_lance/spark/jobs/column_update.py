@@ -13,8 +13,8 @@ from pyspark.sql import functions as sf
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.spark.column_expressions import Expression
-from pyspark_lance.spark.expressions import (
+from pyspark_lance.spark.expressions.column_expressions import Expression
+from pyspark_lance.spark.expressions.expressions import (
     as_column,
     named_columns,
     pushable_filter,
@@ -27,7 +27,7 @@ from pyspark_lance.spark.jobs.change_job import pinned_scan
 from pyspark_lance.spark.jobs.stages import map_rows
 from pyspark_lance.spark.jobs.update_job import assigned_columns, struct_columns, update_once
 from pyspark_lance.spark.source.clean_errors import clean_iterator
-from pyspark_lance.spark.source.settle_worker import settle_worker
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.table.change.choose_rewrite import (
     RewriteMode,
     can_rewrite_columns,
@@ -146,7 +146,7 @@ def _write(
     request: RewriteColumnsRequest, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The task: writes the new files of the fragments whose rows come, or names a repeated row."""
-    settle_worker()
+    trim_worker_overhead()
     done: list[RewrittenColumns | int]
     try:
         done = list(rewrite_columns(request, _once_each(batches)))

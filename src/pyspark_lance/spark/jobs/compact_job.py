@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.jobs.stages import Batches, over_tasks
-from pyspark_lance.table.upkeep.compaction_task import CompactionTask, rewrite_bin
+from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
 
 
 def rewrite_on_executors(

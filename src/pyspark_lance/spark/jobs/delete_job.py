@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_lance.format.system_columns import ROW_ADDRESS
-from pyspark_lance.spark.column_expressions import Expression, sql_text
-from pyspark_lance.spark.expressions import (
+from pyspark_lance.spark.expressions.column_expressions import Expression, sql_text
+from pyspark_lance.spark.expressions.expressions import (
     as_column,
     named_columns,
     pushable_filter,

@@ -14,14 +14,14 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.spark.jobs.change_job import packed_changes, run_change_job, run_pieces
 from pyspark_lance.spark.jobs.column_update import WORTH_COUNTING_S, run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
-from pyspark_lance.spark.source.settle_worker import settle_worker
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.change.choose_rewrite import (
     RewriteMode,
@@ -142,7 +142,9 @@ def run_by_columns(
         if choose_rewrite(plan.snapshot(), names, changed) is RewriteMode.ROWS:
             return replace(changes, frame=frame, is_packed=True)
     chosen = plan.schema.select(tuple(names))
-    kinds = [spark_field(shown_field(field, binary_blobs=True)).dataType for field in chosen.fields]
+    kinds = [
+        spark_field(logical_field(field, binary_blobs=True)).dataType for field in chosen.fields
+    ]
     values = [StructField(name, kind) for name, kind in zip(names, kinds, strict=True)]
     schema = StructType([StructField(ROW_ADDRESS, LongType()), *values])
     return run_rewrite_job(plan, names, frame.mapInArrow(partial(_unpacked, schema), schema))
@@ -156,7 +158,7 @@ def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @clean_iterator
 def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    trim_worker_overhead()
     for rows in _unpack(batches):
         addresses = pc.cast(rows.column(CHANGED_ADDRESS), pa.uint64())
         fragments, changed = np.unique(fragment_ids(addresses.to_numpy()), return_counts=True)
@@ -167,7 +169,7 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @clean_iterator
 def _unpacked(schema: StructType, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    trim_worker_overhead()
     target = arrow_schema_of(schema)
     for rows in _unpack(batches):
         columns = [pc.cast(rows.column(CHANGED_ADDRESS), pa.int64())]

@@ -9,13 +9,18 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.spark.column_expressions import Expression, names_in, node_of, reference
-from pyspark_lance.spark.expressions import (
+from pyspark_lance.spark.expressions.column_expressions import (
+    Expression,
+    names_in,
+    node_of,
+    reference,
+)
+from pyspark_lance.spark.expressions.expressions import (
     as_column,
     named_columns,
     quoted,

@@ -9,11 +9,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, IntegralType
 
+from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.predicate.name_parts import NameParts
-from pyspark_lance.spark.column_expressions import Expression, node_of, reference
-from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.expressions.column_expressions import (
+    Expression,
+    node_of,
+    reference,
+)
+from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.merge_condition import MergeCondition
 from pyspark_lance.spark.jobs.semi_join import usable_pairs
 from pyspark_lance.spark.jobs.source_names import SourceNames
@@ -152,7 +156,7 @@ def _fits(
     return all(
         _is_stored_as(
             selected[place].dataType,
-            spark_field(shown_field(fields[name], binary_blobs=True)).dataType,
+            spark_field(logical_field(fields[name], binary_blobs=True)).dataType,
         )
         for places in values
         for name, place in places.items()

@@ -21,13 +21,18 @@ from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.spark.column_expressions import Expression, Node, conjuncts, equation
-from pyspark_lance.spark.expressions import quoted
+from pyspark_lance.spark.expressions.column_expressions import (
+    Expression,
+    Node,
+    conjuncts,
+    equation,
+)
+from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.source_filter import as_payload, collected_filter
 from pyspark_lance.spark.jobs.source_names import SourceNames
 from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.source.clean_errors import clean_iterator
-from pyspark_lance.spark.source.settle_worker import settle_worker
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, narrow, spark_schema
 from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
 from pyspark_lance.table.change.row_change import ChangePlan
@@ -116,7 +121,7 @@ def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None
 
 
 def _hashed_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    trim_worker_overhead()
     hashes = [hash_keys(batch.columns) for batch in batches if batch.num_rows]
     if hashes:
         yield as_payload(KeyFilter.of(hashes))
@@ -169,7 +174,7 @@ def _matching(
     shown: StructType,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    trim_worker_overhead()
     target = arrow_schema_of(shown)
     for batch in batches:
         for number in batch.column(0).to_pylist():

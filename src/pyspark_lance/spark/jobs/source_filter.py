@@ -8,7 +8,7 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pyspark_lance.spark.source.settle_worker import settle_worker
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.table.change.key_filter import KeyFilter
 
 # A filter that lets more through saves nothing.
@@ -30,7 +30,7 @@ def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None
 
 
 def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    trim_worker_overhead()
     parts = (KeyFilter(one) for batch in batches for one in batch.column(0).to_pylist())
     first = next(parts, None)
     if first is not None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from pyspark_lance.spark.source.clean_errors import clean_iterator
-from pyspark_lance.spark.source.settle_worker import settle_worker
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 
 _T = TypeVar("_T")
 
@@ -84,12 +84,12 @@ def _over_tasks(
 
 @clean_iterator
 def _run(work: Stage, batches: Batches) -> Batches:
-    settle_worker()
+    trim_worker_overhead()
     yield from work(batches)
 
 
 @clean_iterator
 def _run_numbered(work: NumberedStage, batches: Batches) -> Batches:
-    settle_worker()
+    trim_worker_overhead()
     context = TaskContext.get()
     yield from work(batches, task=0 if context is None else context.partitionId())

@@ -10,12 +10,12 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.schema import LanceSchema, refuse_twins
-from pyspark_lance.format.shown_form import shown_field
+from pyspark_lance.format.logical_view import logical_field
+from pyspark_lance.format.schema import LanceSchema, reject_duplicate_columns
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.name_parts import name_parts
-from pyspark_lance.spark.column_expressions import Expression
-from pyspark_lance.spark.expressions import (
+from pyspark_lance.spark.expressions.column_expressions import Expression
+from pyspark_lance.spark.expressions.expressions import (
     as_column,
     named_columns,
     pushable_filter,
@@ -90,7 +90,7 @@ def assigned_columns(
             continue
         partly.add(name)
         field = next(field for field in schema.fields if field.name == name)
-        kind = spark_field(shown_field(field, binary_blobs=True)).dataType
+        kind = spark_field(logical_field(field, binary_blobs=True)).dataType
         own = sf.lit(None).cast(kind) if alias is None else sf.col(quoted(alias, name))
         whole = values.get(name, own)
         values[name] = with_member(whole, kind, members, as_column(expression), key)
@@ -123,7 +123,7 @@ def with_member(
 
 def assigned_target(key: str, schema: LanceSchema) -> tuple[str, ...]:
     """The column that a key of ``set`` means, and the path to a member of it."""
-    refuse_twins(schema)
+    reject_duplicate_columns(schema)
     by_name = {field.name.lower(): field.name for field in schema.fields}
     if key.lower() in by_name:
         return (by_name[key.lower()],)

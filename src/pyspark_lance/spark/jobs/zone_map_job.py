@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pyspark_lance.spark.jobs.stages import Batches, over_tasks
-from pyspark_lance.table.upkeep.zone_map_task import BuiltZones, ZoneMapTask, build_zones
+from pyspark_lance.table.index_build.zone_map_task import BuiltZones, ZoneMapTask, build_zones
 
 
 def build_on_executors(

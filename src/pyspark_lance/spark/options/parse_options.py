@@ -24,7 +24,7 @@ from pyspark_lance.spark.options.option_table import (
 from pyspark_lance.spark.options.times import (
     parse_starting_timestamp,
     parse_timestamp,
-    told_zone,
+    session_time_zone,
 )
 from pyspark_lance.table.feed.change_mode import Deduplication, Layout
 from pyspark_lance.table.feed.change_window import Bound
@@ -108,7 +108,7 @@ class ReadOptions:
                 timestamp_ns=parsed(
                     canonical,
                     "timestampAsOf",
-                    partial(parse_timestamp, zone=told_zone(options)),
+                    partial(parse_timestamp, zone=session_time_zone(options)),
                 ),
                 tag=canonical.get("tag"),
             ),
@@ -226,7 +226,7 @@ def _changes(options: Mapping[str, str], given: Mapping[str, str]) -> ChangeOpti
                     f"the option {name} is for change feeds", hint="add readChangeFeed = true"
                 )
         return None
-    zone = told_zone(given)
+    zone = session_time_zone(given)
     for name in _NOT_OF_CHANGES:
         if options.get(name, "none") != "none":
             raise InvalidInputError(

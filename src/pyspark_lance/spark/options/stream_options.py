@@ -16,7 +16,7 @@ from pyspark_lance.spark.options.parse_options import (
     parse_whole,
     parsed,
 )
-from pyspark_lance.spark.options.times import parse_starting_timestamp, told_zone
+from pyspark_lance.spark.options.times import parse_starting_timestamp, session_time_zone
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, Updates
@@ -63,7 +63,7 @@ class StreamOptions:
             parsed(
                 canonical,
                 "startingTimestamp",
-                partial(parse_starting_timestamp, zone=told_zone(options)),
+                partial(parse_starting_timestamp, zone=session_time_zone(options)),
             ),
         )
         if is_latest and not starting.is_open:

@@ -17,7 +17,7 @@ _TIME_ZONE = f"{INTERNAL_PREFIX}time_zone"
 _DOUBLE_ERROR_NS = 128
 
 
-def told_zone(options: Mapping[str, str]) -> tzinfo:
+def session_time_zone(options: Mapping[str, str]) -> tzinfo:
     """The zone of the session, which only the companion tells; UTC without it."""
     return zone_named(options.get(_TIME_ZONE))
 

@@ -16,8 +16,8 @@ from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
 from pyspark_lance.spark.source.messages import ScanPartition
 from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
 from pyspark_lance.spark.source.read_plan import open_pinned, scan_request_of
-from pyspark_lance.spark.source.settle_worker import settle_worker
 from pyspark_lance.spark.source.task_end import has_enough
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.scan.plan_scan import plan_scan
 from pyspark_lance.table.scan.scan_facts import enough_tasks
@@ -101,7 +101,7 @@ def spark_batches(
     """
     # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
     # that are loaded; frozen objects are left out of it.
-    settle_worker()
+    trim_worker_overhead()
     target = arrow_schema_of(schema)
     is_enough = has_enough()
     for batch in _at_most(limit, batches):

@@ -19,7 +19,7 @@ from pyspark_lance.spark.options.write_settings import write_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.column_origin import version_read
 from pyspark_lance.spark.source.messages import FragmentsWritten, application_of_task
-from pyspark_lance.spark.source.settle_worker import settle_worker
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.default_values import default_columns, defaults_for
 from pyspark_lance.spark.types.variant_text import variants_as_text
 from pyspark_lance.spark.types.write_schema import stored_schema
@@ -85,7 +85,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
 
     def write_fragments(self, iterator: Iterator[pa.RecordBatch]) -> tuple[Fragment, ...]:
         """The rows of one partition, in new files."""
-        settle_worker()
+        trim_worker_overhead()
         if self._plan.is_done:
             deque(iterator, maxlen=0)  # Spark expects its rows to be taken
             return ()
@@ -96,7 +96,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Makes the rows of all partitions visible, in one version."""
-        settle_worker()
+        trim_worker_overhead()
         fragments = _fragments_of(messages)
         told = (
             message.application for message in messages if isinstance(message, FragmentsWritten)

@@ -8,8 +8,8 @@ from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.format.system_columns import (
     ROW_ADDRESS,
     SYSTEM_COLUMNS,
@@ -75,7 +75,7 @@ def shown_columns(options: ReadOptions, snapshot: Snapshot) -> LanceSchema:
                 f"the option blobColumns names {name!r}, which is no blob column",
                 hint=f"blob columns: {', '.join(sorted(blobs)) or 'none'}",
             )
-    return shown_schema(snapshot.schema, binary_blobs=names)
+    return logical_schema(snapshot.schema, binary_blobs=names)
 
 
 def _holds_blob(field: Field) -> bool:

@@ -27,7 +27,7 @@ from pyspark_lance.spark.source.batch_writer import LanceBatchWriter, by_applica
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.messages import application_of_task
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.upkeep.compact import compact
+from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.version.snapshot import open_existing
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.write.write_plan import WritePlan

@@ -10,8 +10,8 @@ from pyspark.sql.types import StructField
 from pyspark_lance.errors import LanceError, SchemaMismatchError
 from pyspark_lance.format.declared_type import DEFAULT_KEY, declared_text
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.shown_form import shown_field
 from pyspark_lance.spark.types.spark_types import plain_type_of, spark_field
 
 
@@ -41,14 +41,14 @@ def defaults_for(schema: LanceSchema, given: Iterable[str]) -> Mapping[str, pa.S
 
 def default_columns(schema: LanceSchema, values: Mapping[str, pa.Scalar]) -> list[StructField]:
     """The columns of the table that ``values`` fill, as Spark shows them."""
-    return [spark_field(shown_field(field)) for field in schema.fields if field.name in values]
+    return [spark_field(logical_field(field)) for field in schema.fields if field.name in values]
 
 
 def _value(field: Field, text: str) -> pa.Scalar:
     from pyspark_lance.predicate.parse import parse_constant  # noqa: PLC0415
 
     try:
-        return parse_constant(text, plain_type_of(shown_field(field)))
+        return parse_constant(text, plain_type_of(logical_field(field)))
     except LanceError as error:
         raise SchemaMismatchError(
             f"the rows lack the column {field.name!r}, whose default {text} is no plain constant",

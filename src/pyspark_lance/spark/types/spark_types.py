@@ -29,9 +29,9 @@ from pyspark.sql.types import (
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.logical_type import logical_type_of
+from pyspark_lance.format.logical_view import is_json_text
 from pyspark_lance.format.plain_types import plain_type
 from pyspark_lance.format.schema import LanceSchema, named
-from pyspark_lance.format.shown_form import is_json_text
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 
 # Keys in the metadata of Spark columns that our reader makes.
@@ -45,7 +45,7 @@ HAS_TIME_TYPE = hasattr(spark_types, "TimeType")
 
 
 def plain_type_of(field: Field) -> pa.DataType:
-    """The Arrow type in which Spark sees a column, given in its shown form."""
+    """The Arrow type in which Spark sees a column, given in its logical view."""
     return plain_type(field.to_arrow().type, field.name, time_as_integer=not HAS_TIME_TYPE)
 
 

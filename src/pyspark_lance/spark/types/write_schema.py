@@ -30,7 +30,7 @@ from pyspark_lance.format.logical_type import (
     arrow_type_of,
 )
 from pyspark_lance.format.plain_types import plain_type
-from pyspark_lance.format.schema import LanceSchema, refuse_twins
+from pyspark_lance.format.schema import LanceSchema, reject_duplicate_columns
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.spark.options.encoding_options import (
     ENCODING_KEYS,
@@ -95,7 +95,7 @@ def stored_schema(
     _check_duplicates(given)
     appends = existing is not None and not overwrite
     if existing is not None and appends:
-        refuse_twins(existing)
+        reject_duplicate_columns(existing)
     kept = cast("StructType", plain_strings(given, collations=appends))
     shown = cast("StructType", with_text_for_variants(kept))
     asked = physical_types(column_types, kept)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.commit_outcome import files_of
+from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.commit.version_put import CommitResult
-from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Update
 from pyspark_lance.metafile.paths import deletion_path

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema

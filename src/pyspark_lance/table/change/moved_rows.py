@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.join_rows import join_batches
-from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.field import Field

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.commit.fragment_changes import changed_fields
-from pyspark_lance.commit.judge_newer import Reads
 from pyspark_lance.errors import CorruptFileError, InvalidInputError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.offset_set import OffsetSet

@@ -20,10 +20,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.join_rows import join_batches
-from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.codec.row_selection import take_rows
-from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.errors import (
     CommitConflictError,

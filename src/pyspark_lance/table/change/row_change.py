@@ -12,8 +12,8 @@ import uuid
 from dataclasses import dataclass
 
 from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.conflict_check import REDO
 from pyspark_lance.commit.invariants import check_writable
-from pyspark_lance.commit.judge_newer import REDO
 from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.schema import LanceSchema

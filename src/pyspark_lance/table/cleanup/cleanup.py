@@ -12,8 +12,8 @@ Five rules keep a table whole (docs/format/table-format.md, section 11):
 * Old versions are marked before it is looked once more who needs them, so that nobody begins to
   need what is about to go (``cleanup_marks.py``).  A full disk has room for a mark without content,
   or has it once those files are gone that nobody can begin to need.
-* Manifests are set aside before files go, and go last (``aside.py``), so that a cleanup that was
-  interrupted can be run again; files that are gone already are fine.
+* Manifests are set aside before files go, and go last (``pending_removal.py``), so that a cleanup
+  that was interrupted can be run again; files that are gone already are fine.
 
 Only files below the own root of the table (or branch) are removed: never those of the table that a
 clone was made of.
@@ -32,17 +32,17 @@ from pyspark_lance.errors import InvalidInputError, LanceError, StorageError, Ta
 from pyspark_lance.format.manifest import DETACHED_BIT
 from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S, CleanupMark, remove_empty_marks
 from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, look_again
-from pyspark_lance.metafile.paths import TREE, VERSIONS, aside_manifest_path, name_before_aside
+from pyspark_lance.metafile.paths import TREE, VERSIONS, name_before_removal, pending_removal_path
 from pyspark_lance.metafile.refs_file import list_branches, list_tags
 from pyspark_lance.store.object_store import ObjectStore, is_out_of_room, missing
-from pyspark_lance.table.cleanup.aside import (
-    location_aside,
-    manifests_aside,
-    set_aside,
+from pyspark_lance.table.cleanup.pending_removal import (
+    manifests_pending_removal,
+    move_to_pending_removal,
+    pending_location,
     versions_to_restore,
 )
-from pyspark_lance.table.cleanup.consumers import consumers_among, is_consumer
-from pyspark_lance.table.cleanup.removable_files import (
+from pyspark_lance.table.refs.consumers import consumers_among, is_consumer
+from pyspark_lance.table.version.removable_files import (
     FileKind,
     RemovableFile,
     manifests_below,
@@ -178,7 +178,7 @@ def _removed(
     try:
         _spare_what_is_needed(store, survey, restores=not policy.delete_unverified)
         doomed = [one for one in survey.old if one.path not in survey.begun]
-        set_aside(store, doomed, before_each_batch=mark.renew)
+        move_to_pending_removal(store, doomed, before_each_batch=mark.renew)
         # New versions, too, may need files of old ones: a restored one, made by another client.
         survey.add_references(store, lambda: manifests_of(store))
         _add_other_branches(survey)
@@ -227,7 +227,7 @@ def _needed_by_nobody(
     """
     begun = _Survey(survey.main, survey.branch, begun=survey.begun)
     begun.old = [one for one in survey.old if one.path in survey.begun]
-    for file in read_manifests(store, [location_aside(one) for one in begun.old]):
+    for file in read_manifests(store, [pending_location(one) for one in begun.old]):
         begun.verified.update(paths_used_by(file))
     begun.add_references(store, lambda: manifests_of(store))
     _add_other_branches(begun)
@@ -326,11 +326,11 @@ def _survey(
 
 def _add_begun(store: ObjectStore, survey: _Survey) -> None:
     """Versions of which an earlier cleanup removed no more than the name."""
-    for location in manifests_aside(store):
+    for location in manifests_pending_removal(store):
         if (store.uri, location.path) not in survey.seen:
             survey.old.append(location)
             survey.begun.add(location.path)
-            aside = location_aside(location)
+            aside = pending_location(location)
             for file in read_manifests(store, [aside]):
                 survey.verified.update(paths_used_by(file))
 
@@ -417,7 +417,7 @@ def _of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
     cleanup of a branch has set aside is its own.
     """
     for file in removable_files_of_branches(store):
-        if name_before_aside(file.info.path.rpartition("/")[2]) is None:
+        if name_before_removal(file.info.path.rpartition("/")[2]) is None:
             yield replace(file, is_of_branch=True)
 
 
@@ -459,7 +459,7 @@ def _result(
 ) -> CleanupResult:
     """Files in the order of their removal."""
     old = survey.old
-    aside = {location_aside(location).path for location in old}
+    aside = {pending_location(location).path for location in old}
     doomed = [
         file
         for file in files
@@ -480,7 +480,7 @@ def _result(
 def _remove(store: ObjectStore, result: CleanupResult, progress: Progress | None) -> None:
     """Removes files in batches, some at a time; then manifests, the oldest first."""
     first_manifest = len(result.paths) - len(result.versions)
-    manifests = [aside_manifest_path(path) for path in result.paths[first_manifest:]]
+    manifests = [pending_removal_path(path) for path in result.paths[first_manifest:]]
     done = 0
     for group, at_once in (
         (result.paths[:first_manifest], _PARALLEL_BATCHES),

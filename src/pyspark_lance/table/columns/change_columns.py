@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.judge_newer import REDO
+from pyspark_lance.commit.conflict_check import REDO
 from pyspark_lance.datafile.version_support import check_writable as check_columns
 from pyspark_lance.errors import (
     ConflictReason,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pyspark_lance.datafile.blob_values import EXTERNAL
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.shown_form import is_blob_descriptor
+from pyspark_lance.format.logical_view import is_blob_descriptor
 from pyspark_lance.table.feed.row_differences import differing_values
 from pyspark_lance.table.rows.convert_parts import convert_parts, holds_part
 

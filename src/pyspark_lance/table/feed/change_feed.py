@@ -52,9 +52,10 @@ from pyspark_lance.table.feed.change_task import (
 )
 from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.feed.column_history import ColumnHistory, brings_back
-from pyspark_lance.table.feed.kept_rows import KeptRows
+from pyspark_lance.table.feed.common_rows import KeptRows
 from pyspark_lance.table.feed.net_changes import net_changes
 from pyspark_lance.table.feed.version_changes import holds_any, version_changes
+from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.pack_tasks import (
     OPEN_COST_BYTES,
     pack_by_cost,
@@ -66,7 +67,6 @@ from pyspark_lance.table.scan.plan_scan import (
     DEFAULT_BATCH_ROWS,
     predicate_schema,
 )
-from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.feed.change_task import ChangeType, Commit
-from pyspark_lance.table.feed.kept_rows import KeptRows
-from pyspark_lance.table.feed.version_changes import PlacedRows, VersionChanges
+from pyspark_lance.table.feed.common_rows import KeptRows
+from pyspark_lance.table.feed.version_changes import FragmentRows, VersionChanges
 from pyspark_lance.table.version.snapshot import Snapshot
 
 
@@ -43,7 +43,7 @@ class PlacedChange:
     change_type: ChangeType
     commit: Commit
     snapshot: Snapshot
-    rows: PlacedRows
+    rows: FragmentRows
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""

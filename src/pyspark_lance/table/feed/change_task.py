@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.join_rows import join_batches
-from pyspark_lance.codec.room import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows, take_rows
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
@@ -34,10 +34,10 @@ from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.predicate.conditions import Predicate, evaluate
 from pyspark_lance.table.feed.blob_differences import differing_rows
 from pyspark_lance.table.feed.column_source import ColumnSource
-from pyspark_lance.table.feed.kept_rows import KeptRows, RowPlaces, in_steps, row_places
+from pyspark_lance.table.feed.common_rows import KeptRows, RowPlaces, in_steps, row_places
 from pyspark_lance.table.rows.arrow_casts import arrow_cast
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
-from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask, as_mask, run
 from pyspark_lance.table.version.table_files import TableFiles
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.shown_form import shown_field
+from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.table.feed.cast_values import cast_values
 
 Find = Callable[[Field, Sequence[Field]], Field | None]
@@ -30,7 +30,7 @@ class ColumnSource:
 
     Attributes:
         shown: The column as it is wanted.
-        read: What is read for it, in a shown form too; None if there is nothing.
+        read: What is read for it, in a logical view too; None if there is nothing.
         parts: For each child of ``shown`` where it comes from; empty where nothing is to be told
             apart below.
     """
@@ -48,8 +48,8 @@ class ColumnSource:
     def with_blobs(self) -> ColumnSource:
         """The same with the bytes of blobs instead of where they are."""
         return ColumnSource(
-            shown_field(self.shown, binary_blobs=True),
-            None if self.read is None else shown_field(self.read, binary_blobs=True),
+            logical_field(self.shown, binary_blobs=True),
+            None if self.read is None else logical_field(self.read, binary_blobs=True),
             tuple(part.with_blobs() for part in self.parts),
         )
 
@@ -70,7 +70,7 @@ def _source(shown: Field, stored: Sequence[Field], find: Find, *, whole: bool) -
     if own is None:
         return ColumnSource(shown, None)
     as_bytes = shown.is_blob and not shown.children
-    read = shown_field(own, binary_blobs=as_bytes)
+    read = logical_field(own, binary_blobs=as_bytes)
     if not _are_alike(shown, own):
         return ColumnSource(shown, shown if read == shown else read)
     # Not every file gives single members of these.

@@ -26,8 +26,8 @@ from pyspark_lance.format.row_address import (
 )
 from pyspark_lance.table.feed.change_steps import KeptChange, PlacedChange, Step, changes_of_step
 from pyspark_lance.table.feed.change_task import ChangeType, Commit
-from pyspark_lance.table.feed.kept_rows import KeptPlaces, KeptRows
-from pyspark_lance.table.feed.version_changes import PlacedRows, bounds_of, live_offsets
+from pyspark_lance.table.feed.common_rows import KeptPlaces, KeptRows
+from pyspark_lance.table.feed.version_changes import FragmentRows, bounds_of, live_offsets
 
 _U64Array = NDArray[np.uint64]
 _BoolArray = NDArray[np.bool_]
@@ -388,9 +388,10 @@ def _grow(rows: dict[int, _Rows], addresses: _U64Array) -> None:
         rows[owner].offsets.add(inside)
 
 
-def _placed(rows: dict[int, _Rows], fragments: Sequence[Fragment]) -> list[PlacedRows]:
+def _placed(rows: dict[int, _Rows], fragments: Sequence[Fragment]) -> list[FragmentRows]:
     return [
-        PlacedRows(_with_id(fragments, owner), rows[owner].offsets.done()) for owner in sorted(rows)
+        FragmentRows(_with_id(fragments, owner), rows[owner].offsets.done())
+        for owner in sorted(rows)
     ]
 
 

@@ -14,7 +14,7 @@ from pyspark_lance.table.feed.change_steps import (
     changes_of_step,
 )
 from pyspark_lance.table.feed.change_task import ChangeType, Commit
-from pyspark_lance.table.feed.version_changes import PlacedRows, live_offsets
+from pyspark_lance.table.feed.version_changes import FragmentRows, live_offsets
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -65,7 +65,7 @@ def snapshot_changes(snapshot: Snapshot) -> list[Change]:
     timestamp_us = snapshot.manifest.timestamp_ns // 1000
     commit = Commit(snapshot.version, snapshot.version - 1, timestamp_us)
     return [
-        PlacedChange(ChangeType.INSERT, commit, snapshot, PlacedRows(fragment))
+        PlacedChange(ChangeType.INSERT, commit, snapshot, FragmentRows(fragment))
         for fragment in counted_fragments(snapshot)
     ]
 

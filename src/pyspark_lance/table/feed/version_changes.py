@@ -26,7 +26,7 @@ from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
 from pyspark_lance.format.row_address import offsets as offsets_of
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.transaction_file import transaction_of
-from pyspark_lance.table.feed.kept_rows import KeptRows, index_of, lineage_of
+from pyspark_lance.table.feed.common_rows import KeptRows, index_of, lineage_of
 from pyspark_lance.table.scan.fragment_pruning import (
     UNKNOWN_BOUNDS,
     counted_fragments,
@@ -38,7 +38,7 @@ _U64Array = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedRows:
+class FragmentRows:
     """Live rows of one fragment.
 
     Attributes:
@@ -69,8 +69,8 @@ class VersionChanges:
 
     before: Snapshot | None
     after: Snapshot
-    deleted: tuple[PlacedRows, ...]
-    inserted: tuple[PlacedRows, ...]
+    deleted: tuple[FragmentRows, ...]
+    inserted: tuple[FragmentRows, ...]
     kept: tuple[KeptRows, ...]
 
 
@@ -100,7 +100,7 @@ def version_changes(
     for fragment_id, fragment in old.items():
         successor = new.get(fragment_id)
         if successor is None or not _same_places(fragment, successor):
-            vanished.append(PlacedRows(fragment))
+            vanished.append(FragmentRows(fragment))
             continue
         stayed.add(fragment_id)
         if successor == fragment and not holds_any(fragment, shown_once):
@@ -110,7 +110,7 @@ def version_changes(
         vanished += same.only_before()
         appeared += same.only_after()
         kept += same.changed(fields_before, fields_after)
-    appeared += [PlacedRows(fragment) for fragment in new.values() if fragment.id not in stayed]
+    appeared += [FragmentRows(fragment) for fragment in new.values() if fragment.id not in stayed]
     if before is not None and vanished and appeared:
         if _only_moves_rows(before, after):
             vanished, appeared = [], []
@@ -172,7 +172,7 @@ def _common_length(old: Sequence[Fragment], here: int, new: Sequence[Fragment], 
     return length
 
 
-def live_offsets(snapshot: Snapshot, rows: PlacedRows) -> OffsetSet:
+def live_offsets(snapshot: Snapshot, rows: FragmentRows) -> OffsetSet:
     """The offsets of ``rows``."""
     if rows.offsets is not None:
         return rows.offsets
@@ -218,19 +218,19 @@ class _SameFragment:
             return old, old
         return old, self._after.deletion_vector(self._successor) or nothing
 
-    def only_before(self) -> list[PlacedRows]:
+    def only_before(self) -> list[FragmentRows]:
         """Rows that are deleted in the newer version only."""
         return self._deleted_in_one(self._fragment, 1)
 
-    def only_after(self) -> list[PlacedRows]:
+    def only_after(self) -> list[FragmentRows]:
         """Rows that were deleted before, and are back."""
         return self._deleted_in_one(self._successor, 0)
 
-    def _deleted_in_one(self, fragment: Fragment, deleted_in: int) -> list[PlacedRows]:
+    def _deleted_in_one(self, fragment: Fragment, deleted_in: int) -> list[FragmentRows]:
         if self._fragment.deletion_file == self._successor.deletion_file:
             return []
         rows = self._deleted[deleted_in].difference(self._deleted[1 - deleted_in])
-        return [] if rows.is_empty else [PlacedRows(fragment, OffsetSet.deleted(rows))]
+        return [] if rows.is_empty else [FragmentRows(fragment, OffsetSet.deleted(rows))]
 
     def changed(self, fields_before: Set[int], fields_after: Set[int]) -> list[KeptRows]:
         """Rows that both versions have, and that may hold other values."""
@@ -297,10 +297,10 @@ def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
 
 def _matched(
     before: Snapshot,
-    vanished: Sequence[PlacedRows],
+    vanished: Sequence[FragmentRows],
     after: Snapshot,
-    appeared: Sequence[PlacedRows],
-) -> tuple[list[PlacedRows], list[PlacedRows], list[KeptRows]]:
+    appeared: Sequence[FragmentRows],
+) -> tuple[list[FragmentRows], list[FragmentRows], list[KeptRows]]:
     """What really vanished, what really appeared, and what both have at other places."""
     old_bounds, new_bounds = (
         [bounds_of(rows.fragment) for rows in side] for side in (vanished, appeared)
@@ -328,14 +328,14 @@ def _matched(
                     KeptRows(old.fragments(addresses[few]), fragment, rows, changed, in_place=False)
                 )
         if new := new_rows.done():
-            come.append(PlacedRows(fragment, new))
+            come.append(FragmentRows(fragment, new))
     return gone + old.rest(), come, kept
 
 
 class _Vanished:
     """Rows that the older version has in places that the newer one has not."""
 
-    def __init__(self, snapshot: Snapshot, parts: Sequence[PlacedRows]) -> None:
+    def __init__(self, snapshot: Snapshot, parts: Sequence[FragmentRows]) -> None:
         self._parts = {part.fragment.id: part for part in parts}
         self._rows = {part.fragment.id: live_offsets(snapshot, part) for part in parts}
         self._found = {part.fragment.id: OffsetSetBuilder() for part in parts}
@@ -375,13 +375,13 @@ class _Vanished:
         owners = np.unique(fragment_ids(addresses)).tolist()
         return tuple(self._parts[owner].fragment for owner in owners)
 
-    def rest(self) -> list[PlacedRows]:
+    def rest(self) -> list[FragmentRows]:
         """The rows that nobody found."""
         unmatched = []
         for fragment_id, part in self._parts.items():
             rest = self._rows[fragment_id].without(self._found[fragment_id].done())
             if rest:
-                unmatched.append(PlacedRows(part.fragment, rest))
+                unmatched.append(FragmentRows(part.fragment, rest))
         return unmatched
 
 

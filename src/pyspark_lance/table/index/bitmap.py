@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.xxh64 import xxh64
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import Field

@@ -11,7 +11,7 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.table.index.indexed_fields import path_of
 from pyspark_lance.table.index.lookups import covered_fragments, why_not_asked
 from pyspark_lance.table.index.segments import ZONEMAP, kind_of
-from pyspark_lance.table.rows.zone_map_file import is_zone_map, read_zone_map
+from pyspark_lance.table.index.zone_map_file import is_zone_map, read_zone_map
 from pyspark_lance.table.version.snapshot import Snapshot
 
 

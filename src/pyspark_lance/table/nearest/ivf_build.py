@@ -43,7 +43,7 @@ from pyspark_lance.table.nearest.ivf_output import (
 )
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.vectors import dtype_of, matrix_of, width_of
-from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.version.table_files import TableFiles
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.room import BatchTooLargeError
+from pyspark_lance.codec.decode_memory import BatchTooLargeError
 from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.codec.text_check import first_invalid_text, holds_invalid_text
 from pyspark_lance.datafile.reader import DataFileReader
@@ -26,7 +26,7 @@ from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.logical_type import least_bytes
-from pyspark_lance.format.shown_form import stored_field
+from pyspark_lance.format.logical_view import stored_field
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, system_array, system_field
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.store.local_store import LocalStore
@@ -96,7 +96,7 @@ class FragmentReader:
     ) -> pa.RecordBatch:
         """Rows [start, end): ``fields`` as Lance stores them, then lineage columns as uint64.
 
-        Fields in a shown form (``format/shown_form.py``) come as they are shown.
+        Fields in a logical view (``format/logical_view.py``) come as they are shown.
         """
         batch = self._window(self._stored(fields), system, start, end)
         return self._shown(batch, fields, range(start, end))
@@ -290,11 +290,11 @@ class FragmentReader:
         fields: Sequence[Field],
         rows: Sequence[int] | NDArray[np.uint32],
     ) -> pa.RecordBatch:
-        """A batch that begins with the stored form of ``fields``, in their shown form.
+        """A batch that begins with the stored form of ``fields``, in their logical view.
 
         Args:
             batch: The rows.
-            fields: The shown forms.
+            fields: The logical views.
             rows: Which rows of the fragment they are.
         """
         if self._checks_text:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark_lance.codec.jsonb import decode_jsonb, encode_jsonb
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.shown_form import is_json_text
+from pyspark_lance.format.logical_view import is_json_text
 from pyspark_lance.table.rows.convert_parts import convert_parts, holds_part
 
 
@@ -24,7 +24,7 @@ def shown_json(array: pa.Array, field: Field) -> pa.Array:
 
     Args:
         array: Values as files hold them.
-        field: Their shown form.
+        field: Their logical view.
 
     Raises:
         CorruptFileError: A document contradicts the format.

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.array_bytes import has_lists, item_counts
-from pyspark_lance.commit.whereabouts import files_of
+from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.data_file import new_data_file_name
 from pyspark_lance.format.fragment import Fragment

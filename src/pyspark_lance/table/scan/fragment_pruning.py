@@ -31,9 +31,9 @@ from pyspark_lance.predicate.conditions import (
 from pyspark_lance.predicate.prune import ColumnPath
 from pyspark_lance.table.index.lookups import index_candidates
 from pyspark_lance.table.index.row_ids import row_id_index_of
+from pyspark_lance.table.index.zone_pruning import zone_slices
 from pyspark_lance.table.rows.lineage import DEFAULT_VERSION, source_of
-from pyspark_lance.table.scan.scan_slice import ScanSlice
-from pyspark_lance.table.scan.zone_pruning import zone_slices
+from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.version.snapshot import Snapshot
 
 UNKNOWN_BOUNDS = 0, 2**64 - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from pyspark_lance.table.scan.scan_slice import ScanSlice
+from pyspark_lance.table.rows.scan_slice import ScanSlice
 
 # As Spark's file sources: a partition holds at most this, and opening a file counts as this much.
 _MOST_TASK_BYTES: Final = 128 << 20

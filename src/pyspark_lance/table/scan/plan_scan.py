@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.shown_form import shown_schema
 from pyspark_lance.format.system_columns import (
     CREATED_AT,
     LAST_UPDATED_AT,
@@ -25,9 +25,9 @@ from pyspark_lance.format.system_columns import (
     check_version_columns,
 )
 from pyspark_lance.predicate.conditions import Predicate, columns_of
+from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
 from pyspark_lance.table.scan.pack_tasks import pack_by_cost, slice_cost, split_slice
-from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
@@ -95,7 +95,7 @@ def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
 
 def predicate_schema(schema: LanceSchema) -> pa.Schema:
     """Everything that a condition may name: the table's columns, as shown, and those of lineage."""
-    fields = [field.to_arrow() for field in shown_schema(schema).fields]
+    fields = [field.to_arrow() for field in logical_schema(schema).fields]
     fields += [pa.field(name, pa.uint64(), nullable=False) for name in SYSTEM_COLUMNS]
     return pa.schema(fields)
 
@@ -114,7 +114,7 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
     returned = {field.name: field for field in schema.fields}
     filter_fields = tuple(
         field
-        for field in shown_schema(snapshot.schema).fields
+        for field in logical_schema(snapshot.schema).fields
         if field.name in named and returned.get(field.name) != field
     )
     slices = choose_slices(snapshot, request.predicate)

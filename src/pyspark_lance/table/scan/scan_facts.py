@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.table.index.zone_pruning import column_zones
 from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.lineage import source_of
+from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
-from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask
-from pyspark_lance.table.scan.zone_pruning import column_zones
 from pyspark_lance.table.version.snapshot import Snapshot
 
 

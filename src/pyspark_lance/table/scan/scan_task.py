@@ -22,17 +22,17 @@ from pyspark_lance.format.data_file import DataFile
 from pyspark_lance.format.deletion_vector import DeletionFile, DeletionVector
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.logical_view import is_blob_descriptor, is_json_text
 from pyspark_lance.format.manifest import BasePath
-from pyspark_lance.format.shown_form import is_blob_descriptor, is_json_text
 from pyspark_lance.format.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.predicate.conditions import Predicate, columns_of, evaluate
 from pyspark_lance.predicate.tree import FALSE, all_of, can_raise, conjuncts
 from pyspark_lance.store.local_store import LocalStore
 from pyspark_lance.table.rows.fragment_reader import FragmentReader, UnlikeFilesError
-from pyspark_lance.table.scan.alike_runs import SMALL, Smallness, alike_runs
+from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.scan.coalesced_fragments import SMALL, Smallness, coalesced_fragments
 from pyspark_lance.table.scan.read_ahead import Source, read_ahead
-from pyspark_lance.table.scan.scan_slice import ScanSlice
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.table_files import TableFiles
@@ -151,7 +151,7 @@ def _slices_of(
     task: ScanTask, load_deleted: LoadDeleted | None, has_enough: HasEnough
 ) -> Iterator[pa.RecordBatch]:
     fields = (*task.fields, *task.filter_fields)
-    runs = alike_runs(task.slices, fields, task.batch_rows, task.small)
+    runs = coalesced_fragments(task.slices, fields, task.batch_rows, task.small)
     if isinstance(task.files.table.store(), LocalStore):
         for run_of_slices in runs:
             yield from _run_of_slices(task, run_of_slices, load_deleted, has_enough)

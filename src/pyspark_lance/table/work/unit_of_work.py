@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.commit_loop import commit
+from pyspark_lance.commit.commit_outcome import files_of
 from pyspark_lance.commit.proposal import Proposal
 from pyspark_lance.commit.retries import TURN_S, Environment, Retries
 from pyspark_lance.commit.version_put import CommitResult, TableGoneError
-from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import LanceError, MissingFileError, RetryableCommitError, StorageError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, CreateIndex, Operation

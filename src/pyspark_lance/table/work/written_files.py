@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Collection, Iterable
 
-from pyspark_lance.commit.whereabouts import files_of, transaction_of
+from pyspark_lance.commit.commit_outcome import files_of, transaction_of
 from pyspark_lance.errors import LanceError
 from pyspark_lance.metafile.manifest_file import list_versions, read_manifest
 from pyspark_lance.metafile.paths import TRANSACTIONS

@@ -13,10 +13,10 @@ from functools import partial
 import pyarrow as pa
 
 from pyspark_lance.commit.base_version import BaseVersion
-from pyspark_lance.commit.judge_newer import Reads
+from pyspark_lance.commit.commit_outcome import files_of
+from pyspark_lance.commit.conflict_check import Reads
 from pyspark_lance.commit.next_manifest import CreateOptions
 from pyspark_lance.commit.version_put import CommitResult, table_was_replaced
-from pyspark_lance.commit.whereabouts import files_of
 from pyspark_lance.errors import (
     CommitConflictError,
     ConflictReason,

@@ -1,0 +1,79 @@
+"""How many bytes may be decoded at a time.
+
+Descriptions tell the size of decoded rows only roughly: one value may be a thousand times as large
+as its neighbours, or a thousand times as large as what is stored of it.  So a reader sets a limit,
+and what is about to make an array asks for room; where there is none, fewer rows are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.codec.array_bytes import data_bytes
+from pyspark_lance.codec.arrow_values import is_variable_width
+from pyspark_lance.plain_values import plain_numbers, plain_scalar
+
+_room: ContextVar[int | None] = ContextVar("room", default=None)
+
+
+class BatchTooLargeError(Exception):
+    """More bytes than an array can hold or than there is room for; fewer rows would do."""
+
+
+@contextmanager
+def limit_decode_memory(num_bytes: int | None) -> Iterator[None]:
+    """Sets the limit for what is decoded inside of the block; None for no limit."""
+    token = _room.set(num_bytes)
+    try:
+        yield
+    finally:
+        _room.reset(token)
+
+
+def require_decode_memory(num_bytes: int) -> None:
+    """Looks whether ``num_bytes`` may be decoded.
+
+    Raises:
+        BatchTooLargeError: There is no room for so many.
+    """
+    room = _room.get()
+    if room is not None and num_bytes > room:
+        raise BatchTooLargeError(f"{num_bytes} bytes are to be decoded, there is room for {room}")
+
+
+def require_memory_for_items(items: pa.Array, indices: NDArray[np.integer]) -> None:
+    """Looks whether the items that the indices name may be decoded.
+
+    Raises:
+        BatchTooLargeError: There is no room for them.
+    """
+    room = _room.get()
+    if room is None or not is_variable_width(items.type) or not len(items):
+        return
+    lengths = pc.binary_length(items)
+    sizes = plain_numbers(lengths.fill_null(plain_scalar(0, lengths.type)))
+    if int(sizes.max()) * len(indices) > room:
+        require_decode_memory(
+            int(np.bincount(indices, minlength=len(sizes)).dot(sizes.astype(np.int64)))
+        )
+
+
+def charge_decode_memory(array: pa.Array) -> pa.Array:
+    """The array, which was decoded and takes its part of the room.
+
+    Raises:
+        BatchTooLargeError: There was no room for it.
+    """
+    room = _room.get()
+    if room is not None:
+        num_bytes = data_bytes(array)
+        require_decode_memory(num_bytes)
+        _room.set(room - num_bytes)
+    return array

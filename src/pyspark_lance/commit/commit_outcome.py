@@ -1,0 +1,217 @@
+"""What became of a version that we put, or may have put, once there are newer ones.
+
+A number says little.  Between a writer's look at the newest version and its put, others may have
+made that version and the next and cleaned the first away; then the put succeeds below the newest
+version, where nobody sees it.  And a version whose answer was lost may have been cleaned up before
+anybody looked.  What tells is whether the versions after it were made of it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_lance.commit.draft import TableState
+from pyspark_lance.commit.next_manifest import next_manifest
+from pyspark_lance.errors import CorruptFileError, LanceError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.operation import (
+    Append,
+    Clone,
+    Delete,
+    Merge,
+    Operation,
+    Overwrite,
+    Project,
+    Restore,
+    Rewrite,
+    Update,
+    UpdateConfig,
+)
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_manifest
+from pyspark_lance.metafile.paths import data_path, deletion_path
+from pyspark_lance.metafile.transaction_file import read_transaction
+from pyspark_lance.store.object_store import ObjectStore
+
+
+class CommitOutcome(enum.Enum):
+    """What became of a version."""
+
+    IN_HISTORY = "the newest version was made of it, or replaced the whole table after it"
+    LOST = "the newest version was made of others only"
+    UNKNOWN = "nothing is left that tells"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A version that we made or wanted to make.
+
+    Attributes:
+        operation: What it does.
+        before: The version that it was made of; None for a new table.
+        ours: The version as it was put.
+        was_put: Whether it is known that the put was carried out, and before the versions after it.
+    """
+
+    operation: Operation
+    before: Manifest | None
+    ours: TableState
+    was_put: bool = False
+
+
+def outcome_of(store: ObjectStore, work: Work, newer: Sequence[ManifestLocation]) -> CommitOutcome:
+    """What became of a version; at most two manifests are read.
+
+    Args:
+        store: The store at the table root.
+        work: The version as it was put.
+        newer: All versions after it, ascending; at least one.
+
+    Raises:
+        FileNotFoundError: A version was removed since it was listed.
+        StorageError: The store failed.
+    """
+    ours, files = work.ours, new_files(work.before, work.ours.manifest)
+    following = read_manifest(store, newer[0])
+    newest = following
+    transaction = transaction_of(store, following)
+    if files & files_of(following.manifest.fragments):
+        return CommitOutcome.IN_HISTORY
+    if len(newer) > 1:
+        newest = read_manifest(store, newer[-1], with_indices=False)
+        if files & files_of(newest.manifest.fragments):
+            return CommitOutcome.IN_HISTORY
+    # What never arrived, or too late, may have been done by others, who were told so.
+    is_done = work.was_put and _is_as_wanted(work, newest.manifest)
+    unknown = CommitOutcome.IN_HISTORY if is_done else CommitOutcome.UNKNOWN
+    if transaction is None:
+        return unknown
+    operation = transaction.operation
+    if files & files_of(_fragments_named(operation)):
+        return CommitOutcome.IN_HISTORY
+    if newer[0].version != ours.manifest.version + 1:
+        return unknown
+    if isinstance(operation, Overwrite | Restore | Clone):
+        return CommitOutcome.IN_HISTORY
+    try:
+        expected = next_manifest(ours, transaction, now_ns=following.manifest.timestamp_ns)
+    except LanceError:
+        return CommitOutcome.LOST  # it could not have been made of ours
+    same = _content(expected.manifest) == _content(following.manifest)
+    return CommitOutcome.IN_HISTORY if same else CommitOutcome.LOST
+
+
+def _is_as_wanted(work: Work, newest: Manifest) -> bool:
+    """Whether work that says what the table is to be like has made the newest version so.
+
+    Work of the same kind leaves the same table, whoever did it last: to say that ours is in the
+    history is right in some order of all commits.
+    """
+    before, ours = work.before, work.ours.manifest
+    if before is None:
+        return False
+    match work.operation:
+        case Restore():
+            return _is_restored(before, ours, newest)
+        case Project():
+            return ours.schema == newest.schema != before.schema
+        case UpdateConfig():
+            old, new, found = map(_properties, (before, ours, newest))
+            changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+            return bool(changed) and all(new.get(key) == found.get(key) for key in changed)
+        case _:
+            return False
+
+
+def _properties(manifest: Manifest) -> dict[tuple[object, str], object]:
+    """All that ``UpdateConfig`` changes, by where it is and its name."""
+    schema = manifest.schema
+    maps: list[tuple[object, Mapping[str, object]]] = [
+        ("config", manifest.config),
+        ("table", manifest.table_metadata),
+        ("schema", schema.metadata),
+        *((one.id, one.metadata) for one in schema.walk()),
+    ]
+    return {(where, key): value for where, values in maps for key, value in values.items()}
+
+
+def _is_restored(before: Manifest, ours: Manifest, newest: Manifest) -> bool:
+    """Whether rows or files are back that only a restore brings, or no row is there but ours."""
+    old, new, found = (
+        {one.id: files_of([one]) for one in manifest.fragments}
+        for manifest in (before, ours, newest)
+    )
+    if any(old[one] != new[one] == found[one] for one in old.keys() & new.keys() & found.keys()):
+        return True
+    return old.keys() != new.keys() and found.keys() <= new.keys() and newest.schema == ours.schema
+
+
+def new_files(before: Manifest | None, after: Manifest) -> frozenset[str]:
+    """Paths of the files that ``after`` names and ``before`` does not."""
+    return files_of(after.fragments) - files_of(before.fragments if before is not None else ())
+
+
+def files_of(fragments: Iterable[Fragment], *, own: bool = False) -> frozenset[str]:
+    """Paths of the data and deletion files of fragments.
+
+    Args:
+        fragments: Of one table.
+        own: Without files that lie below another root.
+    """
+    paths: set[str] = set()
+    for fragment in fragments:
+        paths.update(
+            data_path(file.path) for file in fragment.files if not own or file.base_id is None
+        )
+        deletions = fragment.deletion_file
+        if deletions is not None and (not own or deletions.base_id is None):
+            paths.add(deletion_path(fragment.id, deletions))
+    return frozenset(paths)
+
+
+def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
+    """The transaction that made a version, from its inline copy or its file; None if it is gone."""
+    return file.transaction() or transaction_in_file(store, file.manifest.transaction_file)
+
+
+def transaction_in_file(store: ObjectStore, name: str) -> Transaction | None:
+    """The transaction in a file of its own, whose name may be empty; None if it is gone."""
+    if not name:
+        return None
+    try:
+        return read_transaction(store, name)
+    except (FileNotFoundError, CorruptFileError):
+        return None
+
+
+def _fragments_named(operation: Operation) -> tuple[Fragment, ...]:
+    match operation:
+        case Append() | Overwrite() | Merge():
+            return operation.fragments
+        case Delete():
+            return operation.updated_fragments
+        case Update():
+            return (*operation.updated_fragments, *operation.new_fragments)
+        case Rewrite():
+            return tuple(
+                fragment
+                for group in operation.groups
+                for fragment in (*group.old_fragments, *group.new_fragments)
+            )
+        case _:
+            return ()
+
+
+def _content(manifest: Manifest) -> tuple[object, ...]:
+    """What a version is made of: whatever an operation leaves alone shows where it came from."""
+    return (
+        manifest.max_fragment_id,
+        manifest.next_row_id,
+        manifest.schema,
+        dict(manifest.config),
+        tuple(fragment.id for fragment in manifest.fragments),
+        files_of(manifest.fragments),
+    )

@@ -1,0 +1,117 @@
+"""Logical views of columns whose stored form is for machines: JSON as text, blobs by reference.
+
+A logical view is a ``Field`` with the id of the stored field and another type. Readers that are
+asked for it give values of that type; files and manifests never hold one. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_type import EXTENSION_METADATA_KEY, EXTENSION_NAME_KEY
+from pyspark_lance.format.schema import LanceSchema
+
+_SHOWN_KEY: Final = "pyspark_lance.shown"
+_JSON_TEXT: Final = b"json"
+# Members of a descriptor have no id of their own, as in the schema of a data file.
+_NO_ID: Final = -1
+
+BLOB_V1_DESCRIPTOR: Final = tuple(
+    Field(_NO_ID, name, "uint64", nullable=False) for name in ("position", "size")
+)
+"""Where the bytes of a blob are in its data file."""
+
+BLOB_V2_DESCRIPTOR: Final = tuple(
+    Field(_NO_ID, name, logical_type, nullable=False)
+    for name, logical_type in (
+        ("kind", "uint8"),
+        ("position", "uint64"),
+        ("size", "uint64"),
+        ("blob_id", "uint32"),
+        ("blob_uri", "string"),
+    )
+)
+"""Where the bytes of a blob are: in the data file, in a file beside it, or anywhere."""
+
+
+def logical_schema(schema: LanceSchema, *, binary_blobs: Collection[str] = ()) -> LanceSchema:
+    """The columns as users see them.
+
+    Args:
+        schema: Stored columns.
+        binary_blobs: Top-level columns, in lower case, whose blobs are wanted as bytes instead of
+            as descriptors.
+    """
+    return LanceSchema(
+        tuple(
+            logical_field(field, binary_blobs=field.name.lower() in binary_blobs)
+            for field in schema.fields
+        ),
+        schema.metadata,
+    )
+
+
+def logical_field(field: Field, *, binary_blobs: bool = False) -> Field:
+    """The field as users see it; itself if nothing in it has another logical view."""
+    if field.is_blob:
+        return blob_as_bytes(field) if binary_blobs else blob_as_descriptor(field)
+    if field.logical_type == "json":
+        return replace(
+            field,
+            logical_type="string",
+            extension_name="",
+            metadata=_without_extension(field) | {_SHOWN_KEY: _JSON_TEXT},
+        )
+    children = tuple(logical_field(child, binary_blobs=binary_blobs) for child in field.children)
+    if all(new is old for new, old in zip(children, field.children, strict=True)):
+        return field
+    return replace(field, children=children)
+
+
+def stored_field(field: Field) -> Field:
+    """The form in which files are read for a logical view: text of JSON is made from its bytes.
+
+    Blobs stay as they are, since readers of files give them in any form.
+    """
+    if is_json_text(field):
+        metadata = {key: value for key, value in field.metadata.items() if key != _SHOWN_KEY}
+        return replace(field, logical_type="json", metadata=metadata)
+    if field.is_blob:
+        return field
+    children = tuple(stored_field(child) for child in field.children)
+    if all(new is old for new, old in zip(children, field.children, strict=True)):
+        return field
+    return replace(field, children=children)
+
+
+def is_json_text(field: Field) -> bool:
+    """Whether the field is JSON shown as text."""
+    return field.metadata.get(_SHOWN_KEY) == _JSON_TEXT
+
+
+def blob_as_descriptor(field: Field) -> Field:
+    """A blob column shown as where its bytes are."""
+    children = BLOB_V2_DESCRIPTOR if field.is_blob_v2 else BLOB_V1_DESCRIPTOR
+    return replace(field, logical_type="struct", children=children)
+
+
+def blob_as_bytes(field: Field) -> Field:
+    """A blob column shown as its bytes."""
+    return replace(field, logical_type="large_binary", children=())
+
+
+def is_blob_descriptor(field: Field) -> bool:
+    """Whether the field is a blob column shown as where its bytes are, or as a part of that."""
+    return (
+        field.is_blob
+        and bool(field.children)
+        and all(child.id == _NO_ID for child in field.children)
+    )
+
+
+def _without_extension(field: Field) -> dict[str, bytes]:
+    keys = (EXTENSION_NAME_KEY, EXTENSION_METADATA_KEY)
+    return {key: value for key, value in field.metadata.items() if key not in keys}

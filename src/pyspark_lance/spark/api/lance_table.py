@@ -1,0 +1,580 @@
+"""LanceTable: a table as an object, in the style PySpark users know from Delta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.spark.api.cached_tables import refreshes_cached
+from pyspark_lance.spark.api.described_table import described
+from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.api.table_columns import TableColumns
+from pyspark_lance.spark.api.table_feed import TableFeed
+from pyspark_lance.spark.api.table_indices import TableIndices
+from pyspark_lance.spark.api.table_maintenance import TableMaintenance
+from pyspark_lance.spark.api.table_search import TableSearch
+from pyspark_lance.spark.api.table_versions import TableVersions
+from pyspark_lance.spark.api.typed_errors import typed_errors
+from pyspark_lance.spark.expressions.column_expressions import Expression
+from pyspark_lance.spark.expressions.expressions import as_expression, quoted, readable_columns
+from pyspark_lance.spark.jobs.column_jobs import declared_columns
+from pyspark_lance.spark.jobs.column_update import update_by
+from pyspark_lance.spark.jobs.delete_job import delete_once
+from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
+from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
+from pyspark_lance.spark.options.parse_options import (
+    ReadOptions,
+    WriteOptions,
+    parse_count,
+    parsed,
+    storage_options_of,
+)
+from pyspark_lance.spark.options.spellings import (
+    COMMIT_OPTIONS,
+    FILE_OPTIONS,
+    also_spelled,
+    changes_table,
+    check_words,
+    checks_keywords,
+    naming_table,
+    option_texts,
+)
+from pyspark_lance.spark.options.times import session_zone, with_zone
+from pyspark_lance.spark.options.write_settings import (
+    application_option,
+    change_settings,
+    commit_settings,
+    options_of_change,
+    write_settings,
+)
+from pyspark_lance.spark.source.change_plan import pin_feed
+from pyspark_lance.table.change.choose_rewrite import rewrite_mode
+from pyspark_lance.table.change.commit_changes import Prepared
+from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult, plan_change
+from pyspark_lance.table.feed.change_feed import ChangeCounts, count_changes
+from pyspark_lance.table.feed.change_mode import Deduplication, Layout
+from pyspark_lance.table.feed.change_window import ChangeWindow
+from pyspark_lance.table.version.near_tables import naming_near_tables
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.write.write_table import create_table
+
+_OPTIONS_OF_CREATE = (*COMMIT_OPTIONS, *FILE_OPTIONS, "enableStableRowIds", "fileFormatVersion")
+_PROVIDERS = ("lance", "org.pysparklance.lancesource")
+
+
+@checks_keywords
+class LanceTable(
+    TableColumns, TableFeed, TableIndices, TableSearch, TableMaintenance, TableVersions
+):
+    """One Lance table: as it is when it is read, or held at one version.
+
+    Args:
+        spark: The session (classic or Connect).
+        path: Root of the table.
+        storageOptions: As ``storage.*`` of the data source, without the prefix.
+        alias: What conditions call the table.
+        branch: A branch of it, to read and to write; None is the main line.
+        version: Holds the table at a version: it is read as it was, and not changed.
+
+    Example:
+        >>> LanceTable.forPath(spark, path).toDF().count()
+        3
+    """
+
+    @also_spelled(storage_options="storageOptions")
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+        alias: str = DEFAULT_TARGET_ALIAS,
+        *,
+        branch: str | None = None,
+        version: int | str | None = None,
+    ) -> None:
+        self._spark = spark
+        self._table = Table(path, option_texts(storageOptions or {}), branch)
+        self._at = VersionSpec(version=_number(version))
+        self._alias = alias
+
+    def __repr__(self) -> str:
+        held = "" if self._at == LATEST else f", version={self._at.version}"
+        return f"LanceTable({self._table.uri!r}{held})"
+
+    @classmethod
+    def forPath(  # noqa: N802
+        cls,
+        spark: SparkSession,
+        path: str,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+        *,
+        branch: str | None = None,
+        version: int | str | None = None,
+        tag: str | None = None,
+    ) -> LanceTable:
+        """The table at ``path``.
+
+        Args:
+            spark: The session.
+            path: Root of the table.
+            storageOptions: As for the class, and so are the others.
+            branch: A branch of it, to read and to write.
+            version: Holds the table at a version, only to read.
+            tag: The same, by a tag, as it stands now.
+
+        Raises:
+            TableNotFoundError: There is none, or no such branch, version or tag
+                (VersionNotFoundError).
+
+        Example:
+            >>> LanceTable.forPath(spark, path).toDF().columns
+            ['id', 'kind', 'price']
+            >>> _ = table.delete("id = 3")
+            >>> LanceTable.forPath(spark, path, version=1).toDF().count()
+            3
+        """
+        at = VersionSpec(version=_number(version), tag=tag)
+        table = Table(path, option_texts(storageOptions or {}), branch)
+        with naming_near_tables(table):
+            found = Snapshot.open(table, at)
+        held = None if at == LATEST else found.version
+        return cls(spark, path, storageOptions, branch=found.table.branch, version=held)
+
+    @classmethod
+    def forName(  # noqa: N802
+        cls,
+        spark: SparkSession,
+        name: str,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+        *,
+        branch: str | None = None,
+        version: int | str | None = None,
+        tag: str | None = None,
+    ) -> LanceTable:
+        """The table that SQL knows by ``name``: of a catalog, or ``lance.`/path` ``.
+
+        Args:
+            spark: The session.
+            name: As in SQL.
+            storageOptions: As for ``forPath``, and so are the others.
+            branch: A branch of it, to read and to write.
+            version: Holds the table at a version, only to read.
+            tag: The same, by a tag.
+
+        Raises:
+            TableNotFoundError: There is none, or it is no Lance table.
+
+        Example:
+            >>> LanceTable.forName(spark, f"lance.`{path}`").toDF().count()  # doctest: +SKIP
+            3
+        """
+        facts = described(spark, name)
+        path = facts.get("Location")
+        if facts.get("Provider", "").lower() not in _PROVIDERS or not path:
+            raise TableNotFoundError(
+                f"{name} is no Lance table in a catalog",
+                hint="LanceTable.forPath takes the path of a table",
+            )
+        return cls.forPath(spark, path, storageOptions, branch=branch, version=version, tag=tag)
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str,
+        schema: str | StructType,
+        *,
+        ifNotExists: bool = False,  # noqa: N803
+        options: Mapping[str, object] | None = None,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+    ) -> LanceTable:
+        """Makes a table without rows.
+
+        Args:
+            spark: The session.
+            path: Root of the table.
+            schema: ``"id bigint not null, name string"`` or a StructType; NOT NULL of columns is
+                kept.
+            ifNotExists: Takes the table that is there, whatever its schema.
+            options: As for ``df.write``: ``enableStableRowIds``, ``fileFormatVersion``,
+                ``<column>.fixed_size_list``, ``userMetadata``, …; those that a new table has no
+                use for are refused.
+            storageOptions: As for ``forPath``.
+
+        Raises:
+            TableAlreadyExistsError: There is a table, and ``ifNotExists`` is false.
+            InvalidInputError: An option that means nothing here.
+
+        Example:
+            >>> new = LanceTable.create(spark, f"{folder}/new", "id bigint NOT NULL, name string")
+            >>> new.toDF().columns
+            ['id', 'name']
+        """
+        given = option_texts(options or {})
+        plain = [name for name in given if "." not in name]
+        check_words("create", plain, options=_OPTIONS_OF_CREATE, where=path)
+        write = WriteOptions.parse({**given, **application_option(spark), "path": path})
+        storage = {**write.table.storage, **option_texts(storageOptions or {})}
+        if not (ifNotExists and cls.isLanceTable(spark, path, storage)):
+            columns = declared_columns(spark, schema, write.column_types)
+            try:
+                create_table(Table(path, storage), columns, write_settings(write, overwrite=False))
+            except TableAlreadyExistsError:
+                if not ifNotExists:
+                    raise
+        return cls(spark, path, storage)
+
+    @classmethod
+    def isLanceTable(  # noqa: N802
+        cls,
+        spark: SparkSession,
+        path: str,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+    ) -> bool:
+        """Whether there is a Lance table at ``path``.
+
+        Args:
+            spark: The session.
+            path: Root of the table, or of a branch.
+            storageOptions: As for ``forPath``.
+
+        Example:
+            >>> LanceTable.isLanceTable(spark, path)
+            True
+        """
+        try:
+            Snapshot.open(Table(path, option_texts(storageOptions or {})))
+        except TableNotFoundError:
+            return False
+        return True
+
+    def toDF(self) -> DataFrame:  # noqa: N802
+        """The table as a DataFrame, without lineage columns: the latest version, or the one held.
+
+        Example:
+            >>> table.toDF().count()
+            3
+        """
+        return self.scan()
+
+    @also_spelled(metadata_columns="metadataColumns")
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        *,
+        metadataColumns: str | Sequence[str] = "none",  # noqa: N803
+        version: int | str | None = None,
+    ) -> DataFrame:
+        """Some columns of the rows that match a condition, both applied before rows leave Python.
+
+        Args:
+            columns: Names, lineage columns among them; None for all of the table's.
+            filter: SQL condition over the table's and the lineage columns.
+            metadataColumns: Lineage columns besides: ``all``, ``none`` or names.
+            version: Version to read; None for the latest, or the one that the table is held at.
+
+        Example:
+            >>> table.scan(["id", "_rowid"], "price > 1").orderBy("id").collect()
+            [Row(id=2, _rowid=1), Row(id=3, _rowid=2)]
+        """
+        options = self._read_options(self._version_of(version))
+        if columns is not None:
+            if not columns:
+                raise InvalidInputError("a scan needs at least one column")
+            options["columns"] = ",".join(map(quoted, columns))
+        if filter is not None:
+            options["filter"] = filter
+        options["metadataColumns"] = (
+            metadataColumns if isinstance(metadataColumns, str) else ",".join(metadataColumns)
+        )
+        with typed_errors():
+            return self._spark.read.format("lance").options(**options).load(self._table.root)
+
+    def changes(
+        self,
+        startingVersion: int | None = None,  # noqa: N803
+        endingVersion: int | None = None,  # noqa: N803
+        *,
+        startingTimestamp: str | datetime | None = None,  # noqa: N803
+        endingTimestamp: str | datetime | None = None,  # noqa: N803
+        branch: str | None = None,
+        deduplicationMode: str = Deduplication.DROP_CARRYOVERS,  # noqa: N803
+        layout: str = Layout.ROWS,
+    ) -> DataFrame:
+        """The rows that versions inserted, updated (before and after) and deleted.
+
+        The columns of the table as the last version has them, then ``_rowid``, ``_change_type``,
+        ``_commit_version`` and ``_commit_timestamp``.
+
+        Args:
+            startingVersion: First version; 0 is the beginning.
+            endingVersion: Last version; None for the newest, or the one that the table is held at.
+            startingTimestamp: Instead: the versions committed from this time on, a text in the
+                session's time zone unless it says, or a datetime in local time unless it says.
+            endingTimestamp: Instead: up to this time.
+            branch: Name of the branch; None for that of the table.
+            deduplicationMode: ``dropCarryovers`` leaves out rows that were written anew without
+                another value, ``none`` keeps them, ``netChanges`` gives one change for each row.
+            layout: ``debezium`` gives one row for each change instead, with the columns ``before``,
+                ``after``, ``op``, ``source`` and ``ts_ms``.
+
+        Example:
+            >>> _ = table.delete("id = 3")
+            >>> table.changes(2).select("id", "_change_type", "_commit_version").collect()
+            [Row(id=3, _change_type='delete', _commit_version=2)]
+        """
+        options = self._feed_options(
+            startingVersion=startingVersion,
+            endingVersion=endingVersion,
+            startingTimestamp=startingTimestamp,
+            endingTimestamp=endingTimestamp,
+            branch=branch,
+            deduplicationMode=deduplicationMode,
+            layout=layout,
+        )
+        with typed_errors():
+            return self._spark.read.format("lance").options(**options).load(self._table.root)
+
+    def changeCounts(  # noqa: N802
+        self,
+        startingVersion: int | None = None,  # noqa: N803
+        endingVersion: int | None = None,  # noqa: N803
+        *,
+        startingTimestamp: str | datetime | None = None,  # noqa: N803
+        endingTimestamp: str | datetime | None = None,  # noqa: N803
+        branch: str | None = None,
+    ) -> tuple[ChangeCounts, ...]:
+        """How many rows each version changed, those that changed none left out.
+
+        Opens no data file, so an update counts whatever its values are. The arguments are those
+        of ``changes``.
+
+        Example:
+            >>> _ = table.delete("id = 3")
+            >>> [(one.version, one.num_deleted_rows) for one in table.changeCounts(2)]
+            [(2, 1)]
+        """
+        options = self._feed_options(
+            startingVersion=startingVersion,
+            endingVersion=endingVersion,
+            startingTimestamp=startingTimestamp,
+            endingTimestamp=endingTimestamp,
+            branch=branch,
+        )
+        window: ChangeWindow | None = None
+        while True:
+            feed = pin_feed(ReadOptions.parse({**options, "path": self._table.root}), None)
+            try:
+                return count_changes(feed.table, feed.window)
+            except VersionNotFoundError:
+                if feed.window == window:
+                    raise
+                window = feed.window  # the newest version is another one by now
+
+    def _feed_options(self, **given: object) -> dict[str, str]:
+        if all(given[name] is None for name in ("branch", "endingVersion", "endingTimestamp")):
+            given["endingVersion"] = self._at.version
+        options = self._read_options(LATEST)
+        options["readChangeFeed"] = "true"
+        for name, value in given.items():
+            if isinstance(value, datetime):
+                value = value.astimezone().isoformat()
+            elif isinstance(value, str) and name.endswith("Timestamp"):
+                value = with_zone(value, session_zone(self._spark))
+            if value is not None:
+                options[name] = str(value)
+        return options
+
+    def take(self, rowIds: Sequence[int], columns: Sequence[str] | None = None) -> DataFrame:  # noqa: N803
+        """The rows with these row ids; ids that no row has are left out.
+
+        The cost follows the number of ids, not the size of the table.
+
+        Example:
+            >>> table.take([0, 2], ["id"]).orderBy("id").collect()
+            [Row(id=1, _rowid=0), Row(id=3, _rowid=2)]
+        """
+        ids = sorted({int(row_id) for row_id in rowIds})
+        condition = f"{ROW_ID} IN ({', '.join(map(str, ids))})" if ids else "false"
+        return self.scan(columns, condition, metadataColumns=ROW_ID)
+
+    def alias(self, name: str) -> LanceTable:
+        """The same table under another name in conditions; without it, it is ``target``.
+
+        Example:
+            >>> table.alias("t").delete("t.id = 3").num_deleted_rows
+            1
+        """
+        table, version = self._table, self._at.version
+        return LanceTable(
+            self._spark, table.root, table.storage, name, branch=table.branch, version=version
+        )
+
+    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
+    def delete(self, condition: Expression | None = None, **options: str) -> ChangeResult:
+        """Deletes the rows for which ``condition`` is true, all rows without one.
+
+        Args:
+            condition: SQL text or Column.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``, ``txnAppId``,
+                ``txnVersion`` and the limits of a data file, as for a write.
+
+        Raises:
+            RetryableCommitError: Other commits were in the way too often.
+            CommitConflictError: Another commit makes the delete pointless.
+
+        Example:
+            >>> table.delete("id = 3")
+            ChangeResult(version=2, num_inserted_rows=0, num_updated_rows=0, num_deleted_rows=1)
+        """
+        return self._change(
+            lambda plan: delete_once(self._spark, plan, condition, self._alias), options
+        )
+
+    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
+    def update(
+        self,
+        condition: Expression | None = None,
+        set: Mapping[str, object] | None = None,  # noqa: A002
+        *,
+        rewrite: str = "auto",
+        **options: str,
+    ) -> ChangeResult:
+        """Gives columns other values in the rows for which ``condition`` is true.
+
+        Args:
+            condition: SQL text or Column; without it all rows are updated.
+            set: Column, or member of a struct, to its value: a SQL text or Column, or a literal
+                of any other type, such as ``5`` or ``None``.
+            rewrite: ``rows`` moves the rows that change to new files; ``columns`` writes the
+                columns that change anew, for all rows of the fragments they are in; ``auto``
+                takes what is cheaper.
+            options: As for ``delete``.
+
+        Raises:
+            RetryableCommitError: Other commits were in the way too often.
+            CommitConflictError: Another commit makes the update pointless.
+
+        Example:
+            >>> table.update("kind = 'click'", {"price": "price * 2"}).num_updated_rows
+            2
+        """
+        assignments = {key: as_expression(value) for key, value in (set or {}).items()}
+        mode = rewrite_mode(rewrite)
+        return self._change(
+            lambda plan: update_by(
+                mode, self._spark, plan, condition, assignments, alias=self._alias
+            ),
+            options,
+        )
+
+    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
+    def merge(
+        self,
+        source: DataFrame,
+        condition: Expression,
+        *,
+        rewrite: str = "auto",
+        **options: str,
+    ) -> LanceMergeBuilder:
+        """Merges the rows of ``source``; add clauses, then ``execute()``.
+
+        Of two merges at once that insert the same new key, the second looks again, and updates.
+        Appends do not look; beside them only the table's unenforced primary key is kept unique.
+
+        Args:
+            source: The rows, with an alias of their own, or called ``source``.
+            condition: When a source row and a target row match.
+            rewrite: As for ``update``; columns are written anew only by merges that do nothing
+                but update.
+            options: As for ``delete``.
+
+        Example:
+            >>> rows = [(3, "view", 9.5), (4, "view", 4.5)]
+            >>> source = spark.createDataFrame(rows, table.toDF().schema)
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> result = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+            >>> result.num_updated_rows, result.num_inserted_rows
+            (1, 1)
+        """
+        mode = rewrite_mode(rewrite)
+
+        def run(merge: Merge) -> ChangeResult:
+            if merge.evolves:
+                given = options_of_change(options, self._table, self._spark)
+                add_columns_of_source(self._table, merge, commit_settings(given))
+            return self._change(lambda plan: merge_once(self._spark, plan, merge), options, source)
+
+        return LanceMergeBuilder(Merge(source, condition, (), self._alias, mode), run)
+
+    # Inside ----------------------------------------------------------------------------------
+
+    def _check_newest(self, call: str) -> None:
+        """Refuses a call that changes a table which is held at a version.
+
+        Raises:
+            InvalidInputError: It is.
+        """
+        if self._at != LATEST:
+            raise InvalidInputError(
+                f"{call} changes the table, but this LanceTable is held at an old state of it",
+                repr(self),
+                "LanceTable.forPath without version and tag can be changed; restore(version) makes "
+                "an old version the newest again",
+            )
+
+    def _version_of(self, version: int | str | None) -> VersionSpec:
+        """A version that a method was given; if none, that of the object."""
+        return self._at if version is None else VersionSpec(version=_number(version))
+
+    def _read_options(self, at: VersionSpec) -> dict[str, str]:
+        asked = {"branch": self._table.branch, "version": at.version}
+        return {**storage_options_of(self._table), **option_texts(asked)}
+
+    @refreshes_cached
+    def _change(
+        self,
+        attempt: Callable[[ChangePlan], Prepared],
+        options: Mapping[str, str],
+        source: DataFrame | None = None,
+    ) -> ChangeResult:
+        """Plans on the newest version, prepares and commits, again if others were in the way."""
+        settings = change_settings(options_of_change(options, self._table, self._spark))
+
+        def plan_and_run(work: UnitOfWork) -> ChangeResult:
+            plan = plan_change(self._table, settings)
+            if plan.is_done:
+                return ChangeResult()
+
+            def columns() -> list[str]:
+                more = () if source is None else source.columns
+                return [*readable_columns(plan.schema), *more]
+
+            with naming_table(self._table.uri), typed_errors(columns, self._alias):
+                return attempt(plan)(work)
+
+        return UnitOfWork(self._table, settings).run(plan_and_run)
+
+
+def _number(version: int | str | None) -> int | None:
+    """A version as it is given: a number, or the text of one.
+
+    Raises:
+        InvalidInputError: Neither.
+    """
+    given = {} if version is None else {"version": str(version)}
+    return parsed(given, "version", parse_count)

@@ -1,0 +1,193 @@
+"""The clauses of a merge, one call after the other, as in Delta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.expressions.column_expressions import Expression
+from pyspark_lance.spark.expressions.expressions import as_expression
+from pyspark_lance.spark.jobs.merge_columns import rows_come_or_go
+from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge, SparkClause
+from pyspark_lance.spark.options.spellings import checks_keywords
+from pyspark_lance.table.change.choose_rewrite import RewriteMode
+from pyspark_lance.table.change.merge import Match, MergeClause, check_clauses
+from pyspark_lance.table.change.row_change import ChangeResult, RowAction
+
+
+@checks_keywords
+class LanceMergeBuilder:
+    """A merge that is being put together; ``execute()`` runs it.
+
+    Clauses are tried in the order in which they are added; the first that applies to a row
+    decides.  Every method returns a new builder.
+
+    Args:
+        merge: What is known so far.
+        run: Runs the whole.
+
+    Example:
+        >>> source = spark.createDataFrame([(3,)], "id bigint")
+        >>> merge = table.merge(source, "target.id = source.id")
+        >>> merge.whenMatchedDelete().execute().num_deleted_rows
+        1
+    """
+
+    def __init__(self, merge: Merge, run: Callable[[Merge], ChangeResult]) -> None:
+        self._merge = merge
+        self._run = run
+
+    def whenMatchedUpdate(  # noqa: N802
+        self,
+        condition: Expression | None = None,
+        set: Mapping[str, object] | None = None,  # noqa: A002
+    ) -> LanceMergeBuilder:
+        """Gives columns of a matched target row other values.
+
+        Args:
+            condition: Besides the match; over both sides.
+            set: Column to value; the other columns keep theirs.
+
+        Example:
+            >>> source = spark.createDataFrame([(3, 9.5)], "id bigint, price double")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenMatchedUpdate(set={"price": "source.price"}).execute().num_updated_rows
+            1
+        """
+        return self._with(Match.MATCHED, RowAction.UPDATE, condition, _required(set, "set"))
+
+    def whenMatchedUpdateAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
+        """Gives a matched target row the values of the source; columns it lacks keep theirs.
+
+        Example:
+            >>> source = spark.createDataFrame([(3, "view", 9.5)], table.toDF().schema)
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenMatchedUpdateAll().execute().num_updated_rows
+            1
+        """
+        return self._with(Match.MATCHED, RowAction.UPDATE, condition, ALL_COLUMNS)
+
+    def whenMatchedDelete(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
+        """Deletes a matched target row.
+
+        Example:
+            >>> source = spark.createDataFrame([(3,), (2,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenMatchedDelete("target.price > 2").execute().num_deleted_rows
+            1
+        """
+        return self._with(Match.MATCHED, RowAction.DELETE, condition, {})
+
+    def whenNotMatchedInsert(  # noqa: N802
+        self,
+        condition: Expression | None = None,
+        values: Mapping[str, object] | None = None,
+    ) -> LanceMergeBuilder:
+        """Inserts a row for a source row without a match.
+
+        Args:
+            condition: Over the source.
+            values: Column to value; the other columns are null.
+
+        Example:
+            >>> source = spark.createDataFrame([(9,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> insert = merge.whenNotMatchedInsert(values={"id": "source.id", "kind": "'new'"})
+            >>> insert.execute().num_inserted_rows
+            1
+        """
+        given = _required(values, "values")
+        return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, given)
+
+    def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
+        """Inserts a source row without a match; columns it lacks are null.
+
+        Example:
+            >>> source = spark.createDataFrame([(9,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenNotMatchedInsertAll().execute().num_inserted_rows
+            1
+        """
+        return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, ALL_COLUMNS)
+
+    def whenNotMatchedBySourceUpdate(  # noqa: N802
+        self,
+        condition: Expression | None = None,
+        set: Mapping[str, object] | None = None,  # noqa: A002
+    ) -> LanceMergeBuilder:
+        """Gives columns of a target row without a match other values; over the target.
+
+        Example:
+            >>> source = spark.createDataFrame([(1,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> late = merge.whenNotMatchedBySourceUpdate(set={"kind": "'gone'"})
+            >>> late.execute().num_updated_rows
+            2
+        """
+        values = _required(set, "set")
+        return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.UPDATE, condition, values)
+
+    def whenNotMatchedBySourceDelete(  # noqa: N802
+        self, condition: Expression | None = None
+    ) -> LanceMergeBuilder:
+        """Deletes a target row without a match.
+
+        Example:
+            >>> source = spark.createDataFrame([(1,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id")
+            >>> merge.whenNotMatchedBySourceDelete().execute().num_deleted_rows
+            2
+        """
+        return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.DELETE, condition, {})
+
+    def withSchemaEvolution(self) -> LanceMergeBuilder:  # noqa: N802
+        """Adds columns of the source that the table lacks, null in rows that do not get a value.
+
+        They are added, in a version of its own, before the merge: all that ``whenMatchedUpdateAll``
+        and ``whenNotMatchedInsertAll`` find, with members of structs, and those that other clauses
+        set by their own name. No column changes its type.
+
+        Example:
+            >>> source = spark.createDataFrame([(3, "red")], "id bigint, colour string")
+            >>> merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
+            >>> merge.whenMatchedUpdateAll().execute().num_updated_rows
+            1
+        """
+        return LanceMergeBuilder(replace(self._merge, evolves=True), self._run)
+
+    def execute(self) -> ChangeResult:
+        """Runs the merge: one version, or none if nothing changes.
+
+        Raises:
+            InvalidInputError: Two source rows match one target row; clauses that make no sense.
+            RetryableCommitError: Other commits were in the way too often.
+            CommitConflictError: Another commit makes the merge pointless.
+
+        Example:
+            >>> source = spark.createDataFrame([(8,)], "id bigint")
+            >>> merge = table.merge(source, "target.id = source.id").whenMatchedDelete()
+            >>> merge.execute()  # nothing to do, so no version
+            ChangeResult(version=None, num_inserted_rows=0, num_updated_rows=0, num_deleted_rows=0)
+        """
+        check_clauses(self._merge.clauses)
+        return self._run(self._merge)
+
+    def _with(
+        self,
+        match: Match,
+        action: RowAction,
+        condition: Expression | None,
+        values: Mapping[str, Expression],
+    ) -> LanceMergeBuilder:
+        if self._merge.rewrite is RewriteMode.COLUMNS and action is not RowAction.UPDATE:
+            raise rows_come_or_go()
+        clause: SparkClause = MergeClause(match, action, condition, values)
+        merge = replace(self._merge, clauses=(*self._merge.clauses, clause))
+        return LanceMergeBuilder(merge, self._run)
+
+
+def _required(values: Mapping[str, object] | None, name: str) -> Mapping[str, Expression]:
+    if not values:
+        raise InvalidInputError(f"{name} needs at least one column")
+    return {key: as_expression(value) for key, value in values.items()}

@@ -1,0 +1,209 @@
+"""The methods of ``LanceTable`` that change columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, StructType
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.name_parts import unquoted
+from pyspark_lance.spark.api.cached_tables import refreshes_cached
+from pyspark_lance.spark.api.typed_errors import typed_errors
+from pyspark_lance.spark.expressions.column_expressions import Expression
+from pyspark_lance.spark.jobs.column_jobs import (
+    converted_column,
+    declared_columns,
+    expression_columns,
+    has_nulls,
+    joined_columns,
+    stored_type,
+)
+from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
+from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
+from pyspark_lance.table.columns.change_columns import (
+    ColumnResult,
+    add_columns,
+    add_null_columns,
+    change_nullability,
+    drop_columns,
+    rename_column,
+    set_metadata,
+    widen_column,
+)
+from pyspark_lance.table.columns.schema_change import find_field
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+
+@checks_keywords
+class TableColumns:
+    """Adds, drops, renames and changes columns, each in one version.
+
+    All methods take the options ``commitRetries``, ``commitTimeout``, ``userMetadata``,
+    ``txnAppId`` and ``txnVersion``, as a write does.
+    """
+
+    _spark: SparkSession
+    _table: Table
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    @refreshes_cached
+    def addColumns(  # noqa: N802
+        self,
+        columns: str | StructType | Mapping[str, Expression] | DataFrame,
+        **options: str,
+    ) -> ColumnResult:
+        """Adds columns at the end of the schema.
+
+        Args:
+            columns: ``"a int, b string"`` or a StructType: columns of nulls, which write no data;
+                ``{"a": "x * 2"}``, with SQL texts or Columns over other columns of the same row;
+                or a DataFrame with ``_rowid`` and the new columns, whose rows are joined to the
+                table's (rows that it lacks get null).
+            options: See the class.
+
+        Raises:
+            InvalidInputError: A name is taken, or a row would get two values.
+            CommitConflictError: Another commit makes the change pointless.
+
+        Example:
+            >>> table.addColumns({"double_price": "price * 2"}).version
+            2
+            >>> table.addColumns("note string").version
+            3
+        """
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
+        if isinstance(columns, str | StructType):
+            schema = declared_columns(self._spark, columns)
+            return add_null_columns(self._table, schema, settings)
+        snapshot = self._latest()
+        if isinstance(columns, Mapping):
+            values = {unquoted(name): value for name, value in columns.items()}
+            schema, run = expression_columns(self._spark, snapshot, values)
+        else:
+            schema, run = joined_columns(self._spark, snapshot, columns)
+        return add_columns(self._table, schema, run, settings)
+
+    @changes_table(*COMMIT_OPTIONS)
+    @refreshes_cached
+    def dropColumns(self, *columns: str, **options: str) -> ColumnResult:  # noqa: N802
+        """Drops columns, or fields of structs (``a.b``); no data are written.
+
+        Args:
+            columns: Names; those with other signs may be in backquotes.
+            options: See the class.
+
+        Raises:
+            InvalidInputError: There is no such column, or none would be left.
+
+        Example:
+            >>> table.dropColumns("price").version
+            2
+            >>> table.toDF().columns
+            ['id', 'kind']
+        """
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
+        for column in columns:
+            if not isinstance(column, str):
+                raise InvalidInputError(
+                    f"{column!r} is no column name",
+                    hint="name them one by one: dropColumns('a', 'b')",
+                )
+        return drop_columns(self._table, columns, settings)
+
+    @changes_table(*COMMIT_OPTIONS)
+    @refreshes_cached
+    def renameColumn(self, existing: str, new: str, **options: str) -> ColumnResult:  # noqa: N802
+        """Renames a column, or a field of a struct; no data are written, indices stay.
+
+        Args:
+            existing: ``a``, or ``a.b`` for a field of a struct; names with other signs may be in
+                backquotes.
+            new: The new name, without the path.
+            options: See the class.
+
+        Raises:
+            InvalidInputError: There is no such column, or the name is taken.
+
+        Example:
+            >>> _ = table.renameColumn("price", "amount")
+            >>> table.toDF().columns
+            ['id', 'kind', 'amount']
+        """
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
+        return rename_column(self._table, existing, unquoted(new), settings)
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    @refreshes_cached
+    def changeColumn(  # noqa: N802
+        self,
+        column: str,
+        dataType: str | DataType | None = None,  # noqa: N803
+        *,
+        nullable: bool | None = None,
+        comment: str | None = None,
+        **options: str,
+    ) -> ColumnResult:
+        """Changes one property of a column.
+
+        Args:
+            column: ``a``, or ``a.b`` for a field of a struct.
+            dataType: A type that holds all values of the present one; data are written anew.
+            nullable: Whether nulls are allowed.
+            comment: A note, in the metadata of the column; '' removes it.
+            options: See the class.
+
+        Raises:
+            InvalidInputError: Not one property exactly, or one that cannot be changed.
+
+        Example:
+            >>> table.changeColumn("kind", comment="what happened").version
+            2
+        """
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
+        if sum(given is not None for given in (dataType, nullable, comment)) != 1:
+            raise InvalidInputError(
+                "changeColumn changes one of dataType, nullable and comment",
+                hint="each change is one version; call it for each",
+            )
+        if comment is not None:
+            changes = {column: {"comment": comment or None}}
+            return set_metadata(self._table, columns=changes, settings=settings)
+        if nullable is not None:
+            return change_nullability(
+                self._table,
+                column,
+                nullable=nullable,
+                has_nulls=partial(has_nulls, self._spark),
+                settings=settings,
+            )
+        snapshot = self._latest()
+        name = find_field(snapshot.schema, column)[-1].name
+        assert dataType is not None  # one of the three is given
+        wanted = stored_type(self._spark, dataType, name)
+        run = converted_column(self._spark, snapshot, name)
+        return widen_column(self._table, column, wanted, run, settings)
+
+    @changes_table(*COMMIT_OPTIONS)
+    def setMetadata(  # noqa: N802
+        self,
+        schema: Mapping[str, str | None] | None = None,
+        columns: Mapping[str, Mapping[str, str | None]] | None = None,
+        **options: str,
+    ) -> ColumnResult:
+        """Sets metadata of the schema, and of columns by their path; None removes a key.
+
+        Example:
+            >>> table.setMetadata(schema={"owner": "web team"}).version
+            2
+        """
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
+        return set_metadata(self._table, schema=schema, columns=columns, settings=settings)
+
+    def _latest(self) -> Snapshot:
+        return Snapshot.open(self._table)

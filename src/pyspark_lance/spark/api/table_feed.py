@@ -1,0 +1,194 @@
+"""The methods of ``LanceTable`` for tables that follow others, and for those who follow a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, TimestampType
+
+from pyspark_lance.commit.application_versions import APPLICATION_PROPERTY, applied_changes
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.spark.api.local_frames import frame_of_rows
+from pyspark_lance.spark.api.typed_errors import typed_errors
+from pyspark_lance.spark.jobs.apply_job import apply_once, last_changes
+from pyspark_lance.spark.options.spellings import (
+    COMMIT_OPTIONS,
+    FILE_OPTIONS,
+    changes_table,
+    checks_keywords,
+)
+from pyspark_lance.spark.options.write_settings import options_of_change
+from pyspark_lance.spark.sql.metadata_tables import columns
+from pyspark_lance.table.change.applied_changes import applied_version
+from pyspark_lance.table.change.commit_changes import Prepared
+from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
+from pyspark_lance.table.refs.consumers import (
+    Consumer,
+    consumers_of,
+    register_consumer,
+    unregister_consumer,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+_DEFAULT_SOURCE = "source"
+_CONSUMERS = columns(
+    name=StringType(), version=LongType(), lag=LongType(), updatedAt=TimestampType()
+)
+
+
+@checks_keywords
+class TableFeed:
+    """Applies the changes of another table, and keeps changes for those who follow this one."""
+
+    _spark: SparkSession
+    _table: Table
+    _alias: str
+    _version_of: Callable[[int | str | None], VersionSpec]
+    _change: Callable[[Callable[[ChangePlan], Prepared], Mapping[str, str]], ChangeResult]
+
+    @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
+    def applyChanges(  # noqa: N802
+        self,
+        changes: DataFrame,
+        keys: str | Sequence[str] | None = None,
+        *,
+        rowIdColumn: str | None = None,  # noqa: N803
+        source: str = _DEFAULT_SOURCE,
+        **options: str,
+    ) -> ChangeResult:
+        """Applies changes of another table: inserts, updates and deletes in one version.
+
+        The last change of a row wins. The newest version among the changes is kept with the rows,
+        for ``appliedVersion``; changes up to it are passed over when they come again. With
+        ``txnAppId`` and ``txnVersion``, as in ``foreachBatch``, that pair decides instead.
+
+        Args:
+            changes: What ``changes()`` or ``readChangeFeed`` gives, of batches or streams. Columns
+                that the table lacks are an error, those that it has besides stay as they are.
+            keys: Columns that tell rows apart, in both tables; leave pre-images in, by which a
+                row whose key changed is found.
+            rowIdColumn: Instead: the column of this table that keeps the ``_rowid`` of the other.
+            source: Name of the other table, if this one follows several.
+            options: As for ``delete``.
+
+        Raises:
+            InvalidInputError: A key that is null, a column that the table does not have.
+            RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> copy = LanceTable.create(spark, f"{folder}/copy", table.toDF().schema)
+            >>> copy.applyChanges(table.changes(copy.appliedVersion() + 1), "id")
+            ChangeResult(version=2, num_inserted_rows=3, num_updated_rows=0, num_deleted_rows=0)
+            >>> _ = table.delete("id = 3")
+            >>> copy.applyChanges(table.changes(copy.appliedVersion() + 1), "id").num_deleted_rows
+            1
+        """
+        pairs = _key_pairs(keys, rowIdColumn)
+        given = options_of_change(options, self._table, self._spark).properties
+        by_version = APPLICATION_PROPERTY not in given
+        with typed_errors():
+            last = last_changes(changes, pairs)
+        if last.newest is None:
+            return ChangeResult()
+        if by_version:
+            numbered = {"txnAppId": applied_changes(source), "txnVersion": str(last.newest)}
+            options = {**options, **numbered}
+
+        def attempt(plan: ChangePlan) -> Prepared:
+            after = applied_version(plan.snapshot(), source) if by_version else 0
+            return apply_once(self._spark, plan, last, self._alias, after)
+
+        return self._change(attempt, options)
+
+    def appliedVersion(self, source: str = _DEFAULT_SOURCE) -> int:  # noqa: N802
+        """The version of another table up to which its changes are applied; 0 for none.
+
+        Args:
+            source: As given to ``applyChanges``.
+
+        Example:
+            >>> copy = LanceTable.create(spark, f"{folder}/copy", table.toDF().schema)
+            >>> _ = copy.applyChanges(table.changes(1), "id")
+            >>> copy.appliedVersion()
+            1
+        """
+        return applied_version(Snapshot.open(self._table, self._version_of(None)), source)
+
+    # Consumers -------------------------------------------------------------------------------
+
+    @changes_table()
+    def registerConsumer(self, name: str, version: int | None = None) -> Consumer:  # noqa: N802
+        """Keeps what comes after a version for somebody who follows the table; moves who is known.
+
+        No cleanup removes that version or a later one until the consumer moves on. A stream with
+        the option ``consumer`` moves its own.
+
+        Args:
+            name: Letters, digits, ``.``, ``_``, ``-``.
+            version: The last version that it has read; None for the newest.
+
+        Raises:
+            VersionNotFoundError: There is no such version.
+
+        Example:
+            >>> _ = table.delete("id = 3")
+            >>> table.registerConsumer("mirror", 1).lag
+            1
+            >>> table.registerConsumer("mirror").lag
+            0
+        """
+        return register_consumer(self._table, name, version)
+
+    @changes_table()
+    def unregisterConsumer(self, name: str) -> None:  # noqa: N802
+        """Forgets a consumer.
+
+        Raises:
+            VersionNotFoundError: There is no such consumer.
+
+        Example:
+            >>> _ = table.registerConsumer("mirror")
+            >>> table.unregisterConsumer("mirror")
+            >>> table.consumers().count()
+            0
+        """
+        unregister_consumer(self._table, name)
+
+    def consumers(self) -> DataFrame:
+        """Those who follow the table: the last version that each has read, and how many came since.
+
+        Example:
+            >>> _ = table.registerConsumer("mirror")
+            >>> table.consumers().select("name", "version", "lag").collect()
+            [Row(name='mirror', version=1, lag=0)]
+        """
+        rows = [
+            (
+                consumer.name,
+                consumer.version,
+                consumer.lag,
+                None
+                if consumer.updated_at is None
+                else datetime.fromisoformat(consumer.updated_at),
+            )
+            for consumer in consumers_of(self._table)
+        ]
+        return frame_of_rows(self._spark, rows, _CONSUMERS)
+
+
+def _key_pairs(keys: str | Sequence[str] | None, row_id_column: str | None) -> dict[str, str]:
+    """Column of the table that follows -> column of the changes."""
+    names = [keys] if isinstance(keys, str) else list(keys or ())
+    if bool(names) == (row_id_column is not None):
+        raise InvalidInputError(
+            "applyChanges needs keys or rowIdColumn",
+            hint='keys=["id"], or the column that keeps the row ids of the other table',
+        )
+    return (
+        dict(zip(names, names, strict=True)) if row_id_column is None else {row_id_column: ROW_ID}
+    )

@@ -1,0 +1,157 @@
+"""The methods of ``LanceTable`` that make indices and keep them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from pyspark_lance.spark.api.typed_errors import typed_errors
+from pyspark_lance.spark.jobs.index_job import run_on_executors
+from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
+from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.index_build.column_indices import (
+    BuildSegments,
+    IndexRequest,
+    IndexResult,
+    create_index,
+    drop_index,
+    optimize_indices,
+    refresh_indices,
+)
+from pyspark_lance.table.index_build.segment_task import build_segment
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.metadata_commits import MetadataResult
+
+
+@checks_keywords
+class TableIndices:
+    """Makes indices of columns, brings them up to date, and drops them."""
+
+    _spark: SparkSession
+    _table: Table
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    def createIndex(  # noqa: N802
+        self,
+        columns: str | Sequence[str],
+        *,
+        kind: str = "btree",
+        name: str | None = None,
+        replace: bool = False,
+        **options: str,
+    ) -> IndexResult:
+        """Makes an index of each column, on the executors, in one version.
+
+        Scans, deletes, updates and merges then look up the rows that can match their condition, and
+        so does Lance. Each task sorts the values of some fragments, and writes them as one segment
+        of the index. Rows that are written later are read as before, until ``refreshIndices``.
+
+        Args:
+            columns: A name, or several; a field of a struct is ``struct.field``.
+            kind: ``btree``; ``bitmap``, for columns of few values; ``label_list``, for lists.
+                ``createZonemap`` makes zone maps.
+            name: Of the index of one column; ``column_idx`` unless given.
+            replace: Whether an index that is there is made anew.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            InvalidInputError: No such column or kind, or an index of this name is there.
+            UnsupportedFeatureError: A column whose values cannot have such an index.
+            RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> result = table.createIndex("id")
+            >>> result.names, result.num_segments, result.num_rows
+            (('id_idx',), 1, 3)
+        """
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        return create_index(
+            self._table,
+            IndexRequest(names, kind.lower(), name, replace),
+            self._of_commit(options),
+            build=self._build(),
+        )
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    def refreshIndices(  # noqa: N802
+        self, name: str | None = None, **options: str
+    ) -> IndexResult:
+        """Adds to indices what was written, compacted or changed since they were made.
+
+        Only fragments that an index does not cover are read, and those of segments that have old
+        values of updated rows. Without any there is no version.
+        Zone maps are refreshed by ``refreshZonemaps``, those of vectors by
+        ``refreshVectorIndices``.
+
+        Args:
+            name: Of one index; None for all that ``createIndex`` can make.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            InvalidInputError: There is no such index.
+            RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> _ = table.createIndex("id")
+            >>> table.refreshIndices().names
+            ()
+        """
+        given = self._of_commit(options)
+        return refresh_indices(self._table, name, given, build=self._build())
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    def optimizeIndices(  # noqa: N802
+        self, name: str | None = None, **options: str
+    ) -> IndexResult:
+        """As ``refreshIndices``, and makes few large segments of many small ones.
+
+        Each refresh leaves a segment, and a query asks all of them. Those of less than 2 million
+        rows are made anew together.
+
+        Args:
+            name: Of one index; None for all that ``createIndex`` can make.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            InvalidInputError: There is no such index.
+            RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> _ = table.createIndex("id")
+            >>> table.toDF().write.format("lance").mode("append").save(path)
+            >>> table.optimizeIndices("id_idx").num_rows
+            6
+        """
+        given = self._of_commit(options)
+        return optimize_indices(self._table, name, given, build=self._build())
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    def dropIndex(self, name: str, **options: str) -> MetadataResult:  # noqa: N802
+        """Removes an index of any kind; a cleanup removes its files.
+
+        Args:
+            name: Of the index.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            InvalidInputError: There is no such index.
+
+        Example:
+            >>> _ = table.createIndex("id")
+            >>> table.dropIndex("id_idx").version
+            3
+        """
+        return drop_index(self._table, name, self._of_commit(options))
+
+    def _build(self) -> BuildSegments:
+        return partial(run_on_executors, self._spark, build_segment)
+
+    def _of_commit(self, options: dict[str, str]) -> ChangeSettings:
+        return change_settings(options_of_change(options, self._table, self._spark))

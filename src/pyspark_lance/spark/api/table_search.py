@@ -1,0 +1,389 @@
+"""The methods of ``LanceTable`` that look for rows by their vectors, and index these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    FractionalType,
+    IntegralType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.schema import named
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.plain_values import plain_array
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.spark.api.typed_errors import typed_errors
+from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.jobs.index_job import run_on_executors
+from pyspark_lance.spark.jobs.nearest_job import (
+    FOUND_COLUMNS,
+    Answer,
+    nearest_to_few,
+    nearest_to_many,
+)
+from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
+from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
+from pyspark_lance.spark.source.read_plan import shown_columns, spark_schema_of
+from pyspark_lance.spark.types.spark_types import narrow
+from pyspark_lance.table.index_build.vector_indices import (
+    VectorIndexRequest,
+    VectorIndexResult,
+    create_vector_index,
+    parse_kind,
+    refresh_vector_indices,
+)
+from pyspark_lance.table.nearest.ivf_plan import usable_segments
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.search_plan import NearestRequest, plan_nearest
+from pyspark_lance.table.nearest.vectors import (
+    Queries,
+    given_queries,
+    queries_in,
+    vector_column,
+    width_of,
+)
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.near_tables import naming_near_tables
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+_QUERY: Final = "_query"
+_VECTOR: Final = "_vector"
+# Queries that are sent to all tasks: so many, if what comes along with each is small, else few.
+_FEW_QUERIES: Final = 1 << 13
+_FEW_WIDE_QUERIES: Final = 1 << 8
+_FEW_NUMBERS: Final = 1 << 21
+
+
+@checks_keywords
+class TableSearch:
+    """Looks for rows by their vectors, and indexes these."""
+
+    _spark: SparkSession
+    _table: Table
+    _version_of: Callable[[int | str | None], VersionSpec]
+    _read_options: Callable[[VersionSpec], dict[str, str]]
+
+    @typed_errors()
+    def nearest(  # noqa: PLR0913
+        self,
+        queries: DataFrame | Sequence[object] | np.ndarray,
+        k: int = 10,
+        column: str | None = None,
+        metric: str | None = None,
+        filter: str | None = None,  # noqa: A002
+        columns: Sequence[str] | None = None,
+        *,
+        nprobes: int | None = None,
+        refineFactor: int | None = None,  # noqa: N803
+        useIndex: bool = True,  # noqa: N803
+        version: int | str | None = None,
+    ) -> DataFrame:
+        """The rows whose vectors are nearest to one vector, to several, or to those of a DataFrame.
+
+        The columns of the queries (``_query``, counted from 0, if they are an array; all but the
+        vector if they are a DataFrame), ``_rank`` from 1 on, ``_distance``, ``_rowid``, then those
+        of the table. Without an index of vectors the answer is exact: every row is looked at, on
+        the executors, whose memory does not follow the number of rows or queries. Rows that are
+        equally near are ordered by ``_rowid``; those whose vector is NULL or holds NaN are passed
+        over, and so are such queries of a DataFrame. With an index (IVF_FLAT, IVF_PQ, IVF_SQ, of
+        pylance or lancedb) the answer is as good as the index, and ``_distance`` is what it says.
+
+        Args:
+            queries: Numbers, rows of numbers, or a DataFrame with a column of arrays of numbers
+                that is called as the column of the table, or is the only one. A small piece of a
+                DataFrame is run at once.
+            k: How many rows for each query; there are fewer if the table has fewer.
+            column: The column of vectors; it need not be said if there is only one.
+            metric: ``l2`` (the square of the distance), ``cosine`` or ``dot``; the default is that
+                of the index, or ``l2``.
+            filter: SQL condition over the table's and the lineage columns; only rows that it is
+                true of are looked at, without the index.
+            columns: Columns of the table to return, lineage columns among them; None for all.
+            nprobes: How many partitions of the index are looked at for each query; None for as many
+                as it takes to find ``k`` rows.
+            refineFactor: So many times ``k`` rows that the index tells are compared by their
+                vectors, and ``_distance`` is exact.
+            useIndex: Whether an index is used, if there is one for the metric.
+            version: Version to read; None for the latest, or the one that the table is held at.
+
+        Raises:
+            InvalidInputError: Queries of another length than the vectors, or without neighbours;
+                no column of vectors, or several; a column that both sides have.
+
+        Example:
+            >>> schema, sizes = "id bigint, vec array<float>", {"vec.fixed_size_list": 2}
+            >>> papers = LanceTable.create(spark, f"{folder}/papers", schema, options=sizes)
+            >>> rows = [(1, [0.0, 1.0]), (2, [3.0, 4.0])]
+            >>> frame = spark.createDataFrame(rows, papers.toDF().schema)
+            >>> frame.write.format("lance").mode("append").save(f"{folder}/papers")
+            >>> papers.nearest([3.0, 3.0], 1, columns=["id"]).collect()
+            [Row(_rank=1, _distance=1.0, _rowid=1, id=2)]
+        """
+        at = self._version_of(version)
+        with naming_near_tables(self._table):
+            snapshot = Snapshot.open(self._table, at)
+        vectors = vector_column(snapshot.schema, column)
+        kind = None if metric is None else Metric.parse(metric)
+        segments = usable_segments(snapshot, vectors, kind) if useIndex else ()
+        kind = kind or (segments[0].metric if segments else Metric.L2)
+        asked = _table_columns(self._read_options(at), self._table, snapshot, columns)
+        read, system = narrow(shown_columns(asked[0], snapshot), asked[1])
+        predicate = (
+            None if filter is None else parse_predicate(filter, predicate_schema(snapshot.schema))
+        )
+        request = NearestRequest(
+            vectors,
+            kind,
+            k,
+            predicate,
+            read,
+            system,
+            segments,
+            nprobes,
+            refineFactor,
+        )
+        plan = plan_nearest(snapshot, request)
+
+        def answer(own: Sequence[StructField]) -> Answer:
+            return Answer(plan, _answer_schema(own, asked[1].fields), len(own))
+
+        if isinstance(queries, DataFrame):
+            name = _vector_of(queries.schema, vectors.name)
+            own = [field for field in queries.schema.fields if field.name != name]
+            return self._nearest_to_rows(queries, name, request, answer(own))
+        given, is_one = given_queries(queries, vectors, kind)
+        numbered = [] if is_one else [StructField(_QUERY, LongType(), nullable=False)]
+        if len(given) > _fewest(request, own_is_small=True):
+            rows = _rows_of(self._spark, given).repartition(_parallelism(self._spark))
+            return nearest_to_many(answer(numbered), rows, _VECTOR)
+        names = pa.RecordBatch.from_arrays([plain_array(given.numbers)], names=[_QUERY])
+        return nearest_to_few(self._spark, answer(numbered), given, names)
+
+    def _nearest_to_rows(
+        self, queries: DataFrame, vector: str, request: NearestRequest, answer: Answer
+    ) -> DataFrame:
+        if queries.isStreaming:
+            return nearest_to_many(answer, queries, vector)
+        most = _fewest(request, own_is_small=_is_small(answer.schema.fields[: answer.num_own]))
+        some = queries.limit(most + 1).toArrow()
+        if some.num_rows > most:
+            spread = queries.repartition(_parallelism(self._spark))
+            return nearest_to_many(answer, spread, vector)
+        place = some.column_names.index(vector)
+        lists = some.column(place).combine_chunks()
+        batches = some.remove_column(place).combine_chunks().to_batches()
+        own = batches[0] if batches else some.remove_column(place).schema.empty_table()
+        given = queries_in(lists, request.column, request.metric)
+        return nearest_to_few(self._spark, answer, given, own)
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    def createVectorIndex(  # noqa: N802, PLR0913
+        self,
+        column: str | None = None,
+        kind: str = "ivf_pq",
+        metric: str = "l2",
+        *,
+        numPartitions: int | None = None,  # noqa: N803
+        numSubVectors: int | None = None,  # noqa: N803
+        sampleRate: int = 256,  # noqa: N803
+        seed: int | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        **options: str,
+    ) -> VectorIndexResult:
+        """Makes an index of a column of vectors, on the executors, which ``nearest`` and Lance use.
+
+        Rows are grouped by what they are near to; a search looks at the groups (partitions) that
+        are near to its query. One task learns from a sample, all encode the rows, one writes them;
+        none of them needs more memory for a larger table. Rows that are written later are compared
+        one by one, until ``refreshVectorIndices``.
+
+        Args:
+            column: The column of vectors; it need not be said if there is only one.
+            kind: What is stored of a vector: ``ivf_flat`` (all of it), ``ivf_sq`` (a byte for each
+                number), ``ivf_pq`` (a byte for each sub-vector).
+            metric: ``l2``, ``cosine`` or ``dot``; only searches by it use the index.
+            numPartitions: How many groups; one for 8192 rows unless given (4096 for ``ivf_flat``),
+                at most 4096.
+            numSubVectors: ``ivf_pq`` only: how many parts of a vector have a byte; it divides
+                their length. A 16th of it unless given, or an 8th where 16 does not divide it.
+            sampleRate: How many vectors to learn from for each group, and for each of the 256
+                codewords of ``ivf_pq``.
+            seed: A number that makes the same index of the same table; None for chance.
+            name: Of the index; that of the column and ``_idx`` unless given.
+            replace: Whether it takes the place of a vector index of this name.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            InvalidInputError: No such column, or no vector in it; an index of that name is there;
+                sub-vectors that do not divide a vector.
+            RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> schema, sizes = "id bigint, vec array<float>", {"vec.fixed_size_list": 2}
+            >>> notes = LanceTable.create(spark, f"{folder}/notes", schema, options=sizes)
+            >>> rows = [(1, [0.0, 1.0]), (2, [3.0, 4.0])]
+            >>> frame = spark.createDataFrame(rows, notes.toDF().schema)
+            >>> frame.write.format("lance").mode("append").save(f"{folder}/notes")
+            >>> notes.createVectorIndex("vec", "ivf_flat").num_rows
+            2
+        """
+        request = VectorIndexRequest(
+            column,
+            parse_kind(kind),
+            Metric.parse(metric),
+            numPartitions,
+            numSubVectors,
+            sampleRate,
+            seed,
+            name,
+            replace,
+        )
+        return create_vector_index(
+            self._table,
+            request,
+            change_settings(options_of_change(options, self._table, self._spark)),
+            run=partial(run_on_executors, self._spark),
+        )
+
+    @changes_table(*COMMIT_OPTIONS)
+    @typed_errors()
+    def refreshVectorIndices(  # noqa: N802
+        self, names: str | Sequence[str] | None = None, **options: str
+    ) -> tuple[VectorIndexResult, ...]:
+        """Adds to vector indices the rows that were written, compacted or changed since.
+
+        Only fragments that an index does not cover are read; they become a segment of their own,
+        made by what was learned for the index. Lance's ``optimize_indices`` joins segments. An
+        index with a graph (HNSW) stays as it is.
+
+        Args:
+            names: Of an index, or of several; None for all.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Returns:
+            What became of each index that has a new segment; all in one version.
+
+        Raises:
+            InvalidInputError: There is no such index.
+            RetryableCommitError: Other commits were in the way too often.
+
+        Example:
+            >>> table.refreshVectorIndices()
+            ()
+        """
+        chosen = None if names is None else [names] if isinstance(names, str) else list(names)
+        return refresh_vector_indices(
+            self._table,
+            chosen,
+            change_settings(options_of_change(options, self._table, self._spark)),
+            run=partial(run_on_executors, self._spark),
+        )
+
+
+def _table_columns(
+    options: dict[str, str], table: Table, snapshot: Snapshot, columns: Sequence[str] | None
+) -> tuple[ReadOptions, StructType]:
+    """The columns of the table that are returned behind ``_rowid``."""
+    names = None if columns is None else [one for one in columns if one.lower() != ROW_ID]
+    if names:
+        options["columns"] = ",".join(map(quoted, names))
+    read = ReadOptions.parse({**options, "path": table.root})
+    if names is not None and not names:
+        return read, StructType([])
+    return read, spark_schema_of(read, (snapshot.uri, snapshot.version))
+
+
+def _answer_schema(own: Sequence[StructField], of_table: Sequence[StructField]) -> StructType:
+    """All columns of the answer.
+
+    Raises:
+        InvalidInputError: Two have one name.
+    """
+    left = [*own, *FOUND_COLUMNS]
+    taken = {field.name.lower() for field in of_table}
+    for field in left:
+        if field.name.lower() in taken:
+            raise InvalidInputError(
+                f"the column {field.name!r} would be twice in the answer",
+                hint="choose columns of the table by columns=[…], or rename that of the queries",
+            )
+        taken.add(field.name.lower())
+    return StructType([*left, *of_table])
+
+
+def _vector_of(schema: StructType, name: str) -> str:
+    """The column of vectors among those of the queries.
+
+    Raises:
+        InvalidInputError: There is none, or several of which none has the name of the table's.
+    """
+    known = [field for field in schema.fields if _holds_numbers(field)]
+    own = named(known, name) or (known[0] if len(known) == 1 else None)
+    if own is None:
+        shown = ", ".join(field.name for field in known) or "none"
+        raise InvalidInputError(
+            f"the queries have no column {name!r} of arrays of numbers",
+            hint=f"such columns are: {shown}; rename one to {name!r}",
+        )
+    return own.name
+
+
+def _holds_numbers(field: StructField) -> bool:
+    kind = field.dataType
+    return isinstance(kind, ArrayType) and isinstance(
+        kind.elementType, FractionalType | IntegralType
+    )
+
+
+def _is_small(fields: Sequence[StructField]) -> bool:
+    """Whether values of these columns take few bytes, whatever they are."""
+    return not any(
+        hasattr(field.dataType, "elementType")
+        or hasattr(field.dataType, "keyType")
+        or hasattr(field.dataType, "fields")
+        or field.dataType.typeName() in ("binary", "variant")
+        or isinstance(field.dataType, StringType)
+        for field in fields
+    )
+
+
+def _fewest(request: NearestRequest, *, own_is_small: bool) -> int:
+    """Up to how many queries all tasks get all of them."""
+    most = _FEW_QUERIES if own_is_small else _FEW_WIDE_QUERIES
+    return max(1, min(most, _FEW_NUMBERS // (width_of(request.column) + 5 * request.k)))
+
+
+def _rows_of(spark: SparkSession, queries: Queries) -> DataFrame:
+    """Queries as rows."""
+    vectors = queries.vectors.astype(np.promote_types(queries.vectors.dtype, np.float32))
+    lists = pa.FixedSizeListArray.from_arrays(plain_array(vectors.reshape(-1)), vectors.shape[1])
+    kind = pa.list_(lists.type.value_type)
+    rows = pa.table({_QUERY: plain_array(queries.numbers), _VECTOR: lists.cast(kind)})
+    return spark.createDataFrame(rows)
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once; a Connect client has to ask."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except (PySparkException, AttributeError, NotImplementedError):
+        places = spark.range(1 << 12).selectExpr("spark_partition_id() AS place")
+        return places.distinct().count()

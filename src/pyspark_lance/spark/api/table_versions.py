@@ -1,0 +1,427 @@
+"""The methods of ``LanceTable`` about versions: history, restore, tags, branches, properties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.metafile.refs_file import Branch, Tag
+from pyspark_lance.spark.api.cached_tables import refreshes_cached
+from pyspark_lance.spark.api.local_frames import frame_of_rows
+from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.options.option_table import check_properties
+from pyspark_lance.spark.options.parse_options import storage_options_of
+from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
+from pyspark_lance.spark.options.times import parse_timestamp, session_zone
+from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
+from pyspark_lance.spark.sql.metadata_tables import (
+    BRANCHES,
+    DETAIL,
+    FRAGMENTS,
+    HISTORY,
+    INDICES,
+    TAGS,
+    Rows,
+    branch_rows,
+    detail_rows,
+    fragment_rows,
+    history_row,
+    history_rows,
+    index_rows,
+    tag_rows,
+)
+from pyspark_lance.table.history.ancestry import ancestor_history
+from pyspark_lance.table.history.row_history import row_history
+from pyspark_lance.table.refs.branches import create_branch, remove_branch
+from pyspark_lance.table.refs.tags import remove_tag, set_tag
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table_properties import properties_of
+from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.metadata_commits import (
+    MetadataResult,
+    restore,
+    set_properties,
+)
+
+
+@checks_keywords
+class TableVersions:
+    """History, restore, tags, branches and properties; none of it reads or writes data.
+
+    History, tags and branches are those of the table, whatever version it is held at.
+    """
+
+    _spark: SparkSession
+    _table: Table
+    _version_of: Callable[[int | str | None], VersionSpec]
+    scan: Callable[..., DataFrame]
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """The versions that are left, the newest first: what made them, when, and who.
+
+        Args:
+            limit: The newest so many; None for all.
+
+        Example:
+            >>> _ = table.delete("id = 3", userMetadata="asked for by mail")
+            >>> table.history().select("version", "operation", "userMetadata").collect()
+            [Row(version=2, operation='Delete', userMetadata='asked for by mail'), ...]
+        """
+        return self._frame(history_rows(self._table, limit), HISTORY)
+
+    def lineageAudit(  # noqa: N802
+        self,
+        rowIds: Sequence[int] | None = None,  # noqa: N803
+        condition: str | None = None,
+        *,
+        columns: Sequence[str] = (),
+    ) -> DataFrame:
+        """Who made each row, and who changed it last: version, time, operation, note.
+
+        What a version that was cleaned up did is not known any more, and null. On a branch the
+        commits before the fork are those of its parent. A restore gives rows their old versions
+        back, so it shows who had made them so; ``rowHistory`` tells of restores.
+
+        Args:
+            rowIds: Of the rows; None for all.
+            condition: SQL condition on the rows; None for all.
+            columns: Columns of the table besides.
+
+        Example:
+            >>> _ = table.update("id = 2", {"price": "0"}, userMetadata="a gift")
+            >>> audit = table.lineageAudit(condition="id > 1", columns=["id"])
+            >>> audit.select("id", "createdVersion", "updatedBy").orderBy("id").collect()
+            [Row(id=2, createdVersion=1, updatedBy='a gift'), Row(id=3, createdVersion=1, ...)]
+        """
+        terms = [f"({condition})"] if condition is not None else []
+        if rowIds is not None:
+            ids = ", ".join(str(int(row_id)) for row_id in sorted(set(rowIds)))
+            terms.append(f"{ROW_ID} IN ({ids})" if ids else "false")
+        names = [ROW_ID, *columns, CREATED_AT, LAST_UPDATED_AT]
+        rows = self.scan(names, " AND ".join(terms) or None)
+        made = [history_row(entry) for entry in ancestor_history(self._table)]
+        commits = self._frame(made, HISTORY)
+        for name, key in (("created", CREATED_AT), ("updated", LAST_UPDATED_AT)):
+            known = commits.select(
+                sf.col("version").alias(key),
+                sf.col("timestamp").alias(f"{name}Timestamp"),
+                sf.col("operation").alias(f"{name}Operation"),
+                sf.col("userMetadata").alias(f"{name}By"),
+                sf.col("applicationId").alias(f"{name}Application"),
+            )
+            rows = rows.join(sf.broadcast(known), key, "left")
+            rows = rows.withColumnRenamed(key, f"{name}Version")
+        return rows.select(
+            ROW_ID,
+            *map(quoted, columns),
+            *(
+                f"{name}{what}"
+                for name in ("created", "updated")
+                for what in ("Version", "Timestamp", "Operation", "By", "Application")
+            ),
+        )
+
+    def rowHistory(self, rowId: int, version: int | None = None) -> DataFrame:  # noqa: N802, N803
+        """Every state of a row, the newest first, with the commit that made it.
+
+        Goes from the version that last changed the row to the one before that, so that nothing is
+        scanned but the row itself. A restore that gave the row other values, or brought it back, is
+        a state of its own; to find those, the manifests of the versions in between are read. On a
+        branch states from before the fork are among them. A row that is deleted by now is found in
+        the version before it went.
+
+        Args:
+            rowId: Its stable id.
+            version: Begin with this version; None for the newest one that has the row.
+
+        Raises:
+            VersionNotFoundError: No version that is left has such a row.
+
+        Example:
+            >>> _ = table.update("id = 2", {"price": "0"}, userMetadata="a gift")
+            >>> states = table.rowHistory(1)
+            >>> states.select("_version", "_userMetadata", "price").collect()
+            [Row(_version=2, _userMetadata='a gift', price=0.0), Row(_version=1, ..., price=1.5)]
+        """
+        states = row_history(self._table, rowId, self._version_of(version).version)
+        frame: DataFrame | None = None
+        for row_state in states:
+            options = {
+                **storage_options_of(self._table),
+                "filter": f"{ROW_ID} = {int(rowId)}",
+                "version": str(row_state.seen_at),
+            }
+            row = self._spark.read.format("lance").options(**options).load(row_state.uri)
+            state = row.select(
+                sf.lit(row_state.version).cast("bigint").alias("_version"),
+                sf.lit(row_state.timestamp).alias("_timestamp"),
+                sf.lit(row_state.operation).cast("string").alias("_operation"),
+                sf.lit(row_state.user_metadata).cast("string").alias("_userMetadata"),
+                sf.lit(row_state.application_id).cast("string").alias("_applicationId"),
+                *map(quoted, row.columns),
+            )
+            frame = state if frame is None else frame.unionByName(state, allowMissingColumns=True)
+        assert frame is not None  # there is at least one state
+        return frame.coalesce(1)
+
+    def detail(self) -> DataFrame:
+        """One row about the version: counts, sizes, properties, and advice on its shape.
+
+        Example:
+            >>> table.detail().select("version", "numRows", "stableRowIds").collect()
+            [Row(version=1, numRows=3, stableRowIds=True)]
+        """
+        return self._frame(detail_rows(self._table, self._version_of(None)), DETAIL)
+
+    def fragments(self, version: int | None = None) -> DataFrame:
+        """The layout of a version: a row for each fragment, with the lineage of its rows.
+
+        Args:
+            version: None for the newest, or the one that the table is held at.
+
+        Example:
+            >>> table.fragments().select("fragmentId", "numRows", "maxCreatedAtVersion").collect()
+            [Row(fragmentId=0, numRows=3, maxCreatedAtVersion=1)]
+        """
+        return self._frame(fragment_rows(self._table, self._version_of(version)), FRAGMENTS)
+
+    def indices(self, version: int | None = None) -> DataFrame:
+        """The indices of a version: a row for each segment, what it covers, and whether it is used.
+
+        Scans, deletes and updates ask those that are ``used`` which rows can match; the
+        ``note`` of another one says why they do not.
+
+        Args:
+            version: None for the newest, or the one that the table is held at.
+
+        Example:
+            >>> table.indices().select("name", "kind", "numRows", "used").collect()
+            []
+        """
+        return self._frame(index_rows(self._table, self._version_of(version)), INDICES)
+
+    @changes_table(*COMMIT_OPTIONS)
+    @refreshes_cached
+    def restore(
+        self,
+        version: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+        **options: str,
+    ) -> MetadataResult:
+        """Makes an old version the newest again, as one new version; later ones stay in history.
+
+        Change feeds tell the rows that really changed by it.
+
+        Args:
+            version: Number of the version.
+            tag: Or its tag.
+            timestamp: Or a time: the newest version committed at or before it; a text in
+                the session's time zone unless it says, or a datetime in local time unless it says.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            VersionNotFoundError: There is no such version, or it was cleaned up.
+
+        Example:
+            >>> _ = table.delete("id = 3")
+            >>> table.restore(1)
+            MetadataResult(version=3)
+            >>> table.toDF().count()
+            3
+        """
+        at = VersionSpec(version=version, tag=tag, timestamp_ns=self._nanoseconds(timestamp))
+        return restore(self._table, at, self._settings(options))
+
+    # Tags ------------------------------------------------------------------------------------
+
+    @changes_table()
+    def createTag(self, name: str, version: int | None = None) -> Tag:  # noqa: N802
+        """Names a version, which no cleanup removes then; read it with the option ``tag``.
+
+        Args:
+            name: Letters, digits, ``.``, ``_``, ``-``.
+            version: None for the newest.
+
+        Raises:
+            InvalidInputError: The name is taken.
+
+        Example:
+            >>> table.createTag("release-1").version
+            1
+            >>> spark.read.format("lance").option("tag", "release-1").load(path).count()
+            3
+        """
+        return set_tag(self._table, name, VersionSpec(version=version))
+
+    @changes_table()
+    def replaceTag(self, name: str, version: int | None = None) -> Tag:  # noqa: N802
+        """Moves a tag to another version.
+
+        Args:
+            name: Of a tag that there is.
+            version: None for the newest.
+
+        Raises:
+            VersionNotFoundError: There is no such tag, or no such version.
+
+        Example:
+            >>> _ = table.createTag("latest")
+            >>> _ = table.delete("id = 3")
+            >>> table.replaceTag("latest").version
+            2
+        """
+        at = VersionSpec(version=version)
+        return set_tag(self._table, name, at, replaces=True)
+
+    @changes_table()
+    def deleteTag(self, name: str) -> None:  # noqa: N802
+        """Forgets a tag; its version stays until a cleanup.
+
+        Raises:
+            VersionNotFoundError: There is no such tag.
+
+        Example:
+            >>> _ = table.createTag("old")
+            >>> table.deleteTag("old")
+            >>> table.tags().count()
+            0
+        """
+        remove_tag(self._table, name)
+
+    def tags(self) -> DataFrame:
+        """All tags, by name.
+
+        Example:
+            >>> _ = table.createTag("release-1")
+            >>> table.tags().select("name", "version").collect()
+            [Row(name='release-1', version=1)]
+        """
+        return self._frame(tag_rows(self._table), TAGS)
+
+    # Branches --------------------------------------------------------------------------------
+
+    @changes_table()
+    def createBranch(self, name: str, version: int | None = None) -> Branch:  # noqa: N802
+        """Forks a line of versions off a version; it costs a manifest, no data.
+
+        ``LanceTable.forPath`` takes the name of a branch, and so do reads and writes as an option.
+
+        Args:
+            name: Parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``.
+            version: The version to fork from; None for the newest.
+
+        Raises:
+            InvalidInputError: The name is taken.
+
+        Example:
+            >>> table.createBranch("trial").parent_version
+            1
+            >>> trial = LanceTable.forPath(spark, path, branch="trial")
+            >>> _ = trial.delete("id = 3")
+            >>> trial.toDF().count(), table.toDF().count()
+            (2, 3)
+        """
+        return create_branch(self._table, name, VersionSpec(version=version))
+
+    def branchPath(self, name: str) -> str:  # noqa: N802
+        """The path under which a branch is a table of its own.
+
+        Example:
+            >>> _ = table.createBranch("trial")
+            >>> table.branchPath("trial") == f"{path}/tree/trial"
+            True
+        """
+        snapshot = Snapshot.open(self._table)
+        return main_line(snapshot.table, snapshot.manifest.branch).on_branch(name).uri
+
+    @changes_table()
+    def deleteBranch(self, name: str) -> None:  # noqa: N802
+        """Removes a branch and all that was written on it.
+
+        Raises:
+            InvalidInputError: Tags or other branches stand on it.
+            VersionNotFoundError: There is no such branch.
+
+        Example:
+            >>> _ = table.createBranch("trial")
+            >>> table.deleteBranch("trial")
+            >>> table.branches().count()
+            0
+        """
+        remove_branch(self._table, name)
+
+    def branches(self) -> DataFrame:
+        """All branches but main, by name.
+
+        Example:
+            >>> _ = table.createBranch("trial")
+            >>> table.branches().select("name", "parentVersion").collect()
+            [Row(name='trial', parentVersion=1)]
+        """
+        return self._frame(branch_rows(self._table), BRANCHES)
+
+    # Properties ------------------------------------------------------------------------------
+
+    def properties(self) -> dict[str, str]:
+        """The properties of the table, by key.
+
+        Example:
+            >>> _ = table.setProperties({"owner": "web team"})
+            >>> table.properties()
+            {'owner': 'web team'}
+        """
+        return properties_of(Snapshot.open(self._table, self._version_of(None)))
+
+    @changes_table(*COMMIT_OPTIONS)
+    def setProperties(  # noqa: N802
+        self, properties: Mapping[str, str | None], **options: str
+    ) -> MetadataResult:
+        """Sets properties of the table; None removes one.
+
+        Lance itself acts upon some that begin with ``lance.``, such as
+        ``lance.auto_cleanup.interval``.
+
+        Args:
+            properties: By key.
+            options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
+
+        Raises:
+            InvalidInputError: The name of an option, which would have no effect as a property.
+
+        Example:
+            >>> table.setProperties({"owner": "web team", "lance.compaction.max_source_rows": "9"})
+            MetadataResult(version=2)
+            >>> table.setProperties({"owner": None})
+            MetadataResult(version=3)
+        """
+        given = [name for name, value in properties.items() if value is not None]
+        check_properties(given, Snapshot.open(self._table).schema.names, self._table.uri)
+        return set_properties(self._table, properties, self._settings(options))
+
+    # Inside ----------------------------------------------------------------------------------
+
+    def _settings(self, options: Mapping[str, str]) -> CommitSettings:
+        return commit_settings(options_of_change(options, self._table, self._spark))
+
+    def _frame(self, rows: Rows, schema: StructType) -> DataFrame:
+        return frame_of_rows(self._spark, rows, schema)
+
+    def _nanoseconds(self, timestamp: str | datetime | None) -> int | None:
+        if timestamp is None:
+            return None
+        if isinstance(timestamp, datetime):
+            timestamp = timestamp.astimezone().isoformat()
+        try:
+            return parse_timestamp(timestamp, zone=session_zone(self._spark))
+        except ValueError as error:
+            raise InvalidInputError(f"{timestamp!r} is not a time", hint=str(error)) from error

@@ -1,0 +1,204 @@
+"""SQL texts and Columns that users write: which columns they name, and how a value is stored.
+
+Spark's Python sources cannot be told which columns a query needs, so we look which names occur.
+Finding too many is harmless; whatever might hide a name counts as naming all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from pyspark_lance.commit.conflict_check import Reads
+from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.format.logical_view import logical_field
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.predicate.conditions import columns_of
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.predicate.tree import can_raise
+from pyspark_lance.predicate.types import spark_type_of
+from pyspark_lance.spark.expressions.column_expressions import (
+    Expression,
+    names_in,
+    sql_text,
+)
+from pyspark_lance.spark.types.spark_types import same_type, spark_field
+from pyspark_lance.table.change.reads import reads_where
+from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+
+
+def as_column(expression: Expression) -> Column:
+    """The Column of a SQL text, or the Column itself."""
+    return sf.expr(expression) if isinstance(expression, str) else expression
+
+
+def as_expression(value: object) -> Expression:
+    """What a user gives as a value: SQL texts and Columns as they are, all else as a literal."""
+    return value if isinstance(value, str | Column) else sf.lit(value)
+
+
+def quoted(*parts: str) -> str:
+    """A column name as SQL reads it."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def named_columns(expressions: Iterable[Expression], names: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``names`` that occur in the expressions, in their order; perhaps some more."""
+    mentioned = names_in(expressions)
+    if mentioned.may_be_any:
+        return tuple(names)
+    return tuple(name for name in names if name.lower() in mentioned.qualifiers | mentioned.ends)
+
+
+def pushable_filter(condition: Expression | None, schema: LanceSchema) -> str | None:
+    """The condition, if our own scan surely understands it as Spark does.
+
+    Spark evaluates it again on what is left, so it only saves reading.  Texts whose meaning
+    depends on the session (time zones, ANSI casts, quotes) are left to Spark.
+    """
+    text = None if condition is None else sql_text(condition)
+    if text is None or '"' in text or "\\" in text:
+        return None
+    every = predicate_schema(schema)
+    try:
+        predicate = parse_predicate(text, every)
+        if can_raise(predicate):
+            return None
+        for name in columns_of(predicate):
+            seen = spark_type_of(every.field(name).type)
+            if pa.types.is_temporal(seen) or pa.types.is_nested(seen):
+                return None
+    except (LanceError, KeyError):
+        return None
+    return text
+
+
+def reads_of(plan: ChangePlan, condition: Expression | None) -> Reads:
+    """The rows that a change by a condition looks for, as far as our own scan understands it."""
+    return reads_where(plan.snapshot(), pushable_filter(condition, plan.schema))
+
+
+def stored_values(
+    frame: DataFrame, values: Mapping[str, Column], schema: LanceSchema
+) -> dict[str, Column]:
+    """The values in the types of their columns.
+
+    Args:
+        frame: What the values are computed from.
+        values: By column.
+        schema: The table's schema.
+
+    Raises:
+        InvalidInputError: A value of a kind that its column cannot hold.
+    """
+    if not values:
+        return {}
+    numbered = [value.alias(f"v{i}") for i, value in enumerate(values.values())]
+    kinds = [column.dataType for column in frame.select(*numbered).schema.fields]
+    # JSON is given as text, blobs as bytes.
+    wanted = {
+        field.name: spark_field(logical_field(field, binary_blobs=True)).dataType
+        for field in schema.fields
+        if field.name in values
+    }
+    return {
+        name: _stored(value, kind, wanted[name], name)
+        for (name, value), kind in zip(values.items(), kinds, strict=True)
+    }
+
+
+def _stored(value: Column, kind: DataType, wanted: DataType, name: str) -> Column:
+    if same_type(kind, wanted):
+        return value
+    if isinstance(wanted, StructType | ArrayType | MapType):
+        _check_members(kind, wanted, name)
+        return _in_order(value, kind, wanted).cast(wanted)
+    if kind.typeName() == "void":
+        return value.cast(wanted)
+    # As an INSERT does it: a value that does not fit is an error, whatever the session says.
+    stored = value.try_cast(wanted)
+    message = sf.concat(
+        sf.lit(f"[LANCE_SCHEMA_MISMATCH] a value of column {name!r} does not fit "
+              f"{wanted.simpleString()}: "),
+        value.cast("string"),
+    )  # fmt: skip
+    return sf.when(value.isNotNull() & stored.isNull(), sf.raise_error(message)).otherwise(stored)
+
+
+def _check_members(kind: DataType, wanted: DataType, name: str) -> None:
+    """A struct has a value for each member of the column, and no others."""
+    if isinstance(wanted, StructType):
+        mine = {} if not isinstance(kind, StructType) else _by_name(kind)
+        if sorted(mine) != sorted(f.name.lower() for f in wanted.fields):
+            raise InvalidInputError(
+                f"the value of column {name!r} is {kind.simpleString()}, which does not fit "
+                f"{wanted.simpleString()}",
+                hint="give the struct the same members, with named_struct",
+            )
+        for other in wanted.fields:
+            _check_members(mine[other.name.lower()], other.dataType, f"{name}.{other.name}")
+    elif isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
+        _check_members(kind.elementType, wanted.elementType, f"{name}.element")
+    elif isinstance(wanted, MapType) and isinstance(kind, MapType):
+        _check_members(kind.valueType, wanted.valueType, f"{name}.value")
+
+
+def _by_name(kind: StructType) -> dict[str, DataType]:
+    return {field.name.lower(): field.dataType for field in kind.fields}
+
+
+def _in_order(value: Column, kind: DataType, wanted: DataType) -> Column:
+    """The value with the members of its structs in the order of the column's.
+
+    Spark casts structs by position, and the values would change places.
+    """
+    if _is_in_order(kind, wanted):
+        return value
+    if isinstance(wanted, StructType) and isinstance(kind, StructType):
+        kinds, names = _by_name(kind), {field.name.lower(): field.name for field in kind.fields}
+        members = [
+            _in_order(
+                value.getField(names[other.name.lower()]), kinds[other.name.lower()], other.dataType
+            ).alias(other.name)
+            for other in wanted.fields
+        ]
+        return sf.when(value.isNotNull(), sf.struct(*members))
+    if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
+        given, items = kind.elementType, wanted.elementType
+        return sf.transform(value, lambda item: _in_order(item, given, items))
+    assert isinstance(wanted, MapType) and isinstance(kind, MapType)
+    given, items = kind.valueType, wanted.valueType
+    return sf.transform_values(value, lambda _, item: _in_order(item, given, items))
+
+
+def _is_in_order(kind: DataType, wanted: DataType) -> bool:
+    if isinstance(wanted, StructType) and isinstance(kind, StructType):
+        return [f.name.lower() for f in kind.fields] == [
+            f.name.lower() for f in wanted.fields
+        ] and all(
+            _is_in_order(mine.dataType, other.dataType)
+            for mine, other in zip(kind.fields, wanted.fields, strict=True)
+        )
+    if isinstance(wanted, ArrayType) and isinstance(kind, ArrayType):
+        return _is_in_order(kind.elementType, wanted.elementType)
+    if isinstance(wanted, MapType) and isinstance(kind, MapType):
+        return _is_in_order(kind.valueType, wanted.valueType)
+    return True
+
+
+def readable_columns(schema: LanceSchema) -> tuple[str, ...]:
+    """The columns that Spark can see, lineage columns included."""
+    shown = []
+    for field in schema.fields:
+        try:
+            spark_field(field)
+        except LanceError:
+            continue
+        shown.append(field.name)
+    return (*shown, *SYSTEM_COLUMNS)

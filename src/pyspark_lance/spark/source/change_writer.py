@@ -1,0 +1,201 @@
+"""UPDATE, MERGE and DELETE of Spark SQL: the changes that Spark planned, as one version.
+
+The JVM companion sends one row for each row that changes: what happens to it, its row id and
+address, and its new values.  Executors write data files and note which rows go; the driver writes
+the deletion files and commits once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_lance.commit.commit_outcome import files_of
+from pyspark_lance.commit.conflict_check import REDO, Reads
+from pyspark_lance.commit.retries import Retries
+from pyspark_lance.commit.version_put import table_was_replaced
+from pyspark_lance.errors import (
+    ConflictReason,
+    InvalidInputError,
+    RetryableCommitError,
+    StorageError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.predicate.conditions import Predicate
+from pyspark_lance.predicate.tree import TRUE
+from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.options.write_settings import change_settings
+from pyspark_lance.spark.source.clean_errors import clean_errors
+from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED, PushedDown
+from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
+from pyspark_lance.table.change.commit_changes import commit_changes, gathered
+from pyspark_lance.table.change.deletions import write_deletions
+from pyspark_lance.table.change.moved_rows import (
+    CHANGED_ADDRESS,
+    CHANGED_ROW_ID,
+    CLAUSE,
+    Clause,
+    WrittenChanges,
+    write_changes,
+)
+from pyspark_lance.table.change.reads import EVERYTHING, reads_by
+from pyspark_lance.table.change.row_change import ChangeResult, RowAction, plan_change
+from pyspark_lance.table.scan.plan_scan import predicate_schema
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+from pyspark_lance.table.work.written_files import remove_unless_landed
+
+
+@dataclass
+class ChangesWritten(WriterCommitMessage):
+    """What one task did."""
+
+    changes: WrittenChanges
+
+
+class LanceChangeWriter(DataSourceArrowWriter):
+    """Changes rows of the version that Spark read.
+
+    Args:
+        options: The options of the table.
+        pinned: Root and version that the scan of the same command reads.
+        schema: ``CLAUSE`` (1 delete, 2 update, 3 insert), ``CHANGED_ROW_ID``,
+            ``CHANGED_ADDRESS`` and the columns that get values.
+        command: DELETE, UPDATE or MERGE.
+        base: What ``BaseVersion.digest`` gave when Spark looked at the table; empty if nobody did.
+        pushed: What holds of every row that the command looked at.
+        retried: What earlier runs of the command left of its attempts; empty for the first.
+
+    Raises:
+        RetryableCommitError: The version was cleaned up.
+        CommitConflictError: The table was replaced by another one after Spark had looked at it.
+    """
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        pinned: tuple[str, int],
+        schema: StructType,
+        command: str,
+        *,
+        base: str = "",
+        pushed: PushedDown = NOTHING_PUSHED,
+        retried: str = "",
+    ) -> None:
+        uri, version = pinned
+        try:
+            at = VersionSpec(version=version)
+            table = Table(uri, options.table.storage)
+            self._plan = plan_change(table, change_settings(options), at=at)
+        except VersionNotFoundError as error:
+            what = f"version {version}, which was read, was cleaned up"
+            raise RetryableCommitError(what, uri, REDO, ConflictReason.FILES_REMOVED) from error
+        if base and base != self._plan.base.digest():
+            raise table_was_replaced(uri)
+        names = {field.name.lower(): field.name for field in self._plan.schema.fields}
+        # Spark gives back lineage columns that the command names; they are not changed.
+        given = [name for name in schema.names if name not in (*_OWN, *SYSTEM_COLUMNS)]
+        unknown = [name for name in given if name.lower() not in names]
+        if unknown:
+            raise InvalidInputError(f"the table has no column {unknown[0]!r}", where=uri)
+        self._columns = tuple(names[name.lower()] for name in given)
+        self._positions = [schema.names.index(name) for name in (*_OWN, *given)]
+        self._command = command
+        self._pushed = pushed
+        self._retried = retried
+
+    @clean_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes the rows of one task that move or are new; deletion files come later."""
+        trim_worker_overhead()
+        clauses = (
+            Clause(RowAction.KEEP),
+            Clause(RowAction.DELETE),
+            Clause(RowAction.UPDATE, self._columns),
+            Clause(RowAction.INSERT, self._columns),
+        )
+        used = clauses[:2] if self._command == "DELETE" else clauses
+        names = [*_OWN, *self._columns]
+        batches = (
+            pa.RecordBatch.from_arrays([batch.column(i) for i in self._positions], names=names)
+            for batch in iterator
+            if batch.num_rows
+        )
+        return ChangesWritten(write_changes(self._plan, used, batches))
+
+    @clean_errors
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Makes one version of the changes of all tasks.
+
+        Raises:
+            RetryableCommitError: Others were in the way.  If its hint tells the retries, the
+                companion runs the command again and hands them back.
+        """
+        trim_worker_overhead()
+        written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
+        if len(written) < len(messages):
+            raise StorageError("a task sent no account of what it changed; nothing was committed")
+        touched = (rows for task_changes in written for rows in task_changes.touched)
+        settings = self._plan.settings
+        left = Retries.from_text(self._retried, settings.retries, settings.timeout_s)
+        work = UnitOfWork(self._plan.table, settings, retries=left)
+
+        def attempt(work: UnitOfWork) -> ChangeResult:
+            work.register(
+                fragment for task_changes in written for fragment in task_changes.fragments
+            )
+            losses = write_deletions(self._plan, touched, one_match_each=False)
+            changes = replace(
+                gathered(self._plan, written, losses),
+                assigned=frozenset(self._columns),
+                only_deletes=self._command == "DELETE",
+                reads=self._reads(
+                    inserts=any(task_changes.num_inserted_rows for task_changes in written)
+                ),
+                description=f"{self._command} of Spark SQL",
+            )
+            return commit_changes(changes, work)
+
+        try:
+            work.once(attempt)
+        except RetryableCommitError as error:
+            work.spend_attempt(error)
+            hint = f"the command runs again: {RETRIES}={work.retries.to_text()}"
+            raise RetryableCommitError(error.what, error.where, hint, error.conflict) from error
+
+    @clean_errors
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Removes data files that no version refers to; Spark calls this after a failed commit too.
+
+        A commit removes its files itself when it is certain that it failed, so only those of tasks
+        that never came to a commit are left.
+        """
+        written = [message.changes for message in messages if isinstance(message, ChangesWritten)]
+        remove_unless_landed(
+            self._plan.table,
+            self._plan.transaction_uuid,
+            self._plan.read_version,
+            files_of(fragment for task_changes in written for fragment in task_changes.fragments),
+        )
+
+    def _reads(self, *, inserts: bool) -> Reads:
+        """The rows that the scans were narrowed to."""
+        keyed = any(field.unenforced_primary_key for field in self._plan.schema.walk())
+
+        def looked_for(snapshot: Snapshot) -> Predicate:
+            return self._pushed.predicate(predicate_schema(snapshot.schema)) or TRUE
+
+        reads = reads_by(self._plan.snapshot(), looked_for) if self._pushed.filter else EVERYTHING
+        return replace(reads, appends_too=inserts and keyed, losses_too=inserts)
+
+
+_OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)
+RETRIES = f"{INTERNAL_PREFIX}retries"

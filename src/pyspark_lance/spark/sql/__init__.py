@@ -1,0 +1,4 @@
+"""What SQL asks of Python: the companion's calls, catalogs, procedures, metadata tables.
+
+May import: spark.jobs, spark.source and all below.
+"""

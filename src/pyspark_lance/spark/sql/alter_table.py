@@ -1,0 +1,243 @@
+"""ALTER TABLE of SQL: the changes of columns that Spark parsed, as ``LanceTable`` makes them.
+
+All in the one process that the JVM companion asks; each change is one version.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+from pyspark_lance.format.declared_type import DEFAULT_KEY, SPARK_TYPE_KEY, declared_text
+from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.options.option_table import check_properties
+from pyspark_lance.spark.types.write_schema import stored_schema
+from pyspark_lance.table.columns.change_columns import (
+    add_columns,
+    add_null_columns,
+    add_struct_members,
+    change_nullability,
+    drop_columns,
+    rename_column,
+    set_metadata,
+    widen_column,
+)
+from pyspark_lance.table.columns.local_columns import constants, copied, has_nulls
+from pyspark_lance.table.columns.schema_change import find_field
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.metadata_commits import set_properties
+
+_COMMENT = "comment"
+# What SET LOCATION sets.
+_LOCATION = "location"
+
+
+def alter_table(table: Table, text: str, settings: CommitSettings) -> None:
+    """Makes the changes in ``text``, a list of objects named after Spark's ``TableChange``.
+
+    Columns that are added together become one version, and so do columns that are dropped.
+
+    Raises:
+        UnsupportedFeatureError: A change that Lance tables do not have.
+        InvalidInputError: A change that does not fit the table.
+    """
+    changes: list[dict[str, Any]] = json.loads(text)
+    columns = _Columns(table, settings)
+    for change in changes:
+        if change["kind"] not in _CHANGES:
+            raise UnsupportedFeatureError(
+                f"ALTER TABLE with {change['kind']} is not supported",
+                hint=f"supported: {', '.join(_CHANGES)}",
+            )
+    columns.refuse_replacing(changes)
+    for kind, apply in _CHANGES.items():
+        chosen = [change for change in changes if change["kind"] == kind]
+        if chosen:
+            apply(columns, chosen)
+
+
+class _Columns:
+    def __init__(self, table: Table, settings: CommitSettings) -> None:
+        self._table = table
+        self._settings = settings
+
+    def refuse_replacing(self, changes: list[dict[str, Any]]) -> None:
+        """Refuses REPLACE COLUMNS, which drops all columns and adds those that it names.
+
+        Raises:
+            UnsupportedFeatureError: The changes are those of REPLACE COLUMNS.
+        """
+        if {change["kind"] for change in changes} != {"DeleteColumn", "AddColumn"}:
+            return  # no other statement both drops and adds
+        raise UnsupportedFeatureError(
+            "REPLACE COLUMNS would drop the values of all columns, and is not supported",
+            where=self._table.uri,
+            hint="ALTER TABLE … ADD COLUMNS, DROP COLUMNS or RENAME COLUMN say what is to change; "
+            "CREATE OR REPLACE TABLE makes the table anew",
+        )
+
+    def _check_in_struct(self, column: list[str]) -> None:
+        """Refuses a new member of what is no struct, or of structs that lie in lists and maps."""
+        parents = find_field(Snapshot.open(self._table).schema, quoted(*column[:-1]))
+        other = next((field for field in parents if not field.is_struct), None)
+        if other is not None:
+            kind = "a list" if other.is_list else "a map" if other.is_map else other.logical_type
+            raise UnsupportedFeatureError(
+                f"the column {other.name!r} is {kind}, and members can be added to structs alone "
+                "that lie in no list and no map",
+                where=f"{self._table.uri} {quoted(*column)}",
+                hint="add a column of the wanted type, fill it with an UPDATE, then DROP the old "
+                "one and RENAME the new one",
+            )
+
+    def add(self, changes: list[dict[str, Any]]) -> None:
+        for change in changes:
+            if change["placed"]:
+                raise UnsupportedFeatureError(
+                    "new columns come last",
+                    where=quoted(*change["column"]),
+                    hint="leave out FIRST and AFTER",
+                )
+        members = [change for change in changes if len(change["column"]) > 1]
+        for change in members:
+            self._check_in_struct(change["column"])
+            columns = pa.schema([_within_structs(change["column"][:-1], _arrow_field(change))])
+            add_struct_members(self._table, columns, self._settings)
+        filled = [
+            change
+            for change in changes
+            if change not in members and change.get("value") is not None
+        ]
+        empty = [change for change in changes if change not in members and change not in filled]
+        if empty:
+            schema = pa.schema([_arrow_field(change) for change in empty])
+            add_null_columns(self._table, schema, self._settings)
+        if filled:
+            schema = pa.schema([_arrow_field(change) for change in filled])
+            values = [
+                _constant(change["value"], field)
+                for change, field in zip(filled, schema, strict=True)
+            ]
+            add_columns(self._table, schema, constants(values), self._settings)
+
+    def drop(self, changes: list[dict[str, Any]]) -> None:
+        there = [
+            change for change in changes if not change["ifExists"] or self._has(change["column"])
+        ]
+        if there:
+            names = [quoted(*change["column"]) for change in there]
+            drop_columns(self._table, names, self._settings)
+
+    def _has(self, column: list[str]) -> bool:
+        try:
+            find_field(Snapshot.open(self._table).schema, quoted(*column))
+        except InvalidInputError:
+            return False
+        return True
+
+    def rename(self, changes: list[dict[str, Any]]) -> None:
+        for change in changes:
+            rename_column(self._table, quoted(*change["column"]), change["name"], self._settings)
+
+    def retype(self, changes: list[dict[str, Any]]) -> None:
+        for change in changes:
+            name, field = quoted(*change["column"]), _arrow_field(change)
+            run = copied(change["column"][-1])
+            widen_column(self._table, name, field.type, run, self._settings)
+            declared = (field.metadata or {}).get(SPARK_TYPE_KEY.encode())
+            if declared is not None or self._declared_type(change["column"]) is not None:
+                kept = {SPARK_TYPE_KEY: None if declared is None else declared.decode()}
+                set_metadata(self._table, columns={name: kept}, settings=self._settings)
+
+    def _declared_type(self, column: list[str]) -> str | None:
+        field = find_field(Snapshot.open(self._table).schema, quoted(*column))[-1]
+        return declared_text(field.metadata, SPARK_TYPE_KEY)
+
+    def set_default(self, changes: list[dict[str, Any]]) -> None:
+        texts = {
+            quoted(*change["column"]): {DEFAULT_KEY: change["sql"] or None} for change in changes
+        }
+        set_metadata(self._table, columns=texts, settings=self._settings)
+
+    def set_property(self, changes: list[dict[str, Any]]) -> None:
+        entries = {change["name"]: change["value"] for change in changes}
+        if _LOCATION in entries:
+            raise UnsupportedFeatureError(
+                "a table stays where it is",
+                where=self._table.uri,
+                hint="the other place gets a name by CREATE TABLE … USING lance LOCATION '…'",
+            )
+        given = [name for name, value in entries.items() if value is not None]
+        check_properties(given, Snapshot.open(self._table).schema.names, self._table.uri)
+        set_properties(self._table, entries, self._settings)
+
+    def allow_null(self, changes: list[dict[str, Any]]) -> None:
+        for change in changes:
+            change_nullability(
+                self._table,
+                quoted(*change["column"]),
+                nullable=change["nullable"],
+                has_nulls=has_nulls,
+                settings=self._settings,
+            )
+
+    def comment(self, changes: list[dict[str, Any]]) -> None:
+        notes = {
+            quoted(*change["column"]): {_COMMENT: change[_COMMENT] or None} for change in changes
+        }
+        if notes:
+            set_metadata(self._table, columns=notes, settings=self._settings)
+
+
+_CHANGES = {
+    "RenameColumn": _Columns.rename,
+    "UpdateColumnType": _Columns.retype,
+    "UpdateColumnNullability": _Columns.allow_null,
+    "UpdateColumnComment": _Columns.comment,
+    "DeleteColumn": _Columns.drop,
+    "AddColumn": _Columns.add,
+    "UpdateColumnDefaultValue": _Columns.set_default,
+    "SetProperty": _Columns.set_property,
+    "RemoveProperty": _Columns.set_property,
+}
+
+
+def _arrow_field(change: dict[str, Any]) -> pa.Field:
+    """The column of a change, in the type in which its values are stored."""
+    notes = {"comment": change.get(_COMMENT), "CURRENT_DEFAULT": change.get("sql")}
+    field = {
+        "name": change["column"][-1],
+        "nullable": change.get("nullable", True),
+        "metadata": {name: value for name, value in notes.items() if value},
+        "type": json.loads(change["type"]),
+    }
+    given = StructType.fromJson({"type": "struct", "fields": [field]})
+    return stored_schema(given, {}, existing=None, overwrite=False, declared=True).field(0)
+
+
+def _within_structs(path: list[str], member: pa.Field) -> pa.Field:
+    """A column that holds nothing but a member of a struct in it."""
+    for name in reversed(path):
+        member = pa.field(name, pa.struct([member]))
+    return member
+
+
+def _constant(value: Any, field: pa.Field) -> pa.Scalar:
+    """A default as Spark holds it: days, microseconds, decimals as text."""
+    kind = field.type
+    types = pa.types
+    if not (types.is_primitive(kind) or types.is_string(kind) or types.is_decimal(kind)):
+        raise UnsupportedFeatureError(
+            f"the column {field.name!r} cannot be added with a default of type {kind}",
+            hint="add it without one, fill it with an UPDATE, then ALTER COLUMN … SET DEFAULT",
+        )
+    held = pa.scalar(value)
+    if types.is_date32(kind):
+        held = held.cast(pa.int32())
+    return held.cast(kind)

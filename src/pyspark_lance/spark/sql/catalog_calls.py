@@ -1,0 +1,194 @@
+"""Answers what the companion's catalog asks about names.
+
+A question about a table comes with its name, ``_lance.name``, and the settings of the catalog,
+``_lance.catalog``; here they become the path of the table, and what opens its store.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark_lance.errors import (
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.namespace.namespace import Name, Namespace, shown
+from pyspark_lance.namespace.open_namespace import ROOT_NAME, open_namespace, real_namespace
+from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options.parse_options import storage_options_of
+from pyspark_lance.spark.source.pushed_down import NAME
+from pyspark_lance.spark.sql.metadata_tables import split_metadata_name
+from pyspark_lance.table.version.table import Table
+
+Facts = dict[str, Any]
+_CATALOG = f"{INTERNAL_PREFIX}catalog"
+_PARENT = f"{INTERNAL_PREFIX}namespace"
+_NEW_NAME = f"{INTERNAL_PREFIX}new_name"
+_LOCATION = f"{INTERNAL_PREFIX}location"
+_PROPERTIES = f"{INTERNAL_PREFIX}properties"
+
+
+def _namespace(options: Mapping[str, str]) -> Namespace:
+    return open_namespace(json.loads(options[_CATALOG]))
+
+
+def _name(names: Namespace, text: str) -> Name:
+    """The name of a table."""
+    *parent, table = json.loads(text)
+    return (*real_namespace(names, tuple(parent)), table)
+
+
+def _parent(names: Namespace, options: Mapping[str, str]) -> Name:
+    return real_namespace(names, tuple(json.loads(options[_PARENT])))
+
+
+def located(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
+    """The options with the path of the table instead of its name.
+
+    Args:
+        options: With the name, and the settings of the catalog.
+        hint: Whether the error shall name what is near, for which the catalog's tables are listed.
+
+    Raises:
+        TableNotFoundError: Nothing has that name.
+    """
+    names = _namespace(options)
+    *parent, last = _name(names, options[NAME])
+    own, shown_as = split_metadata_name(last)
+    table = names.locate((*parent, own))
+    if table is None:
+        raise TableNotFoundError(
+            f"there is no table {shown((*parent, own))} in the catalog",
+            hint=_near(own, names.tables(tuple(parent))) if hint else "",
+        )
+    others = {name: text for name, text in options.items() if name not in (NAME, _CATALOG)}
+    return {**others, **_options_of(table, shown_as)}
+
+
+def _near(name: str, tables: Sequence[str]) -> str:
+    like = difflib.get_close_matches(name, tables, n=1)
+    if like:
+        return f"did you mean {like[0]}?"
+    return f"a table that is named by its path has a slash in its name: `./{name}`"
+
+
+def _options_of(table: Table, suffix: str = "") -> dict[str, str]:
+    return {"path": table.root + suffix, **storage_options_of(table)}
+
+
+_OPENS = re.compile(r"(?i)path$|storage\.")
+
+
+def opening_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Of located options, those that a read of the table needs."""
+    return {name: text for name, text in options.items() if _OPENS.match(name)}
+
+
+def _place(options: Mapping[str, str]) -> Facts:
+    names = _namespace(options)
+    return {
+        "options": _options_of(names.place(_name(names, options[NAME]), options.get(_LOCATION)))
+    }
+
+
+def _register(options: Mapping[str, str]) -> Facts:
+    names = _namespace(options)
+    names.register(_name(names, options[NAME]), Table(options[_LOCATION]))
+    return {}
+
+
+def _tables(options: Mapping[str, str]) -> Facts:
+    names = _namespace(options)
+    parent = _parent(names, options)
+    return {"tables": names.tables(parent), "namespace": parent or (ROOT_NAME,)}
+
+
+def _drop(options: Mapping[str, str]) -> Facts:
+    names = _namespace(options)
+    return {"dropped": names.drop_table(_name(names, options[NAME]))}
+
+
+def _rename(options: Mapping[str, str]) -> Facts:
+    names = _namespace(options)
+    names.rename_table(_name(names, options[NAME]), _name(names, options[_NEW_NAME]))
+    return {}
+
+
+def _namespaces(options: Mapping[str, str]) -> Facts:
+    names, asked = _namespace(options), json.loads(options[_PARENT])
+    listed = names.namespaces(_parent(names, options))
+    # Tables of the root would be in no namespace that is listed.
+    return {"namespaces": listed if asked else sorted({*listed, ROOT_NAME})}
+
+
+def _describe(options: Mapping[str, str]) -> Facts:
+    names = _namespace(options)
+    properties = names.properties(_parent(names, options))
+    if properties is None:
+        raise NamespaceNotFoundError(f"there is no namespace {options[_PARENT]}")
+    return {"properties": dict(properties)}
+
+
+def _create(options: Mapping[str, str]) -> Facts:
+    names = _namespace(options)
+    properties = json.loads(options[_PROPERTIES])
+    _check_place(properties)
+    return {"done": names.create_namespace(_parent(names, options), properties)}
+
+
+def _check_place(properties: Mapping[str, str | None]) -> None:
+    if "location" in properties:
+        raise UnsupportedFeatureError(
+            "namespaces of this catalog have no place of their own", hint="leave out LOCATION"
+        )
+
+
+def _alter(options: Mapping[str, str]) -> Facts:
+    names = _namespace(options)
+    properties = json.loads(options[_PROPERTIES])
+    _check_place(properties)
+    names.change_properties(_parent(names, options), properties)
+    return {}
+
+
+def _drop_namespace(options: Mapping[str, str]) -> Facts:
+    names = _namespace(options)
+    cascade = options[f"{INTERNAL_PREFIX}cascade"] == "true"
+    try:
+        return {"done": names.drop_namespace(_parent(names, options), cascade=cascade)}
+    except NamespaceNotEmptyError:
+        return {"not_empty": True}
+
+
+def _or_missing(question: Callable[[Mapping[str, str]], Facts]) -> Callable[..., Facts]:
+    """That there is no such namespace is an answer: Spark has an error of its own for it."""
+
+    def answer(options: Mapping[str, str]) -> Facts:
+        try:
+            return question(options)
+        except NamespaceNotFoundError:
+            return {"no_namespace": True}
+
+    return answer
+
+
+QUESTIONS: dict[str, Callable[..., Facts]] = {
+    name: _or_missing(question)
+    for name, question in {
+        "place": _place,
+        "register": _register,
+        "tables": _tables,
+        "drop": _drop,
+        "rename": _rename,
+        "namespaces": _namespaces,
+        "namespace": _describe,
+        "alter_namespace": _alter,
+        "drop_namespace": _drop_namespace,
+    }.items()
+} | {"create_namespace": _create}

@@ -1,0 +1,433 @@
+"""Answers what the JVM companion asks while it plans a query.
+
+A question comes as hidden options of ``DataSource.schema()``; the answer is a JSON object, which
+goes back as metadata of the only column of the schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StructField, StructType, UserDefinedType
+
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.errors import (
+    InvalidInputError,
+    LanceError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.logical_view import logical_field
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from pyspark_lance.predicate.conditions import Predicate, all_of
+from pyspark_lance.predicate.json import literal_node
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.predicate.tree import TRUE
+from pyspark_lance.predicate.types import (
+    INTERVAL,
+    NULL,
+    TIME,
+    is_comparable,
+    spark_type_of,
+    type_name,
+)
+from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options.parse_options import REPLACE, ReadOptions, WriteOptions
+from pyspark_lance.spark.source.pushed_down import (
+    BATCHES_OF,
+    CALL,
+    NAME,
+    STATE,
+    PushedDown,
+    pinned_version,
+)
+from pyspark_lance.spark.source.read_plan import (
+    open_pinned,
+    scan_request_of,
+    shown_columns,
+    spark_schema_of,
+)
+from pyspark_lance.spark.types.declared_columns import declared_schema
+from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
+from pyspark_lance.table.index.lookups import indexed_columns
+from pyspark_lance.table.index.zone_pruning import zoned_columns
+from pyspark_lance.table.scan.plan_scan import column_width, predicate_schema
+from pyspark_lance.table.scan.scan_facts import (
+    column_facts,
+    end_of_first_rows,
+    lineage_bounds,
+    rows_left,
+)
+from pyspark_lance.table.version.near_tables import naming_near_tables
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table_properties import properties_of
+from pyspark_lance.table.version.time_travel import LATEST
+
+if TYPE_CHECKING:
+    from pyspark_lance.spark.sql.metadata_tables import MetadataRead
+
+_REPLY = "_lance"
+_TEXT = f"{INTERNAL_PREFIX}text"
+_SCHEMA = f"{INTERNAL_PREFIX}schema"
+_COLUMN = f"{INTERNAL_PREFIX}column"
+# Conditions on these stay with Spark.
+_NOT_COMPARED = (INTERVAL, NULL, TIME)
+Facts = dict[str, Any]
+
+
+def answer(options: Mapping[str, str]) -> StructType:
+    """The answer to the question in ``options``."""
+    question = options[CALL]
+    facts = _answer(question, options)
+    return StructType([StructField("answer", LongType(), metadata={_REPLY: json.dumps(facts)})])
+
+
+def _answer(question: str, options: Mapping[str, str]) -> Facts:
+    if question not in _QUESTIONS:
+        return _answer_of_names(question, options)
+    if NAME in options:
+        return _of_named(question, options)
+    if question in _WRITES:
+        about = _metadata_read(options, writes=True)
+        if about is not None:
+            raise about.not_written()
+    return _QUESTIONS[question](options)
+
+
+def _answer_of_names(question: str, options: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.sql.catalog_calls import QUESTIONS
+
+    if question not in QUESTIONS:
+        raise InvalidInputError(
+            f"the JVM companion asks {question!r}, which this version does not know",
+            hint="use the jar of this very version: pyspark_lance.companion_jar()",
+        )
+    return QUESTIONS[question](options)
+
+
+def _of_named(question: str, options: Mapping[str, str]) -> Facts:
+    """The answer about a table that a catalog names, with the options that open it."""
+    from pyspark_lance.spark.sql import catalog_calls
+
+    try:
+        located = catalog_calls.located(options, hint=question != "find")
+        return {**_answer(question, located), "options": catalog_calls.opening_options(located)}
+    except VersionNotFoundError:
+        raise
+    except TableNotFoundError:
+        if question != "find":
+            raise
+        return {"missing": True}
+
+
+def _metadata_read(options: Mapping[str, str], *, writes: bool = False) -> MetadataRead | None:
+    if "$" not in options.get("path", ""):
+        return None
+    from pyspark_lance.spark.sql.metadata_tables import metadata_read
+
+    return metadata_read(options, writes=writes)
+
+
+def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
+    read = ReadOptions.parse(options)
+    pinned = pinned_version(options)
+    if pinned is not None:
+        return read, open_pinned(read, pinned)
+    with naming_near_tables(read.table):
+        return read, Snapshot.open(read.table, read.at)
+
+
+def _describe(options: Mapping[str, str]) -> Facts:
+    if STATE in options:
+        from pyspark_lance.spark.sql.procedures import BIN_RESULTS
+
+        return _facts_of_rows(BIN_RESULTS, "the work of a procedure")
+    about = _metadata_read(options)
+    if about is not None:
+        return _facts_of_rows(about.schema, f"{about.table.uri} {about.name}")
+    if ReadOptions.parse(options).changes is not None:
+        return _describe_feed(options)
+    read, snapshot = _open(options)
+    if read.nearest is not None:
+        from pyspark_lance.spark.source.nearest_reader import nearest_schema_of
+
+        pinned = snapshot.uri, snapshot.version
+        facts = _facts_of_rows(nearest_schema_of(read, pinned), f"{snapshot.uri} nearest rows")
+        return facts | {"root": snapshot.uri, "version": snapshot.version}
+    if _SCHEMA in options:  # the user's own, which a count would never come to read
+        scan_request_of(read, StructType.fromJson(json.loads(options[_SCHEMA])), snapshot)
+    rows = snapshot.num_rows()
+    lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
+    types = {field.name: _types(field) for field in snapshot.schema.fields}
+    types |= dict.fromkeys(lineage, "bigint")
+    zoned, indexed = zoned_columns(snapshot), indexed_columns(snapshot)
+    return {
+        "schema": spark_schema_of(read, (snapshot.uri, snapshot.version)).json(),
+        "declared": _declared(read, snapshot).json(),
+        "properties": properties_of(snapshot),
+        "root": snapshot.uri,
+        "version": snapshot.version,
+        "base": BaseVersion.of(snapshot.manifest).digest(),
+        "title": f"{snapshot.uri} version {snapshot.version}",
+        # With a filter of the user's own, the number of rows takes a scan.
+        "rows": -1 if rows is None or read.filter or read.of_streams else rows,
+        "fragments": len(snapshot.manifest.fragments),
+        "lineage": dict.fromkeys(lineage, True),
+        # Joins leave out what cannot have their keys.
+        "prunable": dict.fromkeys((ROW_ID, ROW_ADDRESS, *zoned, *indexed), True),
+        "zoned": dict.fromkeys(zoned, True),
+        "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
+        "types": {name: kind for name, kind in types.items() if kind is not None},
+    }
+
+
+def _facts_of_rows(schema: StructType, title: str) -> Facts:
+    """Of rows that Python makes: nothing but their columns is known before."""
+    return {
+        "schema": schema.json(),
+        "root": "",
+        "version": 0,
+        "title": title,
+        "rows": -1,
+        "lineage": {},
+        "widths": {},
+        "types": {},
+    }
+
+
+def _declared(read: ReadOptions, snapshot: Snapshot) -> StructType:
+    """The columns of the read as they were declared."""
+    shown = spark_schema_of(read, (snapshot.uri, snapshot.version))
+    own = {field.name: field for field in declared_schema(shown_columns(read, snapshot)).fields}
+    whole = [own.get(field.name, field) for field in shown.fields]
+    kinds = [isinstance(field.dataType, UserDefinedType) for field in shown.fields]
+    return StructType(
+        [
+            seen if is_own else field
+            for field, seen, is_own in zip(whole, shown.fields, kinds, strict=True)
+        ]
+    )
+
+
+def _describe_feed(options: Mapping[str, str]) -> Facts:
+    """A change feed: how many rows it has takes reading it, and it has no hidden columns."""
+    read = ReadOptions.parse(options)
+    assert read.changes is not None
+    from pyspark_lance.spark.source.change_plan import (
+        FEED_COLUMNS,
+        feed_request_of,
+        feed_schema_of,
+        newest_feed,
+        pin_feed,
+    )
+
+    is_open = read.changes.starting.is_open  # a stream; of a batch the reader asks for more
+    feed = newest_feed(read) if is_open else pin_feed(read, pinned_version(options))
+    if _SCHEMA in options:
+        feed_request_of(read, feed, StructType.fromJson(json.loads(options[_SCHEMA])))
+    snapshot = open_pinned(read, feed.pinned)
+    types = {field.name: _types(field) for field in snapshot.schema.fields}
+    types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
+    return {
+        "schema": feed_schema_of(read, feed).json(),
+        "root": feed.table.uri,
+        "version": feed.window.end,
+        "title": f"{feed.table.uri} changes of versions {feed.window.start} to {feed.window.end}",
+        "rows": -1,
+        "lineage": {},
+        "widths": {field.name: int(column_width(field)) + 1 for field in snapshot.schema.fields},
+        "types": {name: kind for name, kind in types.items() if kind is not None},
+    }
+
+
+def _types(field: Field) -> str | dict[str, Any] | None:
+    """The type in which both conditions and Spark see a column, or those of a struct's fields.
+
+    None for a column on which conditions mean something else, or nothing, here.
+    """
+    if any(part.is_blob for part in field.walk()):
+        return None  # Spark sees them as the options of the read say
+    field = logical_field(field)
+    seen = spark_type_of(field.to_arrow().type)
+    if pa.types.is_struct(seen):
+        children = {child.name: _types(child) for child in field.children}
+        return None if None in children.values() else children
+    if not is_comparable(seen) or seen in _NOT_COMPARED:
+        return None
+    try:
+        shown = arrow_schema_of(StructType([spark_field(field)])).field(0).type
+    except LanceError:
+        return None  # a column that Spark is not shown
+    return type_name(seen) if seen == shown else None
+
+
+def _find(options: Mapping[str, str]) -> Facts:
+    """As ``_describe``; that there is no table is an answer too."""
+    try:
+        return _describe(options)
+    except VersionNotFoundError:
+        raise
+    except TableNotFoundError:
+        return {"missing": True}
+
+
+def _existing(options: Mapping[str, str]) -> Snapshot | None:
+    return open_existing(WriteOptions.parse(options).table)
+
+
+def _exists(options: Mapping[str, str]) -> Facts:
+    return {"exists": _existing(options) is not None}
+
+
+def _absent(options: Mapping[str, str]) -> Facts:
+    """Refuses to go on where there is a table."""
+    existing = _existing(options)
+    if existing is not None:
+        raise TableAlreadyExistsError(
+            "there is already a table here",
+            where=existing.uri,
+            hint='use mode("append"), mode("overwrite") or mode("ignore"), or in SQL register the '
+            "table with CREATE TABLE … USING lance LOCATION '…' and INSERT into it",
+        )
+    return {}
+
+
+def _plan(options: Mapping[str, str]) -> Facts:
+    read, snapshot = _open(options)
+    if read.changes is not None or read.nearest is not None:
+        return {"rows": -1}
+    predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
+    fragments, rows = rows_left(snapshot, predicate)
+    facts = {"fragments": fragments, "rows": rows}
+    if BATCHES_OF not in options:
+        return facts
+    from pyspark_lance.spark.source.few_rows import Left, few_rows
+
+    left = Left(fragments, rows, is_tested=predicate is not None)
+    return facts | few_rows(options, read, snapshot, left)
+
+
+def _bounds(options: Mapping[str, str]) -> Facts:
+    _, snapshot = _open(options)
+    name = options[_COLUMN]
+    if name not in SYSTEM_COLUMNS:
+        return _bounds_of_values(snapshot, name)
+    known, bounds = lineage_bounds(snapshot, name)
+    if not known:
+        return {}
+    low, high = bounds or (None, None)
+    return {"min": low, "max": high, "count": snapshot.num_rows()}
+
+
+def _bounds_of_values(snapshot: Snapshot, column: str) -> Facts:
+    facts = column_facts(snapshot, column) if _is_seen(snapshot, column) else None
+    if facts is None:
+        return {}
+    ends = {"min": facts.minimum, "max": facts.maximum}
+    values = {
+        name: literal_node(end)["literal"] if end.is_valid else None for name, end in ends.items()
+    }
+    return values | {"count": facts.num_values}
+
+
+def _is_seen(snapshot: Snapshot, name: str) -> bool:
+    """Whether Spark and conditions see the values of a column in one type."""
+    field = next((field for field in snapshot.schema.fields if field.name == name), None)
+    return field is not None and isinstance(_types(field), str)
+
+
+def _first(options: Mapping[str, str]) -> Facts:
+    """A condition that holds of the first rows of an order by one column, as few as zones tell."""
+    _, snapshot = _open(options)
+    name, descending = options[_COLUMN], options[f"{INTERNAL_PREFIX}descending"] == "true"
+    rows = int(options[f"{INTERNAL_PREFIX}rows"])
+    if not _is_seen(snapshot, name):
+        return {}
+    end = end_of_first_rows(snapshot, name, rows, descending=descending)
+    if end is None:
+        return {}
+    column = {"column": [name]}
+    within = {"op": ">=" if descending else "<=", "args": [column, literal_node(end)]}
+    condition = {"op": "OR", "args": [within, {"op": "IS_NULL", "args": [column]}]}
+    return {"filter": json.dumps(condition)}
+
+
+def _delete(options: Mapping[str, str]) -> Facts:
+    read = ReadOptions.parse(options)
+    if read.at != LATEST or read.changes is not None:
+        raise InvalidInputError(
+            "rows of the past cannot be deleted",
+            hint="leave out version, timestampAsOf, tag, readChangeFeed",
+        )
+    pushed = PushedDown.parse(options)
+
+    def condition(snapshot: Snapshot) -> Predicate:
+        every = predicate_schema(snapshot.schema)
+        own = parse_predicate(read.filter, every) if read.filter is not None else None
+        terms = [term for term in (own, pushed.predicate(every)) if term is not None]
+        return all_of(terms) or TRUE
+
+    from pyspark_lance.table.change.delete_where import delete_where
+
+    done = delete_where(read.table, condition, text=options.get(_TEXT, ""))
+    return {"num_deleted_rows": done.num_deleted_rows, "version": done.version or 0}
+
+
+def _create(options: Mapping[str, str]) -> Facts:
+    """A table without rows; with ``_lance.replace``, in place of the rows and columns there."""
+    write = WriteOptions.parse(options)
+    schema = StructType.fromJson(json.loads(options[_SCHEMA]))
+    from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
+
+    LanceBatchWriter(write, schema, overwrite=REPLACE in options, declared=True).commit([])
+    return {}
+
+
+def _alter(options: Mapping[str, str]) -> Facts:
+    write = WriteOptions.parse(options)
+    from pyspark_lance.spark.options.write_settings import commit_settings
+    from pyspark_lance.spark.sql.alter_table import alter_table
+
+    alter_table(write.table, options[f"{INTERNAL_PREFIX}changes"], commit_settings(write))
+    return {}
+
+
+def _procedures(_: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.sql.procedures import list_procedures
+
+    return list_procedures()
+
+
+def _no_procedure(options: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.sql.procedures import refuse_unknown
+
+    return refuse_unknown(options)
+
+
+def _procedure(options: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.sql.procedures import run_procedure
+
+    return run_procedure(options)
+
+
+_QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
+    "describe": _describe,
+    "find": _find,
+    "exists": _exists,
+    "absent": _absent,
+    "plan": _plan,
+    "bounds": _bounds,
+    "first": _first,
+    "delete": _delete,
+    "create": _create,
+    "alter": _alter,
+    "procedures": _procedures,
+    "no_procedure": _no_procedure,
+    "procedure": _procedure,
+}
+_WRITES = ("delete", "create", "alter")

@@ -1,0 +1,413 @@
+"""What is known of a table besides its rows, as rows: history, versions, layout, indices, tags.
+
+The methods of ``LanceTable``, the tables that are called ``/path$history`` and the like, and the
+stored procedures all show the same columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.options.parse_options import ReadOptions
+from pyspark_lance.spark.source.batch_reader import to_spark_batch
+from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
+from pyspark_lance.spark.types.spark_types import arrow_schema_of
+from pyspark_lance.table.history.history import HistoryEntry, detail, fragments, history
+from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.refs.branches import branches_of
+from pyspark_lance.table.refs.tags import tags_of
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+Rows = list[tuple[Any, ...]]
+_LONG, _TEXT, _TIME, _FLAG = LongType(), StringType(), TimestampType(), BooleanType()
+
+
+def columns(**types: DataType) -> StructType:
+    """A schema of nullable columns."""
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataTable:
+    """One kind of rows about a table.
+
+    Attributes:
+        schema: Their columns.
+        rows: Reads them for a table or branch, at a version.
+        of_one_version: Whether they are of one version, which may be an old one.
+    """
+
+    schema: StructType
+    rows: Callable[[Table, VersionSpec], Rows]
+    of_one_version: bool = False
+
+
+HISTORY = columns(
+    version=_LONG,
+    timestamp=_TIME,
+    operation=_TEXT,
+    operationMetrics=MapType(_TEXT, _LONG),
+    userMetadata=_TEXT,
+    applicationId=_TEXT,
+    engineInfo=_TEXT,
+    numRows=_LONG,
+    numFragments=_LONG,
+    sizeInBytes=_LONG,
+    manifestSizeInBytes=_LONG,
+    tags=ArrayType(_TEXT),
+)
+_OF_COMMITS = ("operation", "operationMetrics", "userMetadata", "applicationId")
+VERSIONS = StructType([field for field in HISTORY.fields if field.name not in _OF_COMMITS])
+FRAGMENTS = columns(
+    fragmentId=_LONG,
+    numRows=_LONG,
+    physicalRows=_LONG,
+    sizeInBytes=_LONG,
+    files=ArrayType(_TEXT),
+    firstRowId=_LONG,
+    lastRowId=_LONG,
+    minCreatedAtVersion=_LONG,
+    maxCreatedAtVersion=_LONG,
+    minLastUpdatedAtVersion=_LONG,
+    maxLastUpdatedAtVersion=_LONG,
+)
+DETAIL = columns(
+    format=_TEXT,
+    location=_TEXT,
+    version=_LONG,
+    branch=_TEXT,
+    lastModified=_TIME,
+    numRows=_LONG,
+    numDeletedRows=_LONG,
+    numFragments=_LONG,
+    numFiles=_LONG,
+    sizeInBytes=_LONG,
+    manifestSizeInBytes=_LONG,
+    numVersions=_LONG,
+    oldestVersion=_LONG,
+    fileVersion=_TEXT,
+    stableRowIds=_FLAG,
+    indices=ArrayType(_TEXT),
+    properties=MapType(_TEXT, _TEXT),
+    consumers=ArrayType(columns(name=_TEXT, version=_LONG, lag=_LONG)),
+    advice=ArrayType(_TEXT),
+)
+INDICES = columns(
+    name=_TEXT,
+    kind=_TEXT,
+    columns=ArrayType(_TEXT),
+    uuid=_TEXT,
+    indexVersion=_LONG,
+    datasetVersion=_LONG,
+    numFragments=_LONG,
+    numRows=_LONG,
+    sizeInBytes=_LONG,
+    used=_FLAG,
+    note=_TEXT,
+)
+TAGS = columns(
+    name=_TEXT,
+    version=_LONG,
+    branch=_TEXT,
+    createdAt=_TIME,
+    updatedAt=_TIME,
+    metadata=MapType(_TEXT, _TEXT),
+)
+BRANCHES = columns(name=_TEXT, parentBranch=_TEXT, parentVersion=_LONG, createdAt=_TIME)
+
+
+def history_rows(table: Table, limit: int | None = None) -> Rows:
+    """Rows of ``HISTORY``, the newest version first; None for all of them."""
+    return [history_row(entry) for entry in history(table, limit)]
+
+
+def history_row(entry: HistoryEntry) -> tuple[Any, ...]:
+    """One row of ``HISTORY``."""
+    return (
+        entry.version,
+        entry.timestamp,
+        entry.operation or None,
+        dict(entry.metrics),
+        entry.user_metadata,
+        entry.application_id,
+        entry.writer,
+        entry.num_rows,
+        entry.num_fragments,
+        entry.num_bytes,
+        entry.manifest_bytes,
+        list(entry.tags),
+    )
+
+
+def version_rows(table: Table) -> Rows:
+    """Rows of ``VERSIONS``, the newest first."""
+    places = [HISTORY.names.index(name) for name in VERSIONS.names]
+    return [tuple(row[place] for place in places) for row in history_rows(table)]
+
+
+def fragment_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
+    """Rows of ``FRAGMENTS``, in the order of the table."""
+    return [
+        (
+            fragment.fragment_id,
+            fragment.num_rows,
+            fragment.physical_rows,
+            fragment.num_bytes,
+            list(fragment.files),
+            fragment.first_row_id,
+            fragment.last_row_id,
+            fragment.min_created_at,
+            fragment.max_created_at,
+            fragment.min_last_updated_at,
+            fragment.max_last_updated_at,
+        )
+        for fragment in fragments(table, at)
+    ]
+
+
+def detail_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
+    """The one row of ``DETAIL``."""
+    about = detail(table, at)
+    return [
+        (
+            "lance",
+            about.location,
+            about.version,
+            about.branch,
+            about.last_modified,
+            about.num_rows,
+            about.num_deleted_rows,
+            about.num_fragments,
+            about.num_files,
+            about.num_bytes,
+            about.manifest_bytes,
+            about.num_versions,
+            about.oldest_version,
+            about.file_version,
+            about.stable_row_ids,
+            list(about.indices),
+            dict(about.properties),
+            [
+                {"name": reader.name, "version": reader.version, "lag": reader.lag}
+                for reader in about.consumers
+            ],
+            list(about.advice),
+        )
+    ]
+
+
+def index_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
+    """Rows of ``INDICES``, in the order of the manifest."""
+    return [
+        (
+            index.name,
+            index.kind,
+            list(index.columns),
+            index.uuid,
+            index.index_version,
+            index.dataset_version,
+            index.num_fragments,
+            index.num_rows,
+            index.num_bytes,
+            index.is_used,
+            index.note,
+        )
+        for index in index_facts(Snapshot.open(table, at))
+    ]
+
+
+def tag_rows(table: Table) -> Rows:
+    """Rows of ``TAGS``, by name."""
+    return [
+        (
+            tag.name,
+            tag.version,
+            tag.branch,
+            _moment(tag.created_at),
+            _moment(tag.updated_at),
+            {key: str(value) for key, value in tag.metadata.items()},
+        )
+        for tag in tags_of(table)
+    ]
+
+
+def branch_rows(table: Table) -> Rows:
+    """Rows of ``BRANCHES``, by name."""
+    return [
+        (
+            branch.name,
+            branch.parent_branch,
+            branch.parent_version,
+            None if branch.created_at is None else datetime.fromtimestamp(branch.created_at, UTC),
+        )
+        for branch in branches_of(table)
+    ]
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+METADATA_TABLES: Mapping[str, MetadataTable] = {
+    "history": MetadataTable(HISTORY, lambda table, _: history_rows(table)),
+    "versions": MetadataTable(VERSIONS, lambda table, _: version_rows(table)),
+    "fragments": MetadataTable(FRAGMENTS, fragment_rows, of_one_version=True),
+    "detail": MetadataTable(DETAIL, detail_rows, of_one_version=True),
+    "indices": MetadataTable(INDICES, index_rows, of_one_version=True),
+    "tags": MetadataTable(TAGS, lambda table, _: tag_rows(table)),
+    "branches": MetadataTable(BRANCHES, lambda table, _: branch_rows(table)),
+}
+"""What may follow the path of a table and ``$``."""
+
+_NAME = re.compile(r"(?P<table>.*[^/])\$(?P<kind>\w*)/*")
+
+
+def split_metadata_name(name: str) -> tuple[str, str]:
+    """A table's name in a catalog, and what follows it from ``$`` on."""
+    own, sign, rows = name.rpartition("$")
+    return (own, sign + rows) if own else (name, "")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRead:
+    """A read of ``/path$history`` or another such name.
+
+    Attributes:
+        name: What follows the ``$``.
+        table: The table before it, or its branch.
+        at: The version, where the rows are of one.
+    """
+
+    name: str
+    table: Table
+    at: VersionSpec
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of the rows."""
+        return METADATA_TABLES[self.name].schema
+
+    def rows(self) -> Rows:
+        """Reads them."""
+        return METADATA_TABLES[self.name].rows(self.table, self.at)
+
+    def not_written(self) -> InvalidInputError:
+        """Why nobody makes a table of this name: it would hide what is known of the other one."""
+        return InvalidInputError(
+            f"${self.name} is made by Lance, not written",
+            where=self.table.root,
+            hint="write to the table, or choose a name without $",
+        )
+
+    def not_followed(self) -> InvalidInputError:
+        """Why there is no stream of it."""
+        return InvalidInputError(
+            f"${self.name} is not read as a stream",
+            where=self.table.root,
+            hint="follow the table, or readChangeFeed",
+        )
+
+
+def metadata_read(options: Mapping[str, str], *, writes: bool = False) -> MetadataRead | None:
+    """The rows about a table that the options of a read ask for; None for a read of a table.
+
+    A table whose own path ends like that is a table.
+
+    Args:
+        options: As they were given.
+        writes: It is a write, which may make a table whose path ends in any other way.
+
+    Raises:
+        InvalidInputError: There is a table, but no such rows about it.
+    """
+    match = _NAME.fullmatch(options.get("path", ""))
+    if match is None:
+        return None
+    read = ReadOptions.parse(options)
+    if open_existing(read.table.on_branch(None)) is not None:
+        return None
+    table = replace(read.table, root=match["table"])
+    if open_existing(table.on_branch(None)) is None:
+        return None  # which leads to the error that there is no table
+    known = METADATA_TABLES.get(match["kind"])
+    if known is None and writes:
+        return None
+    if known is None:
+        names = ", ".join(f"${name}" for name in METADATA_TABLES)
+        raise InvalidInputError(
+            f"there is no ${match['kind']} of a table", where=table.root, hint=f"there is {names}"
+        )
+    if read.changes is not None or (read.at != LATEST and not known.of_one_version):
+        raise InvalidInputError(
+            f"${match['kind']} is of all versions",
+            where=table.root,
+            hint="leave out version, timestampAsOf, tag, readChangeFeed; use WHERE",
+        )
+    return MetadataRead(match["kind"], table, read.at)
+
+
+class RowsPartition(InputPartition):
+    """The rows, which the driver has read."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+
+class LanceMetadataReader(DataSourceReader):
+    """Gives rows that the driver reads while it plans.
+
+    Args:
+        asked: What to read.
+        schema: The columns that Spark wants of it.
+    """
+
+    def __init__(self, asked: MetadataRead, schema: StructType) -> None:
+        self._asked = asked
+        self._schema = schema
+
+    @clean_errors
+    def partitions(self) -> Sequence[InputPartition]:
+        """One partition: they are few."""
+        return [RowsPartition(self._asked.rows())]
+
+    @clean_iterator
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        if isinstance(partition, RowsPartition):
+            whole = rows_as_batch(partition.rows, self._asked.schema)
+            yield to_spark_batch(whole, arrow_schema_of(self._schema))
+
+
+def rows_as_batch(rows: Rows, schema: StructType) -> pa.RecordBatch:
+    """Rows in the Arrow types of ``schema``."""
+    target = arrow_schema_of(schema)
+    arrays = [
+        pa.array([_arrow_value(row[place]) for row in rows], field.type)
+        for place, field in enumerate(target)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _arrow_value(value: Any) -> Any:
+    return list(value.items()) if isinstance(value, dict) else value

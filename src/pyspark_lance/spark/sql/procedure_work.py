@@ -1,0 +1,326 @@
+"""The long work of procedures: planned and committed on the driver, done by executors between.
+
+The state of such work goes from one call of Python to the next, by way of the companion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import tzinfo
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql.types import ArrayType, LongType, StringType
+
+from pyspark_lance.commit.retries import Retries
+from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
+from pyspark_lance.format.operation import RewriteGroup
+from pyspark_lance.spark.options.times import parse_timestamp
+from pyspark_lance.spark.sql.metadata_tables import Rows, columns
+from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.compaction.compact import (
+    CompactionPlan,
+    CompactionResult,
+    commit_bins,
+    compact,
+    plan_compaction,
+    together,
+)
+from pyspark_lance.table.compaction.compaction_task import CompactionTask
+from pyspark_lance.table.index_build.column_indices import (
+    IndexPlan,
+    IndexRequest,
+    IndexResult,
+    commit_index,
+    drop_index,
+    plan_index,
+    plan_index_refresh,
+)
+from pyspark_lance.table.index_build.segment_task import SegmentTask
+from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask
+from pyspark_lance.table.index_build.zone_maps import (
+    ZoneMapPlan,
+    ZoneMapResult,
+    commit_zone_maps,
+    plan_refresh,
+    plan_zone_maps,
+)
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+_LONG: Final = LongType()
+COMPACTED = columns(
+    fragments_removed=_LONG,
+    fragments_added=_LONG,
+    files_removed=_LONG,
+    files_added=_LONG,
+    num_rows=_LONG,
+    conflicting_bins=_LONG,
+    version=_LONG,
+)
+ZONE_MAPS = columns(
+    columns=ArrayType(StringType()), num_fragments=_LONG, num_zones=_LONG, version=_LONG
+)
+
+INDEXED = columns(names=ArrayType(StringType()), num_segments=_LONG, num_rows=_LONG, version=_LONG)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a procedure.
+
+    Attributes:
+        table: The table, or a branch of it.
+        arguments: What was given, by name.
+        settings: How to commit.
+        zone: Of times that say none.
+    """
+
+    table: Table
+    arguments: Mapping[str, str]
+    settings: ChangeSettings
+    zone: tzinfo
+
+    def text(self, name: str) -> str:
+        """An argument that must be there."""
+        return self.arguments[name]
+
+    def number(self, name: str) -> int | None:
+        """A whole number; None if it was not given."""
+        return int(self.arguments[name]) if name in self.arguments else None
+
+    def real(self, name: str) -> float | None:
+        """A number; None if it was not given."""
+        return float(self.arguments[name]) if name in self.arguments else None
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Yes or no."""
+        return self.arguments[name] == "true" if name in self.arguments else default
+
+    def at(self) -> VersionSpec:
+        """The version that ``version``, ``tag`` or ``timestamp`` asks for."""
+        text = self.arguments.get("timestamp")
+        try:
+            moment = None if text is None else parse_timestamp(text, zone=self.zone)
+        except ValueError as error:
+            raise InvalidInputError(f"{text!r} is not a time", hint=str(error)) from error
+        tag = self.arguments.get("tag")
+        return VersionSpec(version=self.number("version"), tag=tag, timestamp_ns=moment)
+
+    def unit_of_work(self, retries: str) -> UnitOfWork:
+        """What commits, with the attempts that are left after those that were spent."""
+        settings = self.settings
+        left = Retries.from_text(retries, settings.retries, settings.timeout_s)
+        return UnitOfWork(self.table, settings, retries=left)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A compaction whose bins are rewritten; picklable.
+
+    Attributes:
+        plan: The bins.
+        options: What they were planned by.
+        done: What landed before.
+        retries: The attempts that were spent; empty for none.
+    """
+
+    plan: CompactionPlan
+    options: Mapping[str, Any]
+    done: CompactionResult = field(default_factory=CompactionResult)
+    retries: str = ""
+
+    @property
+    def tasks(self) -> Sequence[CompactionTask]:
+        """What the executors do."""
+        return self.plan.tasks
+
+    def go_on(self, call: Call, done: list[RewriteGroup]) -> Rows | Compaction:
+        """Commits rewritten bins; those that others changed meanwhile are planned again."""
+        return _commit(call, self, done)
+
+
+# Compaction ----------------------------------------------------------------------------------
+
+
+def start_compaction(call: Call) -> Rows | Compaction:
+    """Plans a compaction, or says what one would do."""
+    options = {
+        "target_rows_per_fragment": call.number("target_rows_per_fragment"),
+        "max_bytes_per_file": call.number("max_bytes_per_file"),
+        "materialize_deletions": _flag_or_none(call, "materialize_deletions"),
+        "materialize_deletions_threshold": call.real("materialize_deletions_threshold"),
+        "max_source_fragments": call.number("max_source_fragments"),
+        "max_source_rows": call.number("max_source_rows"),
+        "defer_index_remap": _flag_or_none(call, "defer_index_remap"),
+    }
+    if call.flag("dry_run"):
+        return _compacted(compact(call.table, options, call.settings, dry_run=True))
+    return _planned(call, options, CompactionResult(), "")
+
+
+def _flag_or_none(call: Call, name: str) -> bool | None:
+    return call.flag(name) if name in call.arguments else None
+
+
+def _planned(
+    call: Call, options: Mapping[str, Any], done: CompactionResult, retries: str
+) -> Rows | Compaction:
+    plan = plan_compaction(call.table, options, call.settings)
+    if plan.change.is_done or not plan.tasks:
+        return _compacted(replace(done, conflicting_bins=0))
+    return Compaction(plan, options, done, retries)
+
+
+def _commit(call: Call, work: Compaction, groups: list[RewriteGroup]) -> Rows | Compaction:
+    """Commits rewritten bins; those that others changed meanwhile are planned again."""
+    unit = call.unit_of_work(work.retries)
+    conflict: RetryableCommitError | None = None
+    try:
+        landed = unit.once(partial(commit_bins, work.plan, groups))
+    except RetryableCommitError as error:
+        landed, conflict = CompactionResult(), error
+    if landed.conflicting_bins:
+        conflict = RetryableCommitError(
+            f"others changed {landed.conflicting_bins} bins",
+            call.table.uri,
+            conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
+        )
+    done = together(work.done, landed)
+    if conflict is None:
+        return _compacted(done)
+    try:
+        unit.spend_attempt(conflict)
+    except RetryableCommitError:
+        if done.version is None:
+            raise
+        return _compacted(done)
+    return _planned(call, work.options, done, unit.retries.to_text())
+
+
+def _compacted(result: CompactionResult) -> Rows:
+    return [tuple(getattr(result, name) for name in COMPACTED.names)]
+
+
+# Zone maps and other indices -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBuild:
+    """Indices whose parts are made by tasks; picklable.
+
+    Attributes:
+        plan: What is made.
+        kind: How it is planned, committed and shown.
+        retries: The attempts that were spent; empty for none.
+    """
+
+    plan: ZoneMapPlan | IndexPlan
+    kind: _BuildKind
+    retries: str = ""
+
+    @property
+    def tasks(self) -> Sequence[ZoneMapTask | SegmentTask]:
+        """What the executors do."""
+        return self.plan.tasks
+
+    def go_on(self, call: Call, done: list[Any]) -> Rows | IndexBuild:
+        """Commits; what others moved or changed meanwhile is looked at again."""
+        unit = call.unit_of_work(self.retries)
+        try:
+            result = unit.once(partial(self.kind.commit, self.plan, done))
+        except RetryableCommitError as error:
+            unit.spend_attempt(error)
+            return replace(self, plan=self.kind.plan(call), retries=unit.retries.to_text())
+        return self.kind.shown(result)
+
+
+@dataclass(frozen=True, slots=True)
+class _BuildKind:
+    """The steps of a build; picklable functions.
+
+    Attributes:
+        plan: Plans it on the newest version.
+        commit: Commits what tasks made.
+        shown: The rows that the procedure answers.
+        nothing: The result where there is nothing to do.
+    """
+
+    plan: Callable[[Call], ZoneMapPlan | IndexPlan]
+    commit: Callable[..., Any]
+    shown: Callable[[Any], Rows]
+    nothing: ZoneMapResult | IndexResult
+
+    def start(self, call: Call) -> Rows | IndexBuild:
+        """Plans, if there is something to do."""
+        plan = self.plan(call)
+        has_work = plan.wanted and not plan.change.is_done
+        return IndexBuild(plan, self) if has_work else self.shown(self.nothing)
+
+
+def start_zone_maps(call: Call) -> Rows | IndexBuild:
+    """Makes zone maps of the columns that are given, or else refreshes those there are."""
+    return _BuildKind(_plan_zone_maps, commit_zone_maps, _zoned, ZoneMapResult()).start(call)
+
+
+def start_create_index(call: Call) -> Rows | IndexBuild:
+    """Makes indices of the columns that are given."""
+    return _of_columns(_plan_create).start(call)
+
+
+def start_refresh_indices(call: Call) -> Rows | IndexBuild:
+    """Adds to indices what they do not cover."""
+    return _of_columns(_plan_refresh).start(call)
+
+
+def start_optimize_indices(call: Call) -> Rows | IndexBuild:
+    """Makes few segments of many."""
+    return _of_columns(_plan_optimize).start(call)
+
+
+def drop_named_index(call: Call) -> Rows:
+    """Removes an index."""
+    return [(drop_index(call.table, call.text("name"), call.settings).version,)]
+
+
+def _of_columns(plan: Callable[[Call], IndexPlan]) -> _BuildKind:
+    return _BuildKind(plan, commit_index, _indexed, IndexResult())
+
+
+def _plan_zone_maps(call: Call) -> ZoneMapPlan:
+    if "columns" not in call.arguments:
+        return plan_refresh(call.table, call.settings)
+    names = [name.strip() for name in call.text("columns").split(",")]
+    return plan_zone_maps(call.table, names, call.number("rows_per_zone"), call.settings)
+
+
+def _zoned(result: ZoneMapResult) -> Rows:
+    return [(list(result.columns), result.num_fragments, result.num_zones, result.version)]
+
+
+def _plan_create(call: Call) -> IndexPlan:
+    request = IndexRequest(
+        tuple(name.strip() for name in call.text("columns").split(",")),
+        call.arguments.get("kind", "btree").lower(),
+        call.arguments.get("name"),
+        call.flag("replace"),
+    )
+    return plan_index(call.table, request, call.settings)
+
+
+def _plan_refresh(call: Call) -> IndexPlan:
+    return plan_index_refresh(call.table, call.arguments.get("name"), call.settings)
+
+
+def _plan_optimize(call: Call) -> IndexPlan:
+    name = call.arguments.get("name")
+    return plan_index_refresh(call.table, name, call.settings, joins_segments=True)
+
+
+def _indexed(result: IndexResult) -> Rows:
+    return [(list(result.names), result.num_segments, result.num_rows, result.version)]
+
+
+Work: TypeAlias = Compaction | IndexBuild

@@ -1,0 +1,480 @@
+"""Stored procedures: ``CALL lance.system.compact('/data/t')``, by way of the JVM companion.
+
+The companion asks which procedures there are, and hands over the arguments as texts.  A procedure
+answers with its rows; one whose work is long answers with tasks first, which Spark then runs on the
+executors, and goes on with what became of them.
+
+Arguments and columns are named as in lance-spark's OPTIMIZE, VACUUM and SHOW, where those have
+them.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import logging
+import pickle
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.times import session_time_zone
+from pyspark_lance.spark.options.write_settings import change_settings
+from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
+from pyspark_lance.spark.source.pushed_down import STATE
+from pyspark_lance.spark.sql.metadata_tables import (
+    BRANCHES,
+    DETAIL,
+    FRAGMENTS,
+    HISTORY,
+    TAGS,
+    Rows,
+    branch_rows,
+    columns,
+    detail_rows,
+    fragment_rows,
+    history_rows,
+    tag_rows,
+)
+from pyspark_lance.spark.sql.procedure_work import (
+    COMPACTED,
+    INDEXED,
+    ZONE_MAPS,
+    Call,
+    Work,
+    drop_named_index,
+    start_compaction,
+    start_create_index,
+    start_optimize_indices,
+    start_refresh_indices,
+    start_zone_maps,
+)
+from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
+from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
+from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
+from pyspark_lance.table.index_build.segment_task import SegmentTask, build_segment
+from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zones
+from pyspark_lance.table.refs.branches import create_branch, remove_branch
+from pyspark_lance.table.refs.tags import remove_tag, set_tag
+from pyspark_lance.table.verify.verify import verify
+from pyspark_lance.table.version.near_tables import naming_near_tables
+from pyspark_lance.table.work.metadata_commits import restore
+
+logger = logging.getLogger(__name__)
+
+BIN_RESULTS = StructType([StructField("done", StringType())])
+"""What the tasks give."""
+_NAME, _ARGUMENTS = f"{INTERNAL_PREFIX}procedure", f"{INTERNAL_PREFIX}arguments"
+_DONE = f"{INTERNAL_PREFIX}done"
+
+_LONG, _TEXT, _FLAG, _REAL = LongType(), StringType(), BooleanType(), DoubleType()
+# Arguments of lance-spark that have nothing to choose here.
+_WITHOUT_EFFECT = ("max_rows_per_group", "num_threads", "batch_size")
+_CLEANED = columns(
+    bytes_removed=_LONG, old_versions=_LONG, files_removed=_LONG, versions=ArrayType(_LONG)
+)
+_FINDINGS = columns(severity=_TEXT, kind=_TEXT, what=_TEXT, where=_TEXT, remedy=_TEXT)
+_NAMED = columns(name=_TEXT, version=_LONG)
+_VERSION = columns(version=_LONG)
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """One procedure.
+
+    Attributes:
+        description: One line.
+        parameters: After the table, which is the first of all; those that may be left out are
+            nullable.
+        result: Columns of its rows.
+        run: Does it; gives rows, or the work for the executors.
+        rewrites: Whether rows, or what is hidden of them, are others afterwards.
+    """
+
+    description: str
+    parameters: StructType
+    result: StructType
+    run: Callable[[Call], Rows | Work]
+    rewrites: bool = False
+
+
+# Answers -------------------------------------------------------------------------------------
+
+
+def list_procedures() -> dict[str, Any]:
+    """All procedures, as the companion wants to know them."""
+    return {name: _as_companion_wants(procedure) for name, procedure in PROCEDURES.items()}
+
+
+def refuse_unknown(options: Mapping[str, str]) -> dict[str, Any]:
+    """Says which procedures there are, when a CALL names none of them.
+
+    Raises:
+        InvalidInputError: Always.
+    """
+    asked = options[_NAME]
+    like = difflib.get_close_matches(asked.rpartition(".")[2].lower(), PROCEDURES, n=1)
+    near = f"did you mean system.{like[0]}? " if like else ""
+    raise InvalidInputError(
+        f"there is no procedure {asked}",
+        hint=f"{near}there are, in the namespace system: {', '.join(sorted(PROCEDURES))}",
+    )
+
+
+def _as_companion_wants(procedure: Procedure) -> dict[str, Any]:
+    parameters = StructType([_TABLE, *procedure.parameters.fields, *_ALWAYS.fields])
+    # DESCRIBE PROCEDURE shows nothing but the description.
+    return {
+        "description": f"{procedure.description} Arguments: {', '.join(parameters.names)}.",
+        "parameters": parameters.json(),
+        "rewrites": procedure.rewrites,
+    }
+
+
+def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
+    """Runs a procedure, or goes on with it; its rows, or what is to be done on the executors."""
+    procedure = PROCEDURES[options[_NAME]]
+    arguments: dict[str, str] = json.loads(options[_ARGUMENTS])
+    for name in _WITHOUT_EFFECT:
+        if name in arguments:
+            logger.warning("the argument %s has no effect here", name)
+    note = arguments.get("user_metadata")
+    write = WriteOptions.parse({**options, **({"userMetadata": note} if note else {})})
+    table = ReadOptions.parse(options).table
+    branch = arguments.get("branch")
+    line = table.on_branch(branch) if branch else table
+    call = Call(line, arguments, change_settings(write), session_time_zone(options))
+    if STATE in options:
+        work: Work = _unpacked(options[STATE])
+        done = work.go_on(call, [_unpacked(part) for part in options.get(_DONE, "").split()])
+    else:
+        with naming_near_tables(table):
+            done = procedure.run(call)
+    if isinstance(done, Work):
+        return {"state": _packed(done)}
+    names = procedure.result.names
+    rows = [dict(zip(names, row, strict=True)) for row in done]
+    return {"schema": procedure.result.json(), "rows": json.dumps(rows, default=_as_json)}
+
+
+def _packed(value: object) -> str:
+    return base64.b64encode(zlib.compress(pickle.dumps(value), 1)).decode()
+
+
+def _unpacked(text: str) -> Any:
+    return pickle.loads(zlib.decompress(base64.b64decode(text)))
+
+
+def _as_json(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{value!r} in the rows of a procedure")
+
+
+class WorkPartition(InputPartition):
+    """One task."""
+
+    def __init__(self, task: CompactionTask | ZoneMapTask | SegmentTask) -> None:
+        self.task = task
+
+
+class LanceTaskReader(DataSourceReader):
+    """Runs the tasks of a procedure, one in each task of Spark.
+
+    Args:
+        state: What ``run_procedure`` answered.
+    """
+
+    def __init__(self, state: str) -> None:
+        self._state = state
+
+    @clean_errors
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each task."""
+        work: Work = _unpacked(self._state)
+        return [WorkPartition(task) for task in work.tasks]
+
+    @clean_iterator
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Does a task, and tells what became of it."""
+        if isinstance(partition, WorkPartition):
+            task = partition.task
+            done = pa.array([_packed(_done(task))])
+            yield pa.RecordBatch.from_arrays([done], names=BIN_RESULTS.names)
+
+
+def _done(task: CompactionTask | ZoneMapTask | SegmentTask) -> object:
+    if isinstance(task, CompactionTask):
+        return rewrite_bin(task)
+    return build_segment(task) if isinstance(task, SegmentTask) else build_zones(task)
+
+
+# Cleanup and verification ----------------------------------------------------------------------
+
+
+def _cleanup(call: Call) -> Rows:
+    ages = []
+    if "older_than" in call.arguments:
+        ages.append(parse_duration(call.text("older_than")))
+    before_ms = call.number("before_timestamp_millis")
+    if before_ms is not None:
+        ages.append(max(0.0, time.time() - before_ms / 1000))
+    policy = CleanupPolicy(
+        older_than_s=max(ages, default=None),
+        before_version=call.number("before_version"),
+        retain_versions=call.number("retain_versions"),
+        delete_unverified=call.flag("delete_unverified"),
+        error_if_tagged=call.flag("error_if_tagged_old_versions", default=True),
+    )
+    done = cleanup_old_versions(call.table, policy, dry_run=call.flag("dry_run"))
+    return [(done.num_bytes, len(done.versions), done.num_files, list(done.versions))]
+
+
+def _verify(call: Call) -> Rows:
+    found = verify(call.table, call.number("version"), read_data=call.flag("read_data"))
+    return [
+        (finding.severity.value, finding.kind, finding.what, finding.where, finding.remedy)
+        for finding in found.findings
+    ]
+
+
+# Versions, tags, branches --------------------------------------------------------------------
+
+
+def _restore(call: Call) -> Rows:
+    return [(restore(call.table, call.at(), call.settings).version,)]
+
+
+def _enable_stable_row_ids(call: Call) -> Rows:
+    return [(enable_stable_row_ids(call.table, call.settings).version,)]
+
+
+def _create_tag(call: Call) -> Rows:
+    tag = set_tag(call.table, call.text("name"), call.at())
+    return [(tag.name, tag.version)]
+
+
+def _replace_tag(call: Call) -> Rows:
+    tag = set_tag(call.table, call.text("name"), call.at(), replaces=True)
+    return [(tag.name, tag.version)]
+
+
+def _drop_tag(call: Call) -> Rows:
+    remove_tag(call.table, call.text("name"))
+    return [(call.text("name"), None)]
+
+
+def _create_branch(call: Call) -> Rows:
+    branch = create_branch(call.table, call.text("name"), call.at())
+    return [(branch.name, branch.parent_version)]
+
+
+def _drop_branch(call: Call) -> Rows:
+    remove_branch(call.table, call.text("name"))
+    return [(call.text("name"), None)]
+
+
+def _snake_case(schema: StructType) -> StructType:
+    """The same columns, named as those of procedures are."""
+    return StructType(
+        [
+            StructField(
+                re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", field.name),
+                field.dataType,
+            )
+            for field in schema.fields
+        ]
+    )
+
+
+_TABLE = StructField("table", _TEXT, nullable=False)
+_REQUIRED_NAME = StructField("name", _TEXT, nullable=False)
+_REQUIRED_COLUMNS = StructField("columns", _TEXT, nullable=False)
+_ALWAYS = columns(branch=_TEXT)
+_AT = columns(version=_LONG, tag=_TEXT, timestamp=_TEXT).fields
+_NOTE = StructField("user_metadata", _TEXT)
+_NOTHING = StructType([])
+
+PROCEDURES: Mapping[str, Procedure] = {
+    "compact": Procedure(
+        "Joins small fragments and rewrites those with many deleted rows, on the executors.",
+        columns(
+            target_rows_per_fragment=_LONG,
+            max_bytes_per_file=_LONG,
+            materialize_deletions=_FLAG,
+            materialize_deletions_threshold=_REAL,
+            max_source_fragments=_LONG,
+            max_source_rows=_LONG,
+            defer_index_remap=_FLAG,
+            dry_run=_FLAG,
+            user_metadata=_TEXT,
+            **dict.fromkeys(_WITHOUT_EFFECT, _LONG),
+        ),
+        COMPACTED,
+        start_compaction,
+        rewrites=True,
+    ),
+    "create_zonemap": Procedure(
+        "Makes a zone map of each of some columns, on the executors; commas are between names.",
+        StructType([_REQUIRED_COLUMNS, *columns(rows_per_zone=_LONG).fields, _NOTE]),
+        ZONE_MAPS,
+        start_zone_maps,
+    ),
+    "refresh_zonemaps": Procedure(
+        "Adds to all zone maps what was written since they were made.",
+        StructType([_NOTE]),
+        ZONE_MAPS,
+        start_zone_maps,
+    ),
+    "create_index": Procedure(
+        "Makes an index of each of some columns, on the executors; commas are between names.",
+        StructType(
+            [_REQUIRED_COLUMNS, *columns(kind=_TEXT, name=_TEXT, replace=_FLAG).fields, _NOTE]
+        ),
+        INDEXED,
+        start_create_index,
+    ),
+    "refresh_indices": Procedure(
+        "Adds to indices what was written since they were made.",
+        StructType([*columns(name=_TEXT).fields, _NOTE]),
+        INDEXED,
+        start_refresh_indices,
+    ),
+    "optimize_indices": Procedure(
+        "Brings indices up to date, and makes few segments of many.",
+        StructType([*columns(name=_TEXT).fields, _NOTE]),
+        INDEXED,
+        start_optimize_indices,
+    ),
+    "drop_index": Procedure(
+        "Removes an index of any kind.",
+        StructType([_REQUIRED_NAME, _NOTE]),
+        _VERSION,
+        drop_named_index,
+    ),
+    "cleanup": Procedure(
+        "Removes old versions, and the files that nothing but them refers to.",
+        columns(
+            before_version=_LONG,
+            before_timestamp_millis=_LONG,
+            older_than=_TEXT,
+            retain_versions=_LONG,
+            delete_unverified=_FLAG,
+            error_if_tagged_old_versions=_FLAG,
+            dry_run=_FLAG,
+        ),
+        _CLEANED,
+        _cleanup,
+    ),
+    "verify": Procedure(
+        "Looks for everything that is wrong with a version; no row is good news.",
+        columns(version=_LONG, read_data=_FLAG),
+        _FINDINGS,
+        _verify,
+    ),
+    "restore": Procedure(
+        "Makes an old version the newest again, as one new version.",
+        StructType([*_AT, _NOTE]),
+        _VERSION,
+        _restore,
+        rewrites=True,
+    ),
+    "create_tag": Procedure(
+        "Names a version, which no cleanup removes then.",
+        StructType([_REQUIRED_NAME, *_AT]),
+        _NAMED,
+        _create_tag,
+    ),
+    "replace_tag": Procedure(
+        "Moves a tag to another version.",
+        StructType([_REQUIRED_NAME, *_AT]),
+        _NAMED,
+        _replace_tag,
+    ),
+    "drop_tag": Procedure(
+        "Forgets a tag; its version stays until a cleanup.",
+        StructType([_REQUIRED_NAME]),
+        _NAMED,
+        _drop_tag,
+    ),
+    "create_branch": Procedure(
+        "Forks a line of versions off a version.",
+        StructType([_REQUIRED_NAME, *_AT]),
+        _NAMED,
+        _create_branch,
+    ),
+    "drop_branch": Procedure(
+        "Removes a branch and all that was written on it.",
+        StructType([_REQUIRED_NAME]),
+        _NAMED,
+        _drop_branch,
+    ),
+    "enable_stable_row_ids": Procedure(
+        "Gives the rows of a table that was made without them stable ids, in place.",
+        StructType([_NOTE]),
+        _VERSION,
+        _enable_stable_row_ids,
+        rewrites=True,
+    ),
+    "history": Procedure(
+        "The versions that are left, the newest first: what made them, when, and who.",
+        columns(limit=_LONG),
+        _snake_case(HISTORY),
+        lambda call: history_rows(call.table, call.number("limit")),
+    ),
+    "detail": Procedure(
+        "Counts, sizes, properties, and advice on the shape of the table.",
+        _NOTHING,
+        _snake_case(DETAIL),
+        lambda call: detail_rows(call.table),
+    ),
+    "fragments": Procedure(
+        "The layout of a version, fragment by fragment.",
+        columns(version=_LONG),
+        _snake_case(FRAGMENTS),
+        lambda call: fragment_rows(call.table, call.at()),
+    ),
+    "tags": Procedure("All tags.", _NOTHING, _snake_case(TAGS), lambda call: tag_rows(call.table)),
+    "branches": Procedure(
+        "All branches but main.",
+        _NOTHING,
+        _snake_case(BRANCHES),
+        lambda call: branch_rows(call.table),
+    ),
+}
+"""By name."""
+
+
+def procedures_as_markdown() -> str:
+    """The table of docs/sql.md."""
+    lines = ["| procedure | arguments after the table | result |", "|---|---|---|"]
+    for name, procedure in PROCEDURES.items():
+        given = [
+            word.name if not word.nullable else f"[{word.name}]"
+            for word in procedure.parameters.fields
+            if word.name not in _WITHOUT_EFFECT
+        ]
+        listed = ", ".join(f"`{name}`" for name in procedure.result.names)
+        lines.append(f"| `{name}` | {', '.join(f'`{word}`' for word in given)} | {listed} |")
+    return "\n".join(lines)

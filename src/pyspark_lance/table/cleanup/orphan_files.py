@@ -1,0 +1,117 @@
+"""Files that no version refers to: what failed tasks, killed processes and lost races leave.
+
+A file is listed first and looked for in the manifests afterwards, so that a commit in between
+cannot make it look unused; a writer that has not committed yet is protected by the age of its
+files alone.  Clones of the table are not looked for: they refer to files of versions, not to these.
+
+Source: docs/format/table-format.md, section 11.2.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark_lance.errors import InvalidInputError, TableNotFoundError
+from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
+from pyspark_lance.metafile.paths import TREE, VERSIONS
+from pyspark_lance.table.version.removable_files import (
+    manifests_below,
+    paths_used_by,
+    read_all_manifests,
+    removable_files,
+    removable_files_of_branches,
+)
+from pyspark_lance.table.version.table import Table
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OrphanFile:
+    """A file that no version refers to.
+
+    Attributes:
+        path: Below the root of the table.
+        size: Bytes.
+        modified: When it was written, UTC; 1970 if the store keeps no time.
+    """
+
+    path: str
+    size: int
+    modified: datetime
+
+
+def find_orphan_files(table: Table, *, older_than_s: float = 0.0) -> list[OrphanFile]:
+    """The files of a table and its branches that no version refers to, by path.
+
+    Files of writes that are under way are among them; their age tells them apart.
+
+    Args:
+        table: The table or branch.
+        older_than_s: Leaves out younger files.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
+        UnsupportedFeatureError: The same for a manifest of a newer format.
+    """
+    store = table.store()
+    limit_ns = time.time_ns() - int(older_than_s * 1e9)
+    candidates = [
+        file
+        for file in (*removable_files(store), *removable_files_of_branches(store))
+        # A store that keeps no time says 0; nobody knows how young such a file is.
+        if older_than_s <= 0 or 0 < file.info.modified_ns <= limit_ns
+    ]
+    used: set[str] = set()
+    is_there = False
+    for file in read_all_manifests(
+        store, lambda: [*manifests_below(store, VERSIONS), *manifests_below(store, TREE)]
+    ):
+        is_there = True
+        used.update(paths_used_by(file))
+    if not is_there:
+        raise TableNotFoundError(
+            "there is no Lance table here", where=store.uri, hint="check the path"
+        )
+    return sorted(
+        OrphanFile(file.info.path, file.info.size, _moment(file.info.modified_ns))
+        for file in candidates
+        if file.kept_by is None or file.kept_by not in used
+    )
+
+
+def remove_orphan_files(
+    table: Table,
+    *,
+    older_than_s: float = SAFE_AGE_S,
+    force: bool = False,
+) -> list[OrphanFile]:
+    """Removes such files, and says which.
+
+    Args:
+        table: The table or branch.
+        older_than_s: Keeps younger files.
+        force: Allows less than ``SAFE_AGE_S``; only right when nobody writes to the table.
+
+    Raises:
+        InvalidInputError: Too young an age without ``force``.
+    """
+    if older_than_s < SAFE_AGE_S and not force:
+        raise InvalidInputError(
+            f"files younger than {SAFE_AGE_S / 3600:.0f} hours may belong to a write that is under "
+            "way",
+            where=table.uri,
+            hint="if nobody writes to the table, say so with force",
+        )
+    orphans = find_orphan_files(table, older_than_s=older_than_s)
+    table.store().delete_many([file.path for file in orphans])
+    logger.info("removed %d files that no version refers to", len(orphans))
+    return orphans
+
+
+def _moment(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)

@@ -1,0 +1,320 @@
+"""Compaction: plans bins, has them rewritten, commits them as one version.
+
+A bin whose fragments somebody else changed meanwhile is lost; the other bins are committed all the
+same, and the lost one is planned again on the newest version.  The order of the work (plan,
+rewrite, commit) is here; where bins are rewritten is for the caller to say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark_lance.commit.version_put import CommitResult
+from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment_reuse import reuse_index_of
+from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
+from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
+from pyspark_lance.table.compaction.compaction_plan import (
+    CompactionOptions,
+    plan_bins,
+    rows_per_fragment,
+)
+from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
+from pyspark_lance.table.compaction.reuse_index import (
+    current_indices,
+    file_of_entry,
+    is_worth_a_note,
+    next_reuse_index,
+)
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.unit_of_work import UnitOfWork, commit_on_newest
+from pyspark_lance.table.work.written_files import remove_files
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """One attempt to compact one version of a table.
+
+    Attributes:
+        change: Pins the version.
+        tasks: One for each bin, in the order of their fragments.
+    """
+
+    change: ChangePlan
+    tasks: tuple[CompactionTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What a compaction did, or, of a dry run, would do.
+
+    Attributes:
+        version: The version it made; None if it made none.
+        fragments_removed: Fragments that were rewritten.
+        fragments_added: Fragments that took their place; an estimate in a dry run.
+        files_removed: Data and deletion files of the rewritten fragments; they stay on disk until
+            a cleanup.
+        files_added: New data files.
+        num_rows: Live rows that moved.
+        conflicting_bins: Bins that others changed meanwhile, every time they were planned.
+    """
+
+    version: int | None = None
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    files_removed: int = 0
+    files_added: int = 0
+    num_rows: int = 0
+    conflicting_bins: int = 0
+
+
+RewriteBins = Callable[[Sequence[CompactionTask]], Iterable[RewriteGroup]]
+"""Rewrites bins, wherever; the groups may come in any order."""
+
+
+def rewrite_here(tasks: Sequence[CompactionTask]) -> Iterable[RewriteGroup]:
+    """Rewrites bins in this process, one after the other."""
+    return map(rewrite_bin, tasks)
+
+
+def compact(
+    table: Table,
+    given: Mapping[str, Any] | None = None,
+    settings: ChangeSettings | None = None,
+    *,
+    rewrite: RewriteBins = rewrite_here,
+    dry_run: bool = False,
+) -> CompactionResult:
+    """Compacts a table; a table in good shape gets no version.
+
+    Args:
+        table: The table or branch.
+        given: Fields of ``CompactionOptions``; what is not given is as the table is configured.
+        settings: Retries and properties of the commit.
+        rewrite: Rewrites the bins.
+        dry_run: Only say what would be done.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        RetryableCommitError: Others changed every bin, every time.
+        CommitConflictError: Another commit makes the compaction pointless.
+        UnsupportedFeatureError: The table has a part that would be lost or broken.
+    """
+    settings = settings or ChangeSettings()
+    if dry_run:
+        return _dry_run_result(plan_compaction(table, given or {}, settings))
+    done = CompactionResult()
+
+    def attempt(work: UnitOfWork) -> CompactionResult:
+        nonlocal done
+        plan = plan_compaction(table, given or {}, settings)
+        if plan.change.is_done or not plan.tasks:
+            return replace(done, conflicting_bins=0)
+        landed = commit_bins(plan, list(rewrite(plan.tasks)), work)
+        done = together(done, landed)
+        if landed.conflicting_bins:
+            raise RetryableCommitError(
+                f"others changed {landed.conflicting_bins} bins",
+                table.uri,
+                conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
+            )
+        return done
+
+    try:
+        return UnitOfWork(table, settings).run(attempt)
+    except RetryableCommitError:
+        if done.version is None:
+            raise
+        return done
+
+
+def plan_compaction(
+    table: Table, given: Mapping[str, Any], settings: ChangeSettings
+) -> CompactionPlan:
+    """A plan on the newest version; writes nothing.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        InvalidInputError: An option that is none, or not for this table.
+        UnsupportedFeatureError: The table has a part that would be lost or broken.
+    """
+    change = plan_change(table, settings, moves_rows=True)
+    snapshot = change.snapshot()
+    chosen = CompactionOptions.of(snapshot.manifest.config, given)
+    if chosen.defer_index_remap and snapshot.uses_stable_row_ids:
+        raise InvalidInputError(
+            "the rows of this table have stable ids, so that indices have nothing to put off",
+            where=table.uri,
+            hint="compact without deferIndexRemap",
+        )
+    indices = current_indices(snapshot)
+    bins = plan_bins(snapshot.manifest.fragments, indices, chosen)
+    moved = frozenset(fragment.id for group in bins for fragment in group)
+    notes_addresses = chosen.defer_index_remap and is_worth_a_note(indices, moved)
+    request = replace(change.write_request(), max_items_per_file=chosen.max_items_per_file)
+    if chosen.max_bytes_per_file is not None:
+        request = replace(request, max_bytes_per_file=chosen.max_bytes_per_file)
+    tasks = tuple(
+        CompactionTask(
+            snapshot.files,
+            group,
+            replace(request, max_rows_per_file=rows_per_fragment(group, chosen)),
+            snapshot.uses_stable_row_ids,
+            notes_addresses,
+        )
+        for group in bins
+    )
+    return CompactionPlan(change, tasks)
+
+
+def commit_bins(
+    plan: CompactionPlan, groups: Sequence[RewriteGroup], work: UnitOfWork
+) -> CompactionResult:
+    """Makes the version in which the rewritten bins take the place of the old fragments.
+
+    Bins that others changed since the plan was made are given up.
+
+    Raises:
+        RetryableCommitError: Another commit concerns all bins, or others were always faster.
+        CommitConflictError: Another commit makes the compaction pointless.
+        StorageError: It is not certain whether the version was made.
+    """
+    change = plan.change
+    for group in groups:
+        work.register(group.new_fragments)
+    kept = sorted(groups, key=lambda group: group.old_fragments[0].id)
+    if any(group.row_addresses is not None for group in kept):
+        kept = _with_reserved_ids(change, kept)
+    while kept:
+        operation = _operation(change, kept)
+        try:
+            result = work.commit(work.propose(change.base, operation, uuid=change.transaction_uuid))
+        except RetryableCommitError:
+            _remove_note(change, operation)
+            unchanged = _unchanged(change, kept)
+            if len(unchanged) == len(kept) and not _is_note_of_others(change, operation):
+                raise
+            logger.info(
+                "%d of %d bins were changed by others", len(kept) - len(unchanged), len(kept)
+            )
+            kept = unchanged
+        else:
+            if result is None:
+                return CompactionResult()
+            return _landed(result, kept, conflicting_bins=len(groups) - len(kept))
+    return CompactionResult(conflicting_bins=len(groups))
+
+
+def _with_reserved_ids(change: ChangePlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
+    """The groups with ids for the new fragments, which a note on where rows go has to name.
+
+    As in Lance, that takes a version of its own.
+    """
+    count = sum(len(group.new_fragments) for group in groups)
+    # Without properties: a pair of application and version would say that all is done.
+    settings = CommitSettings(retries=change.settings.retries, timeout_s=change.settings.timeout_s)
+    reserved = commit_on_newest(change.table, lambda snapshot: ReserveFragments(count), settings)
+    assert reserved is not None, "there are fragments to reserve ids for"
+    ids = itertools.count((reserved.manifest.max_fragment_id or 0) - count + 1)
+    return [
+        replace(
+            group,
+            new_fragments=tuple(
+                replace(fragment, id=next(ids)) for fragment in group.new_fragments
+            ),
+        )
+        for group in groups
+    ]
+
+
+def _operation(change: ChangePlan, groups: Sequence[RewriteGroup]) -> Rewrite:
+    """The rewrite; with a note on where rows go, if the groups know their addresses."""
+    if any(group.row_addresses is None for group in groups):
+        return Rewrite(tuple(groups))
+    newest = Snapshot.open(change.table)
+    known = reuse_index_of(newest.indices)
+    return Rewrite(
+        tuple(groups),
+        reuse_index=next_reuse_index(newest, groups),
+        replaces=None if known is None else known.uuid,
+    )
+
+
+def _remove_note(change: ChangePlan, operation: Rewrite) -> None:
+    """Removes the file of a note that no version has."""
+    file = operation.reuse_index and file_of_entry(operation.reuse_index)
+    if file:
+        remove_files(change.table.store(), {file})
+
+
+def _is_note_of_others(change: ChangePlan, operation: Rewrite) -> bool:
+    """Whether another compaction left a note meanwhile, so that another one of ours is needed."""
+    if operation.reuse_index is None:
+        return False
+    known = reuse_index_of(Snapshot.open(change.table).indices)
+    return (None if known is None else known.uuid) != operation.replaces
+
+
+def _unchanged(change: ChangePlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
+    """The groups whose old fragments are in the newest version just as they were."""
+    newest = Snapshot.open(change.table)
+    there = {fragment.id: fragment for fragment in newest.manifest.fragments}
+    return [
+        group
+        for group in groups
+        if all(there.get(fragment.id) == fragment for fragment in group.old_fragments)
+    ]
+
+
+def _landed(
+    result: CommitResult, groups: Sequence[RewriteGroup], conflicting_bins: int
+) -> CompactionResult:
+    old = [fragment for group in groups for fragment in group.old_fragments]
+    new = [fragment for group in groups for fragment in group.new_fragments]
+    return CompactionResult(
+        version=result.version,
+        fragments_removed=len(old),
+        fragments_added=len(new),
+        files_removed=_num_files(old),
+        files_added=_num_files(new),
+        num_rows=sum(fragment.num_rows for fragment in old),
+        conflicting_bins=conflicting_bins,
+    )
+
+
+def _num_files(fragments: Iterable[Fragment]) -> int:
+    return sum(len(fragment.files) + (fragment.deletion_file is not None) for fragment in fragments)
+
+
+def together(before: CompactionResult, after: CompactionResult) -> CompactionResult:
+    """Both, of which the second tells which bins are still lost."""
+    return CompactionResult(
+        version=before.version if after.version is None else after.version,
+        fragments_removed=before.fragments_removed + after.fragments_removed,
+        fragments_added=before.fragments_added + after.fragments_added,
+        files_removed=before.files_removed + after.files_removed,
+        files_added=before.files_added + after.files_added,
+        num_rows=before.num_rows + after.num_rows,
+        conflicting_bins=after.conflicting_bins,
+    )
+
+
+def _dry_run_result(plan: CompactionPlan) -> CompactionResult:
+    old = [fragment for task in plan.tasks for fragment in task.fragments]
+    added = sum(-(-task.num_rows // task.request.max_rows_per_file) for task in plan.tasks)
+    return CompactionResult(
+        fragments_removed=len(old),
+        fragments_added=added,
+        files_removed=_num_files(old),
+        files_added=added,
+        num_rows=sum(task.num_rows for task in plan.tasks),
+    )

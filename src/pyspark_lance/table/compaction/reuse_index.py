@@ -1,0 +1,137 @@
+"""Puts off the remapping of indices: the entry that tells them where a compaction moved rows.
+
+Tables without stable row ids have indices that know rows by their addresses.  Instead of giving up
+the rewritten fragments, a compaction may leave a note of where each row went (Lance's fragment
+reuse index); whoever answers from an index looks there.
+
+Source: docs/format/table-format.md, section 10.7.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from pyroaring import BitMap
+
+from pyspark_lance.format.fragment_reuse import (
+    FRAGMENT_REUSE_DETAILS,
+    FRAGMENT_REUSE_INDEX,
+    FragmentDigest,
+    ReuseDetails,
+    ReuseGroup,
+    ReuseVersion,
+    ReuseVersions,
+    covered_now,
+    versions_to_bytes,
+)
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.operation import RewriteGroup
+from pyspark_lance.metafile.paths import INDICES
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.index.reused_fragments import reuse_versions
+from pyspark_lance.table.version.snapshot import Snapshot
+
+MOST_INLINE_BYTES: Final = 204_800
+"""More than this goes to a file, so that the manifest stays small; the limit is Lance's."""
+_DETAILS_FILE: Final = "details.binpb"
+
+
+def current_indices(snapshot: Snapshot) -> tuple[IndexMetadata, ...]:
+    """The index entries with the fragments that they cover now."""
+    versions = reuse_versions(snapshot)
+    if not versions:
+        return snapshot.indices
+    return tuple(
+        index
+        if index.fragment_bitmap is None or not index.fields
+        else index.with_fragment_bitmap(covered_now(index.fragment_bitmap, versions))
+        for index in snapshot.indices
+    )
+
+
+def is_worth_a_note(indices: Sequence[IndexMetadata], fragment_ids: frozenset[int]) -> bool:
+    """Whether an index, or an older note, knows rows of the fragments.
+
+    Args:
+        indices: As ``current_indices`` has them.
+        fragment_ids: Of all fragments that are rewritten.
+    """
+    return any(
+        index.fragment_bitmap is not None
+        and not index.fragment_bitmap.isdisjoint(BitMap(fragment_ids))
+        for index in indices
+        if index.fields or index.name == FRAGMENT_REUSE_INDEX
+    )
+
+
+def next_reuse_index(snapshot: Snapshot, groups: Sequence[RewriteGroup]) -> IndexMetadata:
+    """The entry for the version behind ``snapshot``, in which rows have moved once more.
+
+    Compactions that all indices have followed are left out.  A large entry writes a file.
+
+    Args:
+        snapshot: The version that the rewrite goes on from.
+        groups: With the addresses of their rows, and with the ids of the new fragments.
+    """
+    moved = ReuseVersion(snapshot.version, tuple(map(_group, groups)))
+    versions = (*_still_needed(reuse_versions(snapshot), snapshot.indices), moved)
+    return _entry(snapshot.store, snapshot.version, versions)
+
+
+def file_of_entry(entry: IndexMetadata) -> str | None:
+    """Path of the file that ``next_reuse_index`` wrote for an entry; None if there is none."""
+    details = ReuseDetails.of(entry)
+    return None if details.versions is not None else f"{INDICES}/{entry.uuid}/{details.file}"
+
+
+def _group(group: RewriteGroup) -> ReuseGroup:
+    assert group.row_addresses is not None, "the executor was asked for the addresses"
+    return ReuseGroup(
+        group.row_addresses,
+        tuple(map(FragmentDigest.of, group.old_fragments)),
+        tuple(map(FragmentDigest.of, group.new_fragments)),
+    )
+
+
+def _entry(store: ObjectStore, version: int, versions: ReuseVersions) -> IndexMetadata:
+    groups = [group for reuse_version in versions for group in reuse_version.groups]
+    bitmap = BitMap(frozenset().union(*(group.new_ids for group in groups)))
+    name, content = uuid.uuid4(), versions_to_bytes(versions)
+    details = ReuseDetails(versions)
+    if len(content) > MOST_INLINE_BYTES:
+        store.put(f"{INDICES}/{name}/{_DETAILS_FILE}", content)
+        details = ReuseDetails(None, _DETAILS_FILE, 0, len(content))
+    kind = IndexDetails(FRAGMENT_REUSE_DETAILS, 0, details.to_bytes())
+    return entry_made_now(FRAGMENT_REUSE_INDEX, (), version, bitmap, kind, IndexFiles(name))
+
+
+def _still_needed(versions: ReuseVersions, indices: Sequence[IndexMetadata]) -> ReuseVersions:
+    """Without the compactions that every index has followed, judged by bitmaps as stored."""
+    touched = BitMap()
+    for version in versions:
+        for group in version.groups:
+            touched |= BitMap(group.old_ids | group.new_ids)
+    concerned = [
+        index
+        for index in indices
+        if index.fields
+        and index.fragment_bitmap is not None
+        and not index.fragment_bitmap.isdisjoint(touched)
+    ]
+    return tuple(
+        version
+        for version in versions
+        if not all(_has_followed(index, version) for index in concerned)
+    )
+
+
+def _has_followed(index: IndexMetadata, version: ReuseVersion) -> bool:
+    """Whether an index was made after a compaction, and of what it made."""
+    assert index.fragment_bitmap is not None
+    old = BitMap(frozenset().union(*(group.old_ids for group in version.groups)))
+    return index.dataset_version >= version.dataset_version and index.fragment_bitmap.isdisjoint(
+        old
+    )

@@ -1,0 +1,156 @@
+"""Gives a table that was made without stable row ids such ids: in place, or as a copy.
+
+In place it is one commit that writes no data: every physical position gets an id, deleted ones
+too, and every row counts as made by that version, since nobody knows better.  Indices of such a
+table hold addresses and would be taken to hold ids, so a table with indices is refused.
+
+Source: docs/format/table-format.md, sections 6.3, 7.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pyspark_lance.commit.next_manifest import CreateOptions
+from pyspark_lance.errors import (
+    InvalidInputError,
+    TableAlreadyExistsError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import Merge, Operation, Overwrite
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
+from pyspark_lance.table.compaction.compact import RewriteBins, rewrite_here
+from pyspark_lance.table.compaction.compaction_task import CompactionTask
+from pyspark_lance.table.rows.write_fragments import DEFAULT_MAX_ROWS_PER_FILE
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+from pyspark_lance.table.work.metadata_commits import MetadataResult, change_metadata
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """What a copy has.
+
+    Attributes:
+        version: Its version.
+        num_rows: Its rows.
+        num_fragments: Its fragments.
+    """
+
+    version: int
+    num_rows: int
+    num_fragments: int
+
+
+def enable_stable_row_ids(table: Table, settings: CommitSettings | None = None) -> MetadataResult:
+    """Gives all rows of a table stable ids, in one commit that writes no data.
+
+    Raises:
+        UnsupportedFeatureError: The table has indices.
+        InvalidInputError: The table has no rows.
+        RetryableCommitError: Other commits were in the way too often.
+    """
+
+    def plan(newest: Snapshot) -> Operation | None:
+        if newest.uses_stable_row_ids:
+            return None
+        if any(index.fields for index in newest.indices):
+            raise UnsupportedFeatureError(
+                "the table has indices, which hold addresses of rows",
+                where=table.uri,
+                hint="drop the indices first, or copy the table: copyWithStableRowIds(target)",
+            )
+        if not newest.manifest.fragments:
+            # A table is known to have stable ids by those of its rows.
+            raise InvalidInputError(
+                "the table has no rows to give ids",
+                where=table.uri,
+                hint="append some first, or make the table anew",
+            )
+        fragments = _with_lineage(newest.manifest.fragments, newest.version + 1)
+        return Merge(tuple(fragments), newest.schema)
+
+    return change_metadata(table, plan, settings)
+
+
+def _with_lineage(fragments: tuple[Fragment, ...], version: int) -> Iterator[Fragment]:
+    """Ids from 0 on, in the order of addresses; every row made by ``version``."""
+    next_row_id = 0
+    for fragment in fragments:
+        rows = fragment.physical_rows
+        versions = RowDatasetVersionSequence.constant(rows, version).to_bytes()
+        yield replace(
+            fragment,
+            row_ids=RowIdSequence.consecutive(next_row_id, rows).to_bytes(),
+            created_at=versions,
+            last_updated_at=versions,
+        )
+        next_row_id += rows
+
+
+def copy_with_stable_row_ids(
+    table: Table,
+    target: Table,
+    settings: ChangeSettings | None = None,
+    *,
+    rewrite: RewriteBins = rewrite_here,
+) -> CopyResult:
+    """Copies the newest version to a new table whose rows have stable ids.
+
+    The copy has one version, the same schema with the same field ids, the same configuration, no
+    indices, and full fragments.
+
+    Args:
+        table: The table or branch to copy.
+        target: Where the copy is to be; there must be no table.
+        settings: Properties of the commit.
+        rewrite: Writes the fragments.
+
+    Raises:
+        TableAlreadyExistsError: There is a table at the target.
+    """
+    settings = settings or ChangeSettings()
+    if open_existing(target) is not None:
+        raise TableAlreadyExistsError("there is a table already", where=target.uri)
+    plan = plan_change(table, settings)
+    snapshot = plan.snapshot()
+    if not snapshot.manifest.fragments:
+        raise InvalidInputError("the table has no rows", hint="create a new one", where=table.uri)
+    request = replace(plan.write_request(), table=target)
+    tasks = [
+        CompactionTask(snapshot.files, group, request, stable_row_ids=False)
+        for group in _in_groups(snapshot.manifest.fragments)
+    ]
+
+    def attempt(work: UnitOfWork) -> CopyResult:
+        groups = sorted(rewrite(tasks), key=lambda group: group.old_fragments[0].id)
+        fragments = tuple(fragment for group in groups for fragment in group.new_fragments)
+        work.register(fragments)
+        operation = Overwrite(fragments, snapshot.schema, dict(snapshot.manifest.config))
+        create = CreateOptions(data_storage_version=snapshot.manifest.file_version)
+        result = work.commit(replace(work.propose(None, operation), create=create))
+        assert result is not None  # nothing can have been committed before
+        rows = sum(fragment.physical_rows for fragment in fragments)
+        return CopyResult(result.version, rows, len(fragments))
+
+    return UnitOfWork(target, settings).once(attempt)
+
+
+def _in_groups(fragments: tuple[Fragment, ...]) -> Iterator[tuple[Fragment, ...]]:
+    """Neighbours that fill a file together."""
+    held: list[Fragment] = []
+    rows = 0
+    for fragment in fragments:
+        if held and rows + fragment.num_rows > DEFAULT_MAX_ROWS_PER_FILE:
+            yield tuple(held)
+            held, rows = [], 0
+        held.append(fragment)
+        rows += fragment.num_rows
+    if held:
+        yield tuple(held)

@@ -1,0 +1,4 @@
+"""History: versions and their operations, ancestry, every state of a row.
+
+May import: table.compaction and all below.
+"""

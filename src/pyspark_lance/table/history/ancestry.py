@@ -1,0 +1,116 @@
+"""The versions that led to a version: on a branch, those before the fork as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from pyspark_lance.commit.commit_outcome import transaction_of
+from pyspark_lance.errors import TableNotFoundError
+from pyspark_lance.format.operation import Restore
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    list_versions,
+    look_again,
+    read_manifest,
+)
+from pyspark_lance.metafile.refs_file import read_branch
+from pyspark_lance.store.object_store import ObjectStore, missing
+from pyspark_lance.table.history.history import HistoryEntry, entries_left, history_entry
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table, main_line
+
+_PARALLEL_READS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """One of the versions that led to another.
+
+    Attributes:
+        table: The table or branch that it is of.
+        store: The store at its root.
+        location: Of its manifest.
+    """
+
+    table: Table
+    store: ObjectStore = field(repr=False)
+    location: ManifestLocation
+
+    @property
+    def number(self) -> int:
+        """The version number."""
+        return self.location.version
+
+    def entry(self) -> HistoryEntry | None:
+        """What made it; None if it is gone."""
+        return history_entry(self.store, self.location, ())
+
+    def is_restore(self) -> bool:
+        """Whether it brought back an older version; False if nobody can tell any more."""
+        try:
+            file = read_manifest(self.store, self.location, with_indices=False)
+        except FileNotFoundError:
+            return False
+        transaction = transaction_of(self.store, file)
+        return transaction is not None and isinstance(transaction.operation, Restore)
+
+
+def ancestry_of(newest: Snapshot) -> list[Ancestor]:
+    """The versions that are left of those that led to ``newest``, itself first.
+
+    A branch begins with a copy of the version that it was forked from; here that one is its
+    parent's, as long as it is left there.
+
+    Raises:
+        FileNotFoundError: ``newest`` is gone, and there are newer ones.
+    """
+    line: list[Ancestor] = []
+    table, branch, last = newest.table, newest.manifest.branch, newest.version
+    root = main_line(table, branch)
+    while True:
+        store = table.store()
+        own = [Ancestor(table, store, location) for location in list_versions(store)]
+        own = [version for version in reversed(own) if version.number <= last]
+        if not line and table == newest.table and [one.number for one in own[:1]] != [last]:
+            raise missing(store.uri, newest.file.location.path)
+        if branch is None:
+            return _without_copies([*line, *own])
+        try:
+            fork = read_branch(root.store(), branch)
+        except TableNotFoundError:  # VersionNotFoundError among them: the parent is gone
+            return _without_copies([*line, *own])
+        line += own
+        branch, last = fork.parent_branch, fork.parent_version
+        table = root.on_branch(branch)
+
+
+def _without_copies(line: list[Ancestor]) -> list[Ancestor]:
+    """Of each number only the last, which is that of the parent."""
+    return list({version.number: version for version in line}.values())
+
+
+def are_restores(line: Sequence[Ancestor]) -> dict[int, bool]:
+    """By number whether a version brought back an older one; reads all their manifests."""
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        restores = pool.map(Ancestor.is_restore, line)
+        return {
+            version.number: is_restore for version, is_restore in zip(line, restores, strict=True)
+        }
+
+
+def ancestor_history(table: Table) -> list[HistoryEntry]:
+    """What made each of the versions that led to the newest one, the newest first.
+
+    Raises:
+        TableNotFoundError: There is no table.
+    """
+
+    def look() -> list[HistoryEntry]:
+        line = ancestry_of(Snapshot.open(table))
+        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+            entries = list(pool.map(Ancestor.entry, line))
+        return entries_left(line[0].store, [one.location for one in line], entries)
+
+    return look_again(table.store(), look)

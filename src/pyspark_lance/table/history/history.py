@@ -1,0 +1,380 @@
+"""What happened to a table, and what it is made of now: read from manifests alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from pyspark_lance.commit.commit_outcome import transaction_of
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.operation import (
+    Append,
+    Delete,
+    Merge,
+    Operation,
+    Overwrite,
+    Restore,
+    Rewrite,
+    UnknownOperation,
+    Update,
+)
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.transaction import (
+    APPLICATION_PROPERTY,
+    MESSAGE_PROPERTY,
+    Transaction,
+)
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.metafile.manifest_file import (
+    ManifestFile,
+    ManifestLocation,
+    list_versions,
+    look_again,
+    read_manifest,
+)
+from pyspark_lance.metafile.refs_file import list_tags
+from pyspark_lance.store.object_store import ObjectStore, missing
+from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
+from pyspark_lance.table.refs.consumers import Consumer, consumers_of
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.table_properties import properties_of
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+_PARALLEL_READS = 16
+_MANY_VERSIONS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One version.
+
+    Attributes:
+        version: Its number.
+        timestamp: When it was committed, UTC.
+        operation: Such as ``Append``; '' if nobody can tell any more.
+        metrics: Counts of the operation, by name.
+        user_metadata: The note that was given with the write.
+        application_id: The Spark application that wrote it.
+        writer: The software that wrote it.
+        num_rows: Live rows of the version.
+        num_fragments: Its fragments.
+        num_bytes: Sizes of its data files, as far as they are known.
+        manifest_bytes: Size of its manifest.
+        tags: Names that it has.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    user_metadata: str | None = None
+    application_id: str | None = None
+    writer: str | None = None
+    num_rows: int = 0
+    num_fragments: int = 0
+    num_bytes: int = 0
+    manifest_bytes: int = 0
+    tags: tuple[str, ...] = ()
+
+
+def history(table: Table, limit: int | None = None) -> list[HistoryEntry]:
+    """The versions that are left, the newest first.
+
+    Args:
+        table: The table or branch.
+        limit: The newest so many; None for all.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        InvalidInputError: A negative limit.
+    """
+    if limit is not None and limit < 0:
+        raise InvalidInputError(f"a history has no newest {limit} versions", table.uri)
+    return look_again(table.store(), lambda: _history(table, limit))
+
+
+def _history(table: Table, limit: int | None) -> list[HistoryEntry]:
+    newest = Snapshot.open(table)
+    store, branch = newest.store, newest.manifest.branch
+    tags: dict[int, list[str]] = {}
+    for tag in list_tags(main_line(newest.table, branch).store()):
+        if tag.branch == branch:
+            tags.setdefault(tag.version, []).append(tag.name)
+    locations = list_versions(store)[::-1][:limit]
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        entries = pool.map(
+            lambda location: history_entry(store, location, tags.get(location.version, [])),
+            locations,
+        )
+        return entries_left(store, locations, list(entries))
+
+
+def entries_left(
+    store: ObjectStore,
+    locations: Sequence[ManifestLocation],
+    entries: Sequence[HistoryEntry | None],
+) -> list[HistoryEntry]:
+    """Those of versions that are not gone.
+
+    Args:
+        store: The store at the root.
+        locations: Of the versions, the newest first.
+        entries: What each of them is.
+
+    Raises:
+        FileNotFoundError: The newest is gone, so that there are newer ones.
+    """
+    if locations and entries[0] is None:
+        raise missing(store.uri, locations[0].path)
+    return [entry for entry in entries if entry is not None]
+
+
+def history_entry(
+    store: ObjectStore, location: ManifestLocation, tags: Sequence[str]
+) -> HistoryEntry | None:
+    """What a version is and what made it; None if it is gone.
+
+    Args:
+        store: The store at the root.
+        location: Of its manifest.
+        tags: Its names.
+    """
+    try:
+        file = read_manifest(store, location, with_indices=False)
+    except FileNotFoundError:
+        return None  # cleaned up since it was listed
+    transaction = transaction_of(store, file)
+    properties = transaction.properties if transaction is not None else {}
+    manifest = file.manifest
+    writer = manifest.writer_version
+    return HistoryEntry(
+        version=manifest.version,
+        timestamp=moment(manifest.timestamp_ns),
+        operation=operation_name(transaction),
+        metrics={} if transaction is None else operation_metrics(transaction.operation),
+        user_metadata=properties.get(MESSAGE_PROPERTY),
+        application_id=properties.get(APPLICATION_PROPERTY),
+        writer=None if writer is None else f"{writer.library} {writer.version}",
+        num_rows=sum(fragment.num_rows for fragment in manifest.fragments),
+        num_fragments=len(manifest.fragments),
+        num_bytes=_num_bytes(manifest.fragments),
+        manifest_bytes=_size_of(store, file),
+        tags=tuple(sorted(tags)),
+    )
+
+
+def operation_name(transaction: Transaction | None) -> str:
+    """What a transaction did, in a word; '' if it is gone or unknown."""
+    if transaction is None or isinstance(transaction.operation, UnknownOperation):
+        return ""
+    return type(transaction.operation).__name__
+
+
+def operation_metrics(operation: Operation) -> dict[str, int]:
+    """Counts that an operation tells of itself."""
+    match operation:
+        case Append() | Overwrite():
+            return _added(operation.fragments)
+        case Delete():
+            return {
+                "num_updated_fragments": len(operation.updated_fragments),
+                "num_removed_fragments": len(operation.deleted_fragment_ids),
+            }
+        case Update():
+            return _added(operation.new_fragments) | {
+                "num_updated_fragments": len(operation.updated_fragments),
+                "num_removed_fragments": len(operation.removed_fragment_ids),
+            }
+        case Rewrite():
+            new = [fragment for group in operation.groups for fragment in group.new_fragments]
+            old = sum(len(group.old_fragments) for group in operation.groups)
+            return _added(new) | {"num_removed_fragments": old}
+        case Merge():
+            return {"num_fragments": len(operation.fragments)}
+        case Restore():
+            return {"restored_version": operation.version}
+        case _:
+            return {}
+
+
+def _added(fragments: Sequence[Fragment]) -> dict[str, int]:
+    return {
+        "num_added_fragments": len(fragments),
+        "num_added_rows": sum(fragment.physical_rows for fragment in fragments),
+    }
+
+
+def moment(nanoseconds: int) -> datetime:
+    """UTC, to the microsecond."""
+    whole = datetime.fromtimestamp(nanoseconds // 10**9, UTC)
+    return whole.replace(microsecond=nanoseconds % 10**9 // 1000)
+
+
+def _num_bytes(fragments: Sequence[Fragment]) -> int:
+    return sum(file.size_bytes for fragment in fragments for file in fragment.files)
+
+
+def _size_of(store: ObjectStore, file: ManifestFile) -> int:
+    size = file.location.size
+    return store.size(file.location.path) if size is None else size
+
+
+# Now ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableDetail:
+    """What a table is made of.
+
+    Attributes:
+        location: Root of the table or branch.
+        version: The version that is described.
+        branch: Its branch; None for main.
+        last_modified: When it was committed, UTC.
+        num_rows: Live rows.
+        num_deleted_rows: Rows that are deleted and still in the files.
+        num_fragments: Fragments.
+        num_files: Data files.
+        num_bytes: Their sizes, as far as they are known.
+        manifest_bytes: Size of the manifest.
+        num_versions: Versions that are left.
+        oldest_version: The oldest of them.
+        file_version: Version of the data files.
+        stable_row_ids: Whether rows keep their ids when they move.
+        indices: Names of the indices.
+        properties: Properties of the table.
+        consumers: Who follows it, and how far each has read it.
+        advice: What to do about its shape; empty if it is in good order.
+    """
+
+    location: str
+    version: int
+    branch: str | None
+    last_modified: datetime
+    num_rows: int
+    num_deleted_rows: int
+    num_fragments: int
+    num_files: int
+    num_bytes: int
+    manifest_bytes: int
+    num_versions: int
+    oldest_version: int
+    file_version: str
+    stable_row_ids: bool
+    indices: tuple[str, ...]
+    properties: Mapping[str, str]
+    consumers: tuple[Consumer, ...]
+    advice: tuple[str, ...]
+
+
+def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
+    """Describes a version, and how the table could be in better order.
+
+    Raises:
+        TableNotFoundError: There is no table, or no such version.
+    """
+    snapshot = Snapshot.open(table, at)
+    manifest = snapshot.manifest
+    versions = list_versions(snapshot.store)
+    return TableDetail(
+        location=snapshot.uri,
+        version=snapshot.version,
+        branch=manifest.branch,
+        last_modified=moment(manifest.timestamp_ns),
+        num_rows=snapshot.num_rows(),
+        num_deleted_rows=sum(fragment.num_deleted_rows for fragment in manifest.fragments),
+        num_fragments=len(manifest.fragments),
+        num_files=sum(len(fragment.files) for fragment in manifest.fragments),
+        num_bytes=_num_bytes(manifest.fragments),
+        manifest_bytes=_size_of(snapshot.store, snapshot.file),
+        num_versions=len(versions),
+        oldest_version=versions[0].version if versions else snapshot.version,
+        file_version=manifest.file_version,
+        stable_row_ids=snapshot.uses_stable_row_ids,
+        indices=tuple(sorted({index.name for index in snapshot.indices if index.fields})),
+        properties=properties_of(snapshot),
+        consumers=consumers_of(table),
+        advice=tuple(_advice(snapshot, len(versions))),
+    )
+
+
+def _advice(snapshot: Snapshot, num_versions: int) -> Iterator[str]:
+    manifest = snapshot.manifest
+    options = CompactionOptions.of(manifest.config, {})
+    bins = plan_bins(manifest.fragments, snapshot.indices, options)
+    if bins:
+        small = sum(map(len, bins))
+        yield (
+            f"compact: {small} of {len(manifest.fragments)} fragments are small or have many "
+            f"deleted rows; {len(bins)} would do"
+        )
+    if num_versions > _MANY_VERSIONS:
+        yield f"clean up: {num_versions} versions are kept"
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentDetail:
+    """One fragment of a version.
+
+    Attributes:
+        fragment_id: Its id; row addresses begin with it.
+        num_rows: Live rows.
+        physical_rows: Rows in its files, deleted ones included.
+        num_bytes: Sizes of its data files, as far as they are known.
+        files: Paths of its data files.
+        first_row_id: Smallest stable row id; None if rows have none, or they are not inline.
+        last_row_id: Largest one.
+        min_created_at: Version that made its oldest row; None if that is not recorded.
+        max_created_at: Version that made its newest row.
+        min_last_updated_at: Version that changed a row, the longest ago.
+        max_last_updated_at: Version that last changed a row.
+    """
+
+    fragment_id: int
+    num_rows: int
+    physical_rows: int
+    num_bytes: int
+    files: tuple[str, ...]
+    first_row_id: int | None = None
+    last_row_id: int | None = None
+    min_created_at: int | None = None
+    max_created_at: int | None = None
+    min_last_updated_at: int | None = None
+    max_last_updated_at: int | None = None
+
+
+def fragments(table: Table, at: VersionSpec = LATEST) -> list[FragmentDetail]:
+    """The layout of a version, fragment by fragment.
+
+    Raises:
+        TableNotFoundError: There is no table, or no such version.
+    """
+    snapshot = Snapshot.open(table, at)
+    return [_fragment_detail(fragment) for fragment in snapshot.manifest.fragments]
+
+
+def _fragment_detail(fragment: Fragment) -> FragmentDetail:
+    ids = None
+    if isinstance(fragment.row_ids, bytes):
+        ids = RowIdSequence.from_bytes(fragment.row_ids).bounds()
+    created, updated = (
+        RowDatasetVersionSequence.from_bytes(source) if isinstance(source, bytes) else None
+        for source in (fragment.created_at, fragment.last_updated_at)
+    )
+    return FragmentDetail(
+        fragment_id=fragment.id,
+        num_rows=fragment.num_rows,
+        physical_rows=fragment.physical_rows,
+        num_bytes=_num_bytes([fragment]),
+        files=tuple(file.path for file in fragment.files),
+        first_row_id=None if ids is None else ids[0],
+        last_row_id=None if ids is None else ids[1],
+        min_created_at=None if created is None else created.min_version,
+        max_created_at=None if created is None else created.max_version,
+        min_last_updated_at=None if updated is None else updated.min_version,
+        max_last_updated_at=None if updated is None else updated.max_version,
+    )

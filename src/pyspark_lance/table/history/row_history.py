@@ -1,0 +1,177 @@
+"""Every state of a row: from the version that last changed it to the one before that, and so on.
+
+A version tells for each row which version changed it last, so that only versions in which the row
+got other values are opened.  A restore gives rows their old versions back, and is none of them: it
+is found by what made the versions in between.  No data file is opened but for lineage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from pyspark_lance.errors import MissingFileError, UnsupportedFeatureError, VersionNotFoundError
+from pyspark_lance.format.row_address import fragment_ids, offsets
+from pyspark_lance.format.row_id_index import RowIdIndex
+from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT
+from pyspark_lance.metafile.manifest_file import look_again
+from pyspark_lance.store.object_store import missing
+from pyspark_lance.table.history.ancestry import Ancestor, ancestry_of, are_restores
+from pyspark_lance.table.rows.fragment_reader import FragmentReader
+from pyspark_lance.table.rows.lineage import FragmentLineage
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """One state of a row.
+
+    Attributes:
+        version: The version that gave the row its values; a restore, if that brought them back.
+        seen_at: A version in which the row has them; the newest that is known to.
+        uri: Root of the table or branch in which that version is.
+        timestamp: When the version was committed, UTC; None if it was cleaned up.
+        operation: What made it; None if nobody can tell any more.
+        user_metadata: The note that was given with it.
+        application_id: The Spark application that made it.
+    """
+
+    version: int
+    seen_at: int
+    uri: str
+    timestamp: datetime | None = None
+    operation: str | None = None
+    user_metadata: str | None = None
+    application_id: str | None = None
+
+
+def row_history(table: Table, row_id: int, version: int | None = None) -> list[RowState]:
+    """The states of a row, the newest first.
+
+    States that are older than the oldest version that is left are not known.  On a branch those
+    from before the fork are among them.
+
+    Args:
+        table: The table or branch.
+        row_id: Stable id of the row.
+        version: The version to begin with; None for the newest one that has the row.
+
+    Raises:
+        UnsupportedFeatureError: The table has no stable row ids.
+        VersionNotFoundError: No version that is left has the row.
+    """
+    return look_again(table.store(), lambda: _row_history(table, row_id, version))
+
+
+def _row_history(table: Table, row_id: int, version: int | None) -> list[RowState]:
+    newest = Snapshot.open(table, VersionSpec(version=version))
+    if not newest.uses_stable_row_ids:
+        raise UnsupportedFeatureError(
+            "rows of this table have no ids that follow them",
+            where=table.uri,
+            hint="enableStableRowIds() gives them some",
+        )
+    states = list(_states(ancestry_of(newest), row_id))
+    if not states:
+        raise VersionNotFoundError(
+            f"no version that is left has a row with the id {row_id}", where=table.uri
+        )
+    return states
+
+
+def _states(line: Sequence[Ancestor], row_id: int) -> Iterator[RowState]:
+    """The states in the versions of ``line``, which begins with the newest."""
+    restores = _Restores()
+    left, oldest, seen = list(line), 1, None
+    while left and left[0].number >= oldest:
+        versions = _versions_of(left[0], row_id)
+        if versions is None:  # it was not made yet, or it was deleted and brought back later
+            left = left[1:]
+            continue
+        oldest, updated = versions
+        seen = seen or left[0]
+        restore = restores.newest([version for version in left if version.number > updated])
+        before = [
+            version for version in left if restore is not None and version.number < restore.number
+        ]
+        if restore is None or not before:
+            yield _state(line, updated, seen)
+            left = [version for version in left if version.number < updated and updated > oldest]
+        else:
+            left = before
+            if _versions_of(before[0], row_id) == versions:
+                continue  # it was brought back to what it was
+            yield _state(line, restore.number, seen)
+        seen = None
+
+
+class _Restores:
+    """Which versions brought back older ones; each is looked up once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, bool] = {}
+
+    def newest(self, line: Sequence[Ancestor]) -> Ancestor | None:
+        """The first of ``line`` that did."""
+        self._known |= are_restores(
+            [version for version in line if version.number not in self._known]
+        )
+        return next((version for version in line if self._known[version.number]), None)
+
+
+def _versions_of(at: Ancestor, row_id: int) -> tuple[int, int] | None:
+    """The versions that made and last changed a row; None if this version does not have it.
+
+    Raises:
+        FileNotFoundError: The version is gone.
+    """
+    try:
+        return _lineage_of(Snapshot.open(at.table, VersionSpec(version=at.number)), row_id)
+    except (VersionNotFoundError, MissingFileError) as error:
+        if isinstance(error, VersionNotFoundError) or not at.store.exists(at.location.path):
+            raise missing(at.store.uri, at.location.path) from error
+        raise
+
+
+def _lineage_of(snapshot: Snapshot, row_id: int) -> tuple[int, int] | None:
+    if not snapshot.uses_stable_row_ids:
+        return None
+    for fragment in snapshot.manifest.fragments:
+        reader = FragmentReader(snapshot.files, fragment, stable_row_ids=True)
+        lineage = reader.lineage
+        assert isinstance(lineage, FragmentLineage)
+        row_ids = lineage.row_ids()
+        bounds = row_ids.bounds()
+        if bounds is None or not bounds[0] <= row_id <= bounds[1]:
+            continue
+        index = RowIdIndex.build([(fragment.id, row_ids, snapshot.deletion_vector(fragment))])
+        addresses, found = index.addresses_of([row_id])
+        if found[0]:
+            assert fragment_ids(addresses)[0] == fragment.id
+            place = offsets(addresses).astype(np.uint32)
+            created, updated = (
+                int(lineage.take(name, place)[0]) for name in (CREATED_AT, LAST_UPDATED_AT)
+            )
+            return created, updated
+    return None
+
+
+def _state(line: Sequence[Ancestor], version: int, seen: Ancestor) -> RowState:
+    made = next((known for known in line if known.number == version), None)
+    entry = None if made is None else made.entry()
+    if entry is None:
+        return RowState(version, seen.number, seen.table.uri)
+    return RowState(
+        version,
+        seen.number,
+        seen.table.uri,
+        entry.timestamp,
+        entry.operation or None,
+        entry.user_metadata,
+        entry.application_id,
+    )

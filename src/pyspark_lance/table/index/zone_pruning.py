@@ -1,0 +1,258 @@
+"""Which rows of fragments a condition leaves, by the zone maps of the columns that it reads.
+
+A zone map is an index: it tells the least and the greatest value of each zone of rows.  What it
+does not cover is read: fragments that are not in its bitmap, rows that are in none of its zones.
+One that cannot be read, or is of a version that is not known, prunes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.errors import LanceError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can_match
+from pyspark_lance.predicate.prune import ColumnPath
+from pyspark_lance.predicate.tree import column_paths_of
+from pyspark_lance.table.index.indexed_fields import as_seen, field_at, is_of_type
+from pyspark_lance.table.index.zone_map_file import ZoneMap, is_zone_map, read_zone_map
+from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.version.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+_NO_PLACE = -1
+
+
+def zone_slices(
+    snapshot: Snapshot,
+    predicate: Predicate,
+    fragments: Sequence[Fragment],
+    lineage: Mapping[ColumnPath, Bounds],
+) -> list[ScanSlice]:
+    """One slice for each fragment of which a zone may hold rows that satisfy ``predicate``.
+
+    Args:
+        snapshot: The version to read.
+        predicate: A condition.
+        fragments: Those that are left, each with rows.
+        lineage: What is known of their lineage columns.
+    """
+    rows = _Rows.of(fragments)
+    columns = {
+        path: column
+        for path in sorted(column_paths_of(predicate))
+        if (column := _zones_of(snapshot, path, rows)) is not None
+    }
+    if not columns:
+        return [ScanSlice(f, 0, f.physical_rows) for f in fragments]
+    cuts = [rows.starts, *(ends for column in columns.values() for ends in column.ends)]
+    starts = np.unique(np.concatenate(cuts))
+    starts = starts[starts < rows.total]
+    place = np.searchsorted(rows.starts, starts, "right") - 1
+    bounds = {path: known.take(place) for path, known in lineage.items()}
+    bounds |= {path: column.at(starts) for path, column in columns.items()}
+    keep = parts_that_can_match(predicate, bounds, len(starts))
+    return _slices(rows, starts, place, keep)
+
+
+def zoned_columns(snapshot: Snapshot) -> tuple[str, ...]:
+    """The top-level columns that have a zone map."""
+    indexed = {index.fields[0] for index in snapshot.indices if is_zone_map(index)}
+    return tuple(field.name for field in snapshot.schema.fields if field.id in indexed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of fragments, one behind another.
+
+    Attributes:
+        fragments: The fragments.
+        starts: The first row of each.
+        total: How many rows there are.
+    """
+
+    fragments: Sequence[Fragment]
+    starts: NDArray[np.int64]
+    total: int
+
+    @classmethod
+    def of(cls, fragments: Sequence[Fragment]) -> _Rows:
+        ends = np.cumsum([f.physical_rows for f in fragments], dtype=np.int64)
+        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) if len(ends) else ends
+        return cls(fragments, starts, int(ends[-1]) if len(ends) else 0)
+
+    def places_of(self, fragment_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Where among the fragments each is; negative for those that are not there."""
+        own = np.array([f.id for f in self.fragments], dtype=np.uint64)
+        order = np.argsort(own)
+        at = np.searchsorted(own, fragment_ids, sorter=order)
+        places = order[np.minimum(at, len(own) - 1)]
+        return np.where(own[places] == fragment_ids, places, _NO_PLACE)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnZones:
+    """Zones of a column by rows of ``_Rows``, ascending and disjoint; shapes (num_zones,).
+
+    Attributes:
+        starts: First row of each zone.
+        stops: One past the last row of each zone.
+        bounds: What each zone holds, in the type in which conditions see the column.
+        num_nulls: Nulls when the zone was made.
+        least_values: Rows that are there now and hold a number, text or time at the least.
+    """
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    bounds: Bounds
+    num_nulls: NDArray[np.int64]
+    least_values: NDArray[np.int64]
+
+    @property
+    def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First rows, and those past the last ones."""
+        return self.starts, self.stops
+
+    def at(self, rows: NDArray[np.int64]) -> Bounds:
+        """What is known of the zones that hold ``rows``."""
+        place = np.searchsorted(self.starts, rows, "right") - 1
+        is_inside = (place >= 0) & (rows < self.stops[np.maximum(place, 0)])
+        return self.bounds.take(np.where(is_inside, place, _NO_PLACE))
+
+
+def column_zones(snapshot: Snapshot, name: str) -> ColumnZones | None:
+    """The zones of a top-level column in all fragments with rows; None without any."""
+    fragments = [f for f in snapshot.manifest.fragments if f.num_rows]
+    return _zones_of(snapshot, (name,), _Rows.of(fragments))
+
+
+def _zones_of(snapshot: Snapshot, path: ColumnPath, rows: _Rows) -> ColumnZones | None:
+    """The zones of a column in fragments that are read; None without any."""
+    field, is_inside_struct = field_at(snapshot.schema.fields, path)
+    if field is None or not rows.total:
+        return None
+    parts: list[ColumnZones] = []
+    answered = BitMap()
+    for index in snapshot.indices:
+        if not is_zone_map(index) or index.fields != (field.id,) or not index.fragment_bitmap:
+            continue
+        # Of two indices on one column the first one answers.
+        covered = index.fragment_bitmap - answered
+        bounded = _bounded_zones(snapshot, index, field)
+        if bounded is None:
+            continue
+        answered |= covered
+        zones, bounds = bounded
+        if is_inside_struct:
+            # Where the struct is null, so is the field, whatever was counted.
+            bounds = Bounds(bounds.minimum, bounds.maximum, True, bounds.all_null)
+        part = _located(zones, bounds, rows, covered)
+        if len(part.starts):
+            parts.append(part)
+    if not parts:
+        return None
+    starts, stops, num_nulls, least_values = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("starts", "stops", "num_nulls", "least_values")
+    )
+    order = np.argsort(starts)
+    bounds = _joined([part.bounds for part in parts]).take(order)
+    return ColumnZones(starts[order], stops[order], bounds, num_nulls[order], least_values[order])
+
+
+def _located(zones: ZoneMap, bounds: Bounds, rows: _Rows, covered: BitMap) -> ColumnZones:
+    """The zones of covered fragments that are read."""
+    places = rows.places_of(zones.fragment_id)
+    ids = np.fromiter(covered, np.uint64, len(covered))
+    chosen = np.flatnonzero((places >= 0) & np.isin(zones.fragment_id, ids))
+    places = places[chosen]
+    lengths = np.array([f.physical_rows for f in rows.fragments], dtype=np.int64)[places]
+    starts = np.minimum(zones.start[chosen].astype(np.int64), lengths)
+    stops = np.minimum(zones.end[chosen].astype(np.int64), lengths)
+    first = rows.starts[places]
+    nulls = zones.null_count[chosen].astype(np.int64)
+    # Which zones of a fragment lost its deleted rows is not looked up: each may have lost all.
+    lost = np.array([f.num_deleted_rows for f in rows.fragments], dtype=np.int64)[places]
+    values = stops - starts - nulls - zones.nan_count[chosen].astype(np.int64) - lost
+    return ColumnZones(
+        first + starts, first + stops, bounds.take(chosen), nulls, np.maximum(values, 0)
+    )
+
+
+def _joined(parts: Sequence[Bounds]) -> Bounds:
+    if len(parts) == 1:
+        return parts[0]
+    return Bounds(
+        pa.concat_arrays([part.minimum for part in parts]),
+        pa.concat_arrays([part.maximum for part in parts]),
+        np.concatenate([part.nullable for part in parts]),
+        np.concatenate([part.all_null for part in parts]),
+    )
+
+
+def _slices(
+    rows: _Rows, starts: NDArray[np.int64], place: NDArray[np.int64], keep: NDArray[np.bool_]
+) -> list[ScanSlice]:
+    """The parts that are kept, as slices."""
+    stops = np.append(starts[1:], rows.total)
+    # Neighbours of one fragment that are both kept are one range.
+    joins = keep[1:] & keep[:-1] & (place[1:] == place[:-1])
+    begins = keep & ~np.concatenate([[False], joins])
+    ends = keep & ~np.concatenate([joins, [False]])
+    firsts, lasts = starts[begins], stops[ends]
+    of_fragment = place[begins]
+    bounds = np.searchsorted(of_fragment, np.arange(len(rows.fragments) + 1))
+    slices: list[ScanSlice] = []
+    for number in np.unique(of_fragment).tolist():
+        fragment, origin = rows.fragments[number], rows.starts[number]
+        chosen = slice(bounds[number], bounds[number + 1])
+        ranges = list(
+            zip((firsts[chosen] - origin).tolist(), (lasts[chosen] - origin).tolist(), strict=True)
+        )
+        if len(ranges) == 1:
+            slices.append(ScanSlice(fragment, *ranges[0]))
+            continue
+        offsets = OffsetSet(BitMap())
+        for first, last in ranges:
+            offsets.bitmap.add_range(first, last)
+        slices.append(ScanSlice(fragment, 0, fragment.physical_rows, offsets))
+    return slices
+
+
+def _bounded_zones(
+    snapshot: Snapshot, index: IndexMetadata, field: Field
+) -> tuple[ZoneMap, Bounds] | None:
+    """What an index tells of a column, in its Spark type; None if it cannot be used."""
+    key: tuple[str, UUID, int] = ("zones", index.uuid, field.id)
+    if key not in snapshot.memo:
+        snapshot.memo[key] = _read(snapshot, index, field)
+    return snapshot.memo[key]  # type: ignore[return-value]
+
+
+def _read(snapshot: Snapshot, index: IndexMetadata, field: Field) -> tuple[ZoneMap, Bounds] | None:
+    try:
+        zones = read_zone_map(snapshot.files, index)
+        if not is_of_type(zones.minimum.type, field):
+            return None
+        minimum, maximum = (as_seen(end, field) for end in zones.trusted_bounds())
+    except (LanceError, FileNotFoundError) as error:
+        logger.warning(
+            "the index %r of %s cannot be read, so scans read what it could leave out: %s",
+            index.name,
+            snapshot.uri,
+            error,
+        )
+        return None
+    return zones, Bounds(minimum, maximum, zones.null_count > 0, zones.all_null)

@@ -1,0 +1,249 @@
+"""Writes the files of index segments from sorted rows: pages of a B-tree, sets of a bitmap index.
+
+Source: docs/format/table-format.md, section 10.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.datafile.writer import DataFileWriter
+from pyspark_lance.format.row_address import OFFSET_BITS
+from pyspark_lance.format.row_address_tree_map import pack_tree_map, union_of
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.plain_values import plain_array
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.index.bitmap import BITMAP_FILE
+from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE, PAGE_ROWS_KEY
+from pyspark_lance.table.index.value_order import begins_run
+from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES
+
+PAGE_ROWS: Final = 4096
+"""Rows of a page of a B-tree, as Lance has them."""
+LABEL_NULLS_KEY: Final = "lance:label_list_nulls"
+# As for zone maps: the oldest that every release can read that knows such indices.
+_FILE_VERSION: Final = "2.1"
+_PAGES_AT_ONCE: Final = 16
+_SETS_BYTES: Final = 4 << 20
+_OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
+
+
+def write_btree(
+    store: ObjectStore, uuid: UUID, data_type: pa.DataType, rows: Iterable[pa.RecordBatch]
+) -> dict[str, int]:
+    """Writes the files of a segment of a B-tree.
+
+    Args:
+        store: Where to.
+        uuid: Names the segment.
+        data_type: Of the column.
+        rows: All rows: ``values`` and ``ids``, sorted.
+
+    Returns:
+        The lengths of the files in bytes, by name.
+    """
+    schema = _schema([(VALUES, data_type, True), (IDS, pa.uint64(), False)])
+    pages = []
+    first_page = 0
+    with _Output(store, uuid, DATA_FILE, schema) as data:
+        for batch in _whole_pages(rows):
+            data.write(batch.cast(schema) if batch.schema != schema else batch)
+            pages.append(_pages_of(batch, first_page))
+            first_page += pages[-1].num_rows
+    lookup_schema = _schema(
+        [
+            ("min", data_type, True),
+            ("max", data_type, True),
+            ("null_count", pa.uint32(), False),
+            ("page_idx", pa.uint32(), False),
+        ]
+    )
+    metadata = {PAGE_ROWS_KEY: str(PAGE_ROWS).encode(), "range_partitioned": b"false"}
+    with _Output(store, uuid, LOOKUP_FILE, lookup_schema, metadata) as lookup:
+        for page in pages:
+            lookup.write(page)
+    return {DATA_FILE: data.size_bytes, LOOKUP_FILE: lookup.size_bytes}
+
+
+def write_sets(
+    store: ObjectStore,
+    uuid: UUID,
+    data_type: pa.DataType,
+    rows: Iterable[pa.RecordBatch],
+    null_lists: Mapping[int, BitMap] | None = None,
+) -> dict[str, int]:
+    """Writes the file of a segment that has the set of rows of each value.
+
+    Args:
+        store: Where to.
+        uuid: Names the segment.
+        data_type: Of the values.
+        rows: All ``values`` with ``ids`` of their rows, sorted; a pair may come twice.
+        null_lists: Of an index of labels: the rows whose list is null.
+
+    Returns:
+        The lengths of the files in bytes, by name.
+    """
+    schema = _schema([("keys", data_type, True), ("bitmaps", pa.binary(), True)])
+    metadata = {} if null_lists is None else {LABEL_NULLS_KEY: b"1"}
+    with _Output(store, uuid, BITMAP_FILE, schema, metadata) as output:
+        if null_lists is not None:
+            output.writer.write_global_buffer(pack_tree_map(null_lists))
+        keys: list[pa.Array] = []
+        packed: list[bytes] = []
+        for values, sets in _sets_of(rows):
+            keys.append(values)
+            packed += [pack_tree_map(rows_of_value) for rows_of_value in sets]
+            if sum(map(len, packed)) > _SETS_BYTES:
+                output.write(_as_rows(schema, keys, packed))
+                keys, packed = [], []
+        if keys:
+            output.write(_as_rows(schema, keys, packed))
+    return {BITMAP_FILE: output.size_bytes}
+
+
+def tree_map_of(ids: NDArray[np.uint64]) -> dict[int, BitMap]:
+    """Rows as a set, by the high half of their names."""
+    highs = ids >> np.uint64(OFFSET_BITS)
+    return {
+        high: BitMap((ids[highs == high] & _OFFSETS).astype(np.uint32))
+        for high in np.unique(highs).tolist()
+    }
+
+
+class _Output:
+    """A file of a segment, removed where something fails."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        uuid: UUID,
+        name: str,
+        schema: pa.Schema,
+        metadata: Mapping[str, bytes] | None = None,
+    ) -> None:
+        own = replace(LanceSchema.from_arrow(schema), metadata=dict(metadata or {}))
+        self.writer = DataFileWriter(store, index_path(uuid, name), own, version=_FILE_VERSION)
+        self.size_bytes = 0
+
+    def __enter__(self) -> _Output:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.writer.abort()
+            return
+        try:
+            self.size_bytes = self.writer.finish().size_bytes
+        except BaseException:
+            self.writer.abort()
+            raise
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.writer.write(batch)
+
+
+def _schema(columns: list[tuple[str, pa.DataType, bool]]) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=null) for name, kind, null in columns])
+
+
+def _whole_pages(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows in batches that end with a page, but for the last."""
+    held: list[pa.RecordBatch] = []
+    num_held = 0
+    for batch in rows:
+        held.append(batch)
+        num_held += batch.num_rows
+        if num_held < PAGE_ROWS * _PAGES_AT_ONCE:
+            continue
+        joined = _joined(held)
+        whole = num_held - num_held % PAGE_ROWS
+        yield joined.slice(0, whole)
+        held, num_held = [joined.slice(whole)], num_held - whole
+    if num_held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _pages_of(batch: pa.RecordBatch, first_page: int) -> pa.RecordBatch:
+    values = batch.column(VALUES)
+    starts = np.arange(0, len(values), PAGE_ROWS)
+    ends = np.minimum(starts + PAGE_ROWS, len(values))
+    nulls = np.clip(values.null_count - starts, 0, ends - starts)
+    return pa.RecordBatch.from_arrays(
+        [
+            values.take(plain_array(starts)),
+            values.take(plain_array(ends - 1)),
+            plain_array(nulls.astype(np.uint32)),
+            plain_array(np.arange(first_page, first_page + len(starts), dtype=np.uint32)),
+        ],
+        names=["min", "max", "null_count", "page_idx"],
+    )
+
+
+_Set = dict[int, BitMap]
+
+
+def _sets_of(rows: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Array, list[_Set]]]:
+    """Values, none twice, and the rows of each."""
+    last: pa.Array | None = None
+    rows_of_last: _Set = {}
+    for batch in rows:
+        if not batch.num_rows:
+            continue
+        values = batch.column(VALUES)
+        if last is not None:
+            values = pa.concat_arrays([last, values])
+        begins = begins_run(values)[0 if last is None else 1 :]
+        sets = _sets_in(np.asarray(batch.column(IDS)), begins)
+        if last is not None and not begins[0]:
+            rows_of_last = union_of([rows_of_last, sets[0]])
+            sets = sets[1:]
+        starts = np.flatnonzero(begins)
+        if len(starts):
+            own = batch.column(VALUES).take(plain_array(starts))
+            known = own if last is None else pa.concat_arrays([last, own])
+            sets = sets if last is None else [rows_of_last, *sets]
+            yield known[:-1], sets[:-1]
+            last, rows_of_last = known[-1:], sets[-1]
+    if last is not None:
+        yield last, [rows_of_last]
+
+
+def _sets_in(ids: NDArray[np.uint64], begins: NDArray[np.bool_]) -> list[_Set]:
+    """The rows of each value; those that come before the first beginning are of one, too."""
+    value_of = np.cumsum(begins) - int(begins[0])
+    order = np.lexsort((ids, value_of))
+    ids, value_of = ids[order], value_of[order]
+    highs = ids >> np.uint64(OFFSET_BITS)
+    lows = (ids & _OFFSETS).astype(np.uint32)
+    is_cut = np.append(True, (highs[1:] != highs[:-1]) | (value_of[1:] != value_of[:-1]))
+    starts = np.flatnonzero(is_cut)
+    stops = np.append(starts[1:], len(ids)).tolist()
+    sets: list[_Set] = [{} for _ in range(int(value_of[-1]) + 1)]
+    pieces = zip(
+        starts.tolist(), stops, value_of[starts].tolist(), highs[starts].tolist(), strict=True
+    )
+    for start, stop, value, high in pieces:
+        sets[value][high] = BitMap(lows[start:stop])
+    return sets
+
+
+def _as_rows(schema: pa.Schema, keys: list[pa.Array], packed: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.concat_arrays(keys), pa.array(packed, pa.binary())], schema=schema
+    )

@@ -1,0 +1,180 @@
+"""Makes a segment of an index over some fragments: what an executor does to build an index."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.row_address_tree_map import union_of
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.plain_values import plain_numbers
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.table.index.segments import BITMAP, BTREE, LABEL_LIST
+from pyspark_lance.table.index.value_order import has_order
+from pyspark_lance.table.index_build.indexed_columns import values_at
+from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btree, write_sets
+from pyspark_lance.table.index_build.sorted_rows import MOST_BYTES, MOST_ROWS, RowSorter
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.work.written_files import remove_files
+
+KINDS: Final = (BTREE, BITMAP, LABEL_LIST)
+"""The kinds of which this makes segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """A segment to make; picklable.
+
+    Attributes:
+        kind: ``btree``, ``bitmap`` or ``label_list``.
+        path: The column, and the fields below it that lead to the value.
+        field: What is stored there.
+        scan: Reads the column and the names of live rows.
+        fragments: Ids of the fragments, ascending.
+        most_rows: Rows to sort in memory.
+        most_bytes: Bytes of their values.
+    """
+
+    kind: str
+    path: tuple[str, ...]
+    field: Field
+    scan: ScanTask
+    fragments: tuple[int, ...]
+    most_rows: int = MOST_ROWS
+    most_bytes: int = MOST_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """A segment whose files are there.
+
+    Attributes:
+        uuid: Names its directory.
+        file_sizes: File -> bytes.
+        num_rows: Live rows that were looked at.
+    """
+
+    uuid: uuid.UUID
+    file_sizes: dict[str, int]
+    num_rows: int
+
+    @property
+    def paths(self) -> list[str]:
+        """Its files, by their paths below the root."""
+        return [index_path(self.uuid, name) for name in self.file_sizes]
+
+
+def build_segment(task: SegmentTask) -> BuiltSegment:
+    """Writes the files of a segment; commits nothing.
+
+    When anything fails, the files written by this call are removed.
+
+    Raises:
+        CorruptFileError: A data file is damaged.
+        StorageError: The store failed.
+    """
+    store = task.scan.files.table.store()
+    name = uuid.uuid4()
+    data_type = _indexed_type(task.kind, task.field)
+    with RowSorter(data_type, task.most_rows, task.most_bytes) as sorter:
+        rows = _Rows(task)
+        for values, ids in rows:
+            sorter.add(values, ids)
+        try:
+            sizes = _written(store, name, task.kind, data_type, sorter, rows.null_lists)
+        except BaseException:
+            remove_files(store, [index_path(name, file) for file in _FILES[task.kind]])
+            raise
+    return BuiltSegment(name, sizes, rows.num_rows)
+
+
+def check_can_be_indexed(kind: str, field: Field, name: str) -> None:
+    """Refuses a column that cannot have an index of a kind.
+
+    Raises:
+        UnsupportedFeatureError: Such a column.
+    """
+    if field.is_blob or field.logical_type == "json":
+        kind_of_values = None
+    else:
+        kind_of_values = _indexed_type(kind, field) if _is_fitting(kind, field) else None
+    if kind_of_values is None or not has_order(kind_of_values):
+        hint = "columns of numbers, text, bytes, days, times and booleans can, and struct fields"
+        if kind == LABEL_LIST:
+            hint = "columns of lists of numbers, text, bytes, days, times and booleans can"
+        raise UnsupportedFeatureError(
+            f"the column {name!r} of type {field.to_arrow().type} cannot have a {kind} index",
+            hint=hint,
+        )
+
+
+def _is_fitting(kind: str, field: Field) -> bool:
+    if kind != LABEL_LIST:
+        return not field.children
+    stored = field.to_arrow().type
+    is_list = pa.types.is_list(stored) or pa.types.is_large_list(stored)
+    return is_list and len(field.children) == 1 and not field.children[0].children
+
+
+def _indexed_type(kind: str, field: Field) -> pa.DataType:
+    own = field.children[0] if kind == LABEL_LIST else field
+    return own.to_arrow().type
+
+
+class _Rows:
+    """The values of a task with the names of their rows, once; counts as it goes."""
+
+    def __init__(self, task: SegmentTask) -> None:
+        self._task = task
+        self.num_rows = 0
+        self.null_lists: dict[int, BitMap] = {}
+
+    def __iter__(self) -> Iterator[tuple[pa.Array, NDArray[np.uint64]]]:
+        task = self._task
+        name = ROW_ID if ROW_ID in task.scan.system_columns else ROW_ADDRESS
+        for batch in run(task.scan):
+            self.num_rows += batch.num_rows
+            ids = plain_numbers(batch.column(name))
+            values = values_at(batch, task.path)
+            yield self._elements(values, ids) if task.kind == LABEL_LIST else (values, ids)
+
+    def _elements(
+        self, lists: pa.Array, ids: NDArray[np.uint64]
+    ) -> tuple[pa.Array, NDArray[np.uint64]]:
+        if lists.null_count:
+            missing = tree_map_of(ids[np.asarray(lists.is_null())])
+            self.null_lists = union_of([self.null_lists, missing])
+        parents = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
+        return pc.list_flatten(lists), ids[parents]
+
+
+_FILES: Final = {
+    BTREE: ("page_data.lance", "page_lookup.lance"),
+    BITMAP: ("bitmap_page_lookup.lance",),
+    LABEL_LIST: ("bitmap_page_lookup.lance",),
+}
+
+
+def _written(
+    store: ObjectStore,
+    name: uuid.UUID,
+    kind: str,
+    data_type: pa.DataType,
+    sorter: RowSorter,
+    null_lists: dict[int, BitMap],
+) -> dict[str, int]:
+    if kind == BTREE:
+        return write_btree(store, name, data_type, sorter.batches())
+    nulls = null_lists if kind == LABEL_LIST else None
+    return write_sets(store, name, data_type, sorter.batches(), nulls)

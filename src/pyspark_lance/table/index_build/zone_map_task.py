@@ -1,0 +1,236 @@
+"""Makes the zones of some rows of a table: what an executor does to build zone maps.
+
+Rows are streamed; of each zone only bounds and counts are kept, of nulls their offsets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.errors import UnsupportedFeatureError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.table.index.zone_map_file import ZoneMap
+from pyspark_lance.table.index_build.indexed_columns import values_at
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+
+_OFFSETS: Final = np.uint64(2**32 - 1)
+_NO_FRAGMENT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ZonedColumn:
+    """A column that gets a zone map.
+
+    Attributes:
+        path: Its name, and those of the fields below it that lead to the value.
+        field: What is stored there.
+        rows_per_zone: Live rows of a zone.
+    """
+
+    path: tuple[str, ...]
+    field: Field
+    rows_per_zone: int
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneMapTask:
+    """Rows to look at; picklable.
+
+    Attributes:
+        scan: Reads the columns and the addresses of live rows.
+        columns: What gets zones.
+    """
+
+    scan: ScanTask
+    columns: tuple[ZonedColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltZones:
+    """The zones of a column in the rows of a task.
+
+    Attributes:
+        rows: As in the file of an index; picklable.
+        nulls: Fragment -> bitmap of its nulls, as bytes.
+    """
+
+    rows: pa.RecordBatch
+    nulls: dict[int, bytes]
+
+
+def build_zones(task: ZoneMapTask) -> tuple[BuiltZones, ...]:
+    """The zones of each column, in the order of the task's columns.
+
+    Raises:
+        CorruptFileError: A data file is damaged.
+    """
+    builders = [_ZoneBuilder(column) for column in task.columns]
+    for batch in run(task.scan):
+        addresses = np.asarray(batch.column(ROW_ADDRESS))
+        for builder in builders:
+            builder.add(addresses, values_at(batch, builder.column.path))
+    return tuple(builder.done() for builder in builders)
+
+
+def check_can_have_zones(field: Field, name: str) -> None:
+    """Refuses a column whose values have no order.
+
+    Raises:
+        UnsupportedFeatureError: Such a column.
+    """
+    data_type = field.to_arrow().type
+    try:
+        if not field.children and not field.is_blob and field.logical_type != "json":
+            pc.min_max(_comparable(pa.nulls(0, data_type)))
+            return
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        pass
+    raise UnsupportedFeatureError(
+        f"the column {name!r} of type {data_type} cannot have a zone map",
+        hint="columns of numbers, decimals, text, bytes, days and times can",
+    )
+
+
+def _comparable(values: pa.Array) -> pa.Array:
+    """The values in a type of the same order that Arrow has bounds of."""
+    if pa.types.is_temporal(values.type):
+        return values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """Parts of zones in the order of rows; a zone may have several."""
+
+    zone: list[NDArray[np.int64]] = field(default_factory=list)
+    first: list[NDArray[np.uint64]] = field(default_factory=list)
+    last: list[NDArray[np.uint64]] = field(default_factory=list)
+    null_count: list[NDArray[np.int64]] = field(default_factory=list)
+    nan_count: list[NDArray[np.int64]] = field(default_factory=list)
+    ends: list[pa.Scalar] = field(default_factory=list)
+
+
+class _ZoneBuilder:
+    """Collects the zones of one column."""
+
+    def __init__(self, column: ZonedColumn) -> None:
+        self.column = column
+        self._type = column.field.to_arrow().type
+        self._pieces = _Pieces()
+        self._nulls: dict[int, BitMap] = {}
+        self._fragment, self._filled, self._zones = _NO_FRAGMENT, 0, 0
+
+    def add(self, addresses: NDArray[np.uint64], values: pa.Array) -> None:
+        """Goes on with rows behind those before."""
+        if not len(addresses):
+            return
+        cuts, zones = self._cut(addresses)
+        values = _comparable(values)
+        is_null = np.asarray(values.is_null())
+        is_nan = np.zeros(len(values), np.bool_)
+        if pa.types.is_floating(values.type):
+            is_nan = np.asarray(pc.is_nan(values).fill_null(False))
+        pieces = self._pieces
+        pieces.zone.append(zones)
+        pieces.first.append(addresses[cuts])
+        pieces.last.append(addresses[np.append(cuts[1:], len(addresses)) - 1])
+        pieces.null_count.append(np.add.reduceat(is_null, cuts, dtype=np.int64))
+        pieces.nan_count.append(np.add.reduceat(is_nan, cuts, dtype=np.int64))
+        if is_nan.any():
+            values = pc.if_else(pa.array(is_nan), pa.scalar(None, values.type), values)
+        stops = np.append(cuts[1:], len(addresses))
+        for start, stop in zip(cuts.tolist(), stops.tolist(), strict=True):
+            pieces.ends.append(pc.min_max(values.slice(start, stop - start)))
+        self._note_nulls(addresses[is_null])
+
+    def _cut(self, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where pieces begin, and which zone each belongs to."""
+        fragments = (addresses >> np.uint64(32)).astype(np.int64)
+        first_of_run = np.flatnonzero(np.diff(fragments, prepend=_NO_FRAGMENT - 1))
+        lengths = np.diff(np.append(first_of_run, len(addresses)))
+        position = np.arange(len(addresses)) - np.repeat(first_of_run, lengths)
+        if fragments[0] == self._fragment:
+            position[: lengths[0]] += self._filled
+        position %= self.column.rows_per_zone
+        begins = position == 0
+        cuts = np.flatnonzero(begins | (np.arange(len(addresses)) == 0))
+        zones = self._zones + np.cumsum(begins[cuts])
+        self._fragment, self._filled = int(fragments[-1]), int(position[-1]) + 1
+        self._zones = int(zones[-1])
+        return cuts, zones
+
+    def _note_nulls(self, addresses: NDArray[np.uint64]) -> None:
+        fragments = addresses >> np.uint64(32)
+        for fragment in np.unique(fragments).tolist():
+            offsets = (addresses[fragments == fragment] & _OFFSETS).astype(np.uint32)
+            self._nulls.setdefault(fragment, BitMap()).update(offsets)
+
+    def done(self) -> BuiltZones:
+        """All zones."""
+        nulls = {fragment: bitmap.serialize() for fragment, bitmap in self._nulls.items()}
+        pieces = self._pieces
+        if not pieces.zone:
+            return BuiltZones(ZoneMap.empty(self._type).to_batch(), nulls)
+        zone = np.concatenate(pieces.zone)
+        cuts = np.flatnonzero(np.diff(zone, prepend=-1))
+        stops = np.append(cuts[1:], len(zone))
+        first = np.concatenate(pieces.first)[cuts]
+        last = np.concatenate(pieces.last)[stops - 1]
+        nan_count = np.add.reduceat(np.concatenate(pieces.nan_count), cuts).astype(np.uint32)
+        minimum, maximum = self._bounds(cuts, nan_count)
+        zones = ZoneMap(
+            minimum,
+            maximum,
+            np.add.reduceat(np.concatenate(pieces.null_count), cuts).astype(np.uint32),
+            nan_count,
+            first >> np.uint64(32),
+            first & _OFFSETS,
+            last - first + np.uint64(1),
+        )
+        return BuiltZones(zones.to_batch(), nulls)
+
+    def _bounds(
+        self, cuts: NDArray[np.int64], nan_count: NDArray[np.uint32]
+    ) -> tuple[pa.Array, pa.Array]:
+        ends = self._pieces.ends
+        stops = [*cuts[1:].tolist(), len(ends)]
+        bounds = []
+        for name in ("min", "max"):
+            found = [end[name] for end in ends]
+            kind = found[0].type
+            values = pa.array([value.as_py() for value in found], kind)
+            chosen = [
+                pc.min_max(values.slice(start, stop - start))[name].as_py()
+                if stop - start > 1
+                else values[start].as_py()
+                for start, stop in zip(cuts.tolist(), stops, strict=True)
+            ]
+            bounds.append(pa.array(chosen, kind))
+        minimum, maximum = bounds
+        if pa.types.is_floating(minimum.type):
+            minimum, maximum = _of_floats(minimum, maximum, nan_count)
+        if pa.types.is_temporal(self._type):
+            return minimum.view(self._type), maximum.view(self._type)
+        return minimum.cast(self._type), maximum.cast(self._type)
+
+
+def _of_floats(
+    minimum: pa.Array, maximum: pa.Array, nan_count: NDArray[np.uint32]
+) -> tuple[pa.Array, pa.Array]:
+    """Bounds by the total order, in which -0.0 is less than 0.0 and NaN the greatest."""
+
+    def with_zero(values: pa.Array, zero: float) -> pa.Array:
+        is_zero = pc.equal(values, pa.scalar(0.0, values.type))
+        return pc.if_else(is_zero.fill_null(False), pa.scalar(zero, values.type), values)
+
+    minimum, maximum = with_zero(minimum, -0.0), with_zero(maximum, 0.0)
+    nan = pa.scalar(float("nan"), maximum.type)
+    return minimum, pc.if_else(pa.array(nan_count > 0), nan, maximum)

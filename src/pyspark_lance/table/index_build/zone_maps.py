@@ -1,0 +1,328 @@
+"""Makes zone maps of columns, and brings them up to date: one commit of CreateIndex.
+
+What is built is planned from one version; what others append meanwhile is not covered, and read as
+before.  Values that others change in place, or rows that they move, are a conflict: the work is
+planned again.
+
+Source: docs/format/table-format.md, sections 10.6 and 10.8.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from pyroaring import BitMap
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.operation import CreateIndex
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.proto import table_pb2
+from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
+from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.index.zone_map_file import (
+    ZONE_MAP_DETAILS,
+    ZONE_MAP_FILE,
+    ZONE_MAP_VERSION,
+    Nulls,
+    ZoneMap,
+    is_zone_map,
+    read_zones_and_nulls,
+    write_zone_map,
+)
+from pyspark_lance.table.index_build.indexed_columns import named_path, only_fragments, path_to
+from pyspark_lance.table.index_build.zone_map_task import (
+    BuiltZones,
+    ZonedColumn,
+    ZoneMapTask,
+    build_zones,
+    check_can_have_zones,
+)
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+ROWS_PER_ZONE: Final = 8192
+"""What Lance takes unless it is told."""
+_MOST_ROWS_PER_ZONE: Final = 1 << 31
+
+Built = tuple[BuiltZones, ...]
+BuildZones = Callable[[Sequence[ZoneMapTask]], Iterable[Built]]
+"""Runs tasks, wherever; the results come in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneMapResult:
+    """What became of zone maps.
+
+    Attributes:
+        version: The version it made; None when there was nothing to do.
+        columns: The columns whose zone maps are new.
+        num_fragments: Fragments that were looked at.
+        num_zones: Zones of all these columns.
+    """
+
+    version: int | None = None
+    columns: tuple[str, ...] = ()
+    num_fragments: int = 0
+    num_zones: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A zone map to make.
+
+    Attributes:
+        column: What it is of.
+        name: Of the index.
+        replaced: The entries that it takes the place of.
+        kept: Those of them whose zones it takes over.
+    """
+
+    column: ZonedColumn
+    name: str
+    replaced: tuple[IndexMetadata, ...]
+    kept: tuple[IndexMetadata, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneMapPlan:
+    """What is to be built; picklable.
+
+    Attributes:
+        change: The version that it was planned on.
+        wanted: The zone maps.
+        tasks: What the executors do.
+        fragments: Their fragments.
+    """
+
+    change: ChangePlan
+    wanted: tuple[_Planned, ...]
+    tasks: tuple[ZoneMapTask, ...]
+    fragments: frozenset[int] = field(default_factory=frozenset)
+
+
+def build_here(tasks: Sequence[ZoneMapTask]) -> Iterable[Built]:
+    """Runs tasks in this process, one after the other."""
+    return map(build_zones, tasks)
+
+
+def create_zone_maps(
+    table: Table,
+    columns: Sequence[str],
+    rows_per_zone: int | None = None,
+    settings: ChangeSettings | None = None,
+    *,
+    build: BuildZones = build_here,
+) -> ZoneMapResult:
+    """Makes a zone map of each column, in the place of those that it has.
+
+    Args:
+        table: The table or branch.
+        columns: Names; a field of a struct is ``struct.field``.
+        rows_per_zone: Live rows of a zone; None for 8192.
+        settings: Retries and properties of the commit.
+        build: Runs the tasks.
+
+    Raises:
+        InvalidInputError: No such column, or one named twice, or zones of no rows.
+        UnsupportedFeatureError: A column whose values have no order.
+        RetryableCommitError: Other commits were in the way too often.
+    """
+    settings = settings or ChangeSettings()
+    return _carry_out(
+        table, lambda: plan_zone_maps(table, columns, rows_per_zone, settings), settings, build
+    )
+
+
+def refresh_zone_maps(
+    table: Table, settings: ChangeSettings | None = None, *, build: BuildZones = build_here
+) -> ZoneMapResult:
+    """Adds the zones of fragments that zone maps do not cover, and forgets those that are gone.
+
+    Args:
+        table: The table or branch.
+        settings: Retries and properties of the commit.
+        build: Runs the tasks.
+
+    Raises:
+        RetryableCommitError: Other commits were in the way too often.
+    """
+    settings = settings or ChangeSettings()
+    return _carry_out(table, lambda: plan_refresh(table, settings), settings, build)
+
+
+def _carry_out(
+    table: Table, plan: Callable[[], ZoneMapPlan], settings: ChangeSettings, build: BuildZones
+) -> ZoneMapResult:
+    def attempt(work: UnitOfWork) -> ZoneMapResult:
+        planned = plan()
+        return commit_zone_maps(planned, list(build(planned.tasks)), work)
+
+    return UnitOfWork(table, settings).run(attempt)
+
+
+def plan_zone_maps(
+    table: Table, columns: Sequence[str], rows_per_zone: int | None, settings: ChangeSettings
+) -> ZoneMapPlan:
+    """What ``create_zone_maps`` builds; writes nothing.
+
+    Raises:
+        InvalidInputError: No such column, or one named twice, or zones of no rows.
+        UnsupportedFeatureError: A column whose values have no order.
+    """
+    rows_per_zone = ROWS_PER_ZONE if rows_per_zone is None else rows_per_zone
+    if not 0 < rows_per_zone < _MOST_ROWS_PER_ZONE:
+        raise InvalidInputError(f"zones of {rows_per_zone} rows", hint="8192 is a good number")
+    if not columns:
+        raise InvalidInputError("a zone map of no column", hint="name one column or more")
+    change = plan_change(table, settings)
+    snapshot = change.snapshot()
+    wanted = [_planned(snapshot, name, rows_per_zone) for name in columns]
+    paths = [planned.column.path for planned in wanted]
+    if len(set(paths)) < len(paths):
+        raise InvalidInputError(f"a column is named twice in {', '.join(columns)}")
+    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    return ZoneMapPlan(change, tuple(wanted), _tasks(snapshot, wanted, every), every)
+
+
+def plan_refresh(table: Table, settings: ChangeSettings) -> ZoneMapPlan:
+    """What ``refresh_zone_maps`` builds; writes nothing."""
+    change = plan_change(table, settings)
+    snapshot = change.snapshot()
+    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    by_name: dict[str, list[IndexMetadata]] = {}
+    for index in snapshot.indices:
+        if is_zone_map(index):
+            by_name.setdefault(index.name, []).append(index)
+    wanted, missing = [], frozenset[int]()
+    for name, entries in by_name.items():
+        path = path_to(snapshot.schema.fields, entries[0].fields[0])
+        uncovered = every - frozenset().union(*(index.fragment_bitmap or () for index in entries))
+        if path is None or (len(entries) == 1 and not uncovered):
+            continue
+        details = table_pb2.ZoneMapIndexDetails.FromString(_details_of(entries[0]))
+        column = ZonedColumn(
+            tuple(part.name for part in path), path[-1], details.rows_per_zone or ROWS_PER_ZONE
+        )
+        wanted.append(_Planned(column, name, tuple(entries), tuple(entries)))
+        missing |= uncovered
+    return ZoneMapPlan(change, tuple(wanted), _tasks(snapshot, wanted, missing), missing)
+
+
+def commit_zone_maps(plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork) -> ZoneMapResult:
+    """Writes the files of the indices and makes the version that has them.
+
+    Raises:
+        RetryableCommitError: Others changed what was looked at.
+    """
+    if plan.change.is_done or not plan.wanted:
+        return ZoneMapResult()
+    new, num_zones = [], 0
+    snapshot = plan.change.snapshot()
+    for number, planned in enumerate(plan.wanted):
+        parts = [of_task[number] for of_task in built]
+        entry, zones = _written(snapshot, plan, planned, parts, work)
+        new.append(entry)
+        num_zones += zones
+    replaced = tuple(entry for planned in plan.wanted for entry in planned.replaced)
+    operation = CreateIndex(tuple(new), replaced)
+    result = work.commit(
+        work.propose(plan.change.base, operation, uuid=plan.change.transaction_uuid)
+    )
+    if result is None:
+        return ZoneMapResult()
+    names = tuple(".".join(planned.column.path) for planned in plan.wanted)
+    return ZoneMapResult(result.version, names, len(plan.fragments), num_zones)
+
+
+def _written(
+    snapshot: Snapshot,
+    plan: ZoneMapPlan,
+    planned: _Planned,
+    parts: Sequence[BuiltZones],
+    work: UnitOfWork,
+) -> tuple[IndexMetadata, int]:
+    """The entry of one zone map, whose file is there, and how many zones it has."""
+    live = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    zones, nulls, covered = _taken_over(snapshot, planned, live - plan.fragments)
+    for part in parts:
+        zones.append(ZoneMap.from_batch(part.rows))
+        for fragment_id, bitmap in part.nulls.items():
+            if nulls is not None:
+                nulls[fragment_id] = nulls.get(fragment_id, BitMap()) | BitMap.deserialize(bitmap)
+    everything = ZoneMap.joined(zones, planned.column.field.to_arrow().type)
+    name = uuid.uuid4()
+    path = index_path(name, ZONE_MAP_FILE)
+    work.register_files([path])
+    size = write_zone_map(snapshot.store, path, everything, planned.column.rows_per_zone, nulls)
+    details = table_pb2.ZoneMapIndexDetails(
+        rows_per_zone=planned.column.rows_per_zone,
+        use_seeds=False,
+        has_null_bitmap=nulls is not None,
+    )
+    entry = entry_made_now(
+        planned.name,
+        [planned.column.field.id],
+        snapshot.version,
+        covered | plan.fragments,
+        IndexDetails(ZONE_MAP_DETAILS, ZONE_MAP_VERSION, details.SerializeToString()),
+        IndexFiles(name, {ZONE_MAP_FILE: size}),
+    )
+    return entry, len(everything.start)
+
+
+def _taken_over(
+    snapshot: Snapshot, planned: _Planned, unchanged: frozenset[int]
+) -> tuple[list[ZoneMap], Nulls | None, frozenset[int]]:
+    """Zones and nulls of fragments that are not looked at again, and which fragments these are."""
+    zones: list[ZoneMap] = []
+    nulls: Nulls | None = {}
+    covered: frozenset[int] = frozenset()
+    for entry in planned.kept:
+        ids = frozenset(entry.fragment_bitmap or ()) & unchanged
+        known, nulls_known = read_zones_and_nulls(snapshot.files, entry)
+        zones.append(known.of_fragments(np.array(sorted(ids), np.uint64)))
+        covered |= ids
+        if nulls is None or nulls_known is None:
+            nulls = None
+            continue
+        nulls |= {id_: bitmap for id_, bitmap in nulls_known.items() if id_ in ids}
+    return zones, nulls, covered
+
+
+def _planned(snapshot: Snapshot, name: str, rows_per_zone: int) -> _Planned:
+    path = named_path(snapshot.schema, name)
+    check_can_have_zones(path[-1], name)
+    column = ZonedColumn(tuple(part.name for part in path), path[-1], rows_per_zone)
+    own = [e for e in snapshot.indices if is_zone_map(e) and e.fields == (path[-1].id,)]
+    taken = {entry.name for entry in snapshot.indices}
+    spelled = ".".join(column.path)
+    free = [f"{spelled}_idx", f"{spelled}_zonemap_idx"]
+    chosen = own[0].name if own else next(word for word in free if word not in taken)
+    return _Planned(column, chosen, tuple(own))
+
+
+def _details_of(entry: IndexMetadata) -> bytes:
+    return table_pb2.IndexMetadata.FromString(entry.raw).index_details.value
+
+
+def _tasks(
+    snapshot: Snapshot, wanted: Sequence[_Planned], fragments: frozenset[int]
+) -> tuple[ZoneMapTask, ...]:
+    """Whole fragments, about as many for each task as a scan would read."""
+    if not wanted or not fragments:
+        return ()
+    tops = dict.fromkeys(planned.column.path[0] for planned in wanted)
+    request = ScanRequest(
+        schema=project(snapshot.schema, list(tops)), system_columns=(ROW_ADDRESS,)
+    )
+    columns = tuple(planned.column for planned in wanted)
+    scans = only_fragments(plan_scan(snapshot, request), fragments)
+    return tuple(ZoneMapTask(scan, columns) for scan in scans)

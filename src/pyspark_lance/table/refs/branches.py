@@ -1,0 +1,262 @@
+"""Branches of a table: lines of versions of their own, which share the files of their origin.
+
+A branch has a folder of its own.  Its first version is a shallow copy of the one that it was
+forked from: the same number and the same files, which are said to lie below another root.
+
+Source: docs/format/table-format.md, sections 12.2, 12.5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from dataclasses import replace
+
+from pyspark_lance.commit.base_version import BaseVersion
+from pyspark_lance.commit.draft import WRITER_VERSION, TableState
+from pyspark_lance.commit.invariants import check_writable
+from pyspark_lance.commit.version_put import table_was_replaced
+from pyspark_lance.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    StorageError,
+    VersionNotFoundError,
+)
+from pyspark_lance.format.data_file import DataFile
+from pyspark_lance.format.feature_flags import BASE_PATHS
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.manifest import BasePath
+from pyspark_lance.format.operation import Clone
+from pyspark_lance.format.transaction import Transaction
+from pyspark_lance.metafile.cleanup_marks import check_kept
+from pyspark_lance.metafile.manifest_file import (
+    ManifestLocation,
+    encode_manifest,
+    latest_version,
+    read_manifest,
+)
+from pyspark_lance.metafile.paths import is_branch_name, manifest_path
+from pyspark_lance.metafile.refs_file import (
+    Branch,
+    check_branch_name,
+    delete_branch,
+    list_branches,
+    list_tags,
+    read_branch,
+    write_branch,
+)
+from pyspark_lance.metafile.transaction_file import (
+    transaction_name,
+    transaction_of,
+    write_transaction,
+)
+from pyspark_lance.store.object_store import ObjectStore
+from pyspark_lance.store.open_store import split_uri
+from pyspark_lance.table.version.removable_files import FOLDERS
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+
+
+def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
+    """Forks a branch off a version.
+
+    What a process that died has begun is finished, if it was the same fork.
+
+    Args:
+        table: The table or branch.
+        name: Parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``.
+        at: The version to fork from.
+
+    Raises:
+        InvalidInputError: The name is taken, or cannot be one.
+        VersionNotFoundError: There is no such version, or it, or the branch, is removed meanwhile.
+        UnsupportedFeatureError: The version has a part that would be lost.
+        CommitConflictError: Another table has taken the place of the one that was forked.
+    """
+    check_branch_name(name)
+    snapshot = Snapshot.open(table, at)
+    check_writable(snapshot.manifest, snapshot.indices)
+    parent = snapshot.manifest.branch
+    root = main_line(snapshot.table, parent)
+    main, store = root.store(), root.on_branch(name).store()
+    if any(other.name == name for other in list_branches(main)):
+        raise _taken(main, name)
+    fork = (snapshot.version, uuid.uuid4().hex)
+    before = read_branch(main, parent).version_mapping if parent else ()
+    branch = Branch(name, parent, snapshot.version, int(time.time()), (*before, fork))
+    clone = Clone(
+        is_shallow=True,
+        ref_version=snapshot.version,
+        ref_path=_absolute(snapshot.uri),
+        ref_name=parent,
+        branch_name=name,
+    )
+    first = _first_version_begun(store, clone) or _put_first_version(store, snapshot, clone)
+    if not write_branch(main, branch, manifest_size=first.size or 0):
+        raise _taken(main, name)
+    try:
+        check_kept(snapshot.store, snapshot.file.location)
+        _check_same(snapshot)
+        if not store.exists(first.path):  # found without a description, and taken for a leftover
+            raise VersionNotFoundError(
+                f"the branch {name!r} was removed by somebody else while it was made", main.uri
+            )
+    except (VersionNotFoundError, CommitConflictError):
+        _remove_branch(root, name)
+        raise
+    return branch
+
+
+def _check_same(snapshot: Snapshot) -> None:
+    """Whether the version is still that of the table that was opened, and not of another one.
+
+    Raises:
+        VersionNotFoundError: It is gone.
+        CommitConflictError: Another table is there.
+    """
+    there = Snapshot.open(snapshot.table, VersionSpec(version=snapshot.version))
+    if BaseVersion.of(there.manifest) != BaseVersion.of(snapshot.manifest):
+        raise table_was_replaced(snapshot.store.uri)
+
+
+def remove_branch(table: Table, name: str) -> None:
+    """Removes a branch with all that was written on it, also one that is half made or half gone.
+
+    Args:
+        table: The table or one of its branches.
+        name: Name of the branch.
+
+    Raises:
+        VersionNotFoundError: There is no such branch.
+        InvalidInputError: Tags or other branches stand on it.
+    """
+    snapshot = Snapshot.open(table)
+    root = main_line(snapshot.table, snapshot.manifest.branch)
+    main = root.store()
+    branches = list_branches(main)
+    if not any(branch.name == name for branch in branches) and not _has_files(root, name):
+        read_branch(main, name)  # the error, or somebody has made it by now
+    standing = [f"tag {tag.name!r}" for tag in list_tags(main) if tag.branch == name]
+    standing += [f"branch {branch.name!r}" for branch in branches if branch.parent_branch == name]
+    if standing:
+        raise InvalidInputError(
+            f"the branch {name!r} is needed by {', '.join(standing)}",
+            where=main.uri,
+            hint="remove them first",
+        )
+    _remove_branch(root, name)
+
+
+def _remove_branch(root: Table, name: str) -> None:
+    main, store = root.store(), root.on_branch(name).store()
+    # What is left of an interrupted removal is no branch.
+    with contextlib.suppress(VersionNotFoundError):
+        delete_branch(main, name)
+    inner = tuple(
+        f"{branch.name.removeprefix(f'{name}/')}/"
+        for branch in list_branches(main)
+        if branch.name.startswith(f"{name}/")
+    )
+    store.delete_many([info.path for info in store.list("") if not info.path.startswith(inner)])
+    # Whoever has finished a half-made one meanwhile has made what is removed here.
+    with contextlib.suppress(VersionNotFoundError):
+        delete_branch(main, name)
+
+
+def _has_files(root: Table, name: str) -> bool:
+    """Whether there is something of a branch, be it without a description."""
+    if not is_branch_name(name):
+        return False
+    store = root.on_branch(name).store()
+    return any(True for folder in FOLDERS for _ in store.list(folder))
+
+
+def _taken(main: ObjectStore, name: str) -> InvalidInputError:
+    return InvalidInputError(f"there is a branch {name!r} already", where=main.uri)
+
+
+def branches_of(table: Table) -> list[Branch]:
+    """All branches of the table but main, by name."""
+    snapshot = Snapshot.open(table)
+    return list_branches(main_line(snapshot.table, snapshot.manifest.branch).store())
+
+
+def _first_version_begun(store: ObjectStore, clone: Clone) -> ManifestLocation | None:
+    """The first version of the branch, if somebody has made it and no more; None without any.
+
+    Raises:
+        InvalidInputError: It is that of another fork, or not the first.
+    """
+    location = latest_version(store)
+    if location is None:
+        return None
+    transaction = transaction_of(store, read_manifest(store, location))
+    if transaction is None or transaction.operation != clone:
+        raise InvalidInputError(
+            f"the branch {clone.branch_name!r} was begun and never finished, from another version",
+            where=store.uri,
+            hint="remove it first, as a branch is removed",
+        )
+    write_transaction(store, transaction)  # it may be gone already if the branch was half removed
+    return location
+
+
+def _put_first_version(store: ObjectStore, snapshot: Snapshot, clone: Clone) -> ManifestLocation:
+    """Writes the manifest of a branch."""
+    before = TableState(snapshot.manifest, snapshot.indices)
+    state = _as_clone(before, clone.ref_path, clone.branch_name)
+    transaction = Transaction(snapshot.version, str(uuid.uuid4()), clone)
+    write_transaction(store, transaction)
+    manifest = replace(state.manifest, transaction_file=transaction_name(transaction))
+    data = encode_manifest(manifest, state.indices, transaction)
+    scheme = snapshot.file.location.scheme
+    path = manifest_path(snapshot.version, scheme)
+    if not store.put_if_absent(path, data):
+        raise StorageError("another branch of this name appeared", f"{store.uri}/{path}")
+    return ManifestLocation(path, snapshot.version, scheme, len(data))
+
+
+def _absolute(uri: str) -> str:
+    """The root as other roots refer to it: a URI, or an absolute path of this machine."""
+    scheme, folder = split_uri(uri)
+    return os.path.abspath(folder) if scheme == "file" else uri.rstrip("/")
+
+
+def _as_clone(state: TableState, origin: str, name: str | None) -> TableState:
+    """The same version, all of whose files lie below ``origin``."""
+    manifest = state.manifest
+    known = [base.id for base in manifest.base_paths]
+    base = BasePath(max(known) + 1 if known else 0, manifest.branch, True, origin)
+    indices = tuple(
+        index if index.base_id is not None else index.with_base_id(base.id)
+        for index in state.indices
+    )
+    return TableState(
+        replace(
+            manifest,
+            fragments=tuple(_moved(fragment, base.id) for fragment in manifest.fragments),
+            base_paths=(base, *manifest.base_paths),
+            branch=name,
+            timestamp_ns=max(time.time_ns(), manifest.timestamp_ns + 1),
+            reader_flags=manifest.reader_flags | BASE_PATHS,
+            writer_flags=manifest.writer_flags | BASE_PATHS,
+            writer_version=WRITER_VERSION,
+            index_section=None,
+            transaction_section=None,
+        ),
+        indices,
+    )
+
+
+def _moved(fragment: Fragment, base_id: int) -> Fragment:
+    deletions = fragment.deletion_file
+    if deletions is not None and deletions.base_id is None:
+        deletions = replace(deletions, base_id=base_id)
+    files: tuple[DataFile, ...] = tuple(
+        file if file.base_id is not None else replace(file, base_id=base_id)
+        for file in fragment.files
+    )
+    return replace(fragment, files=files, deletion_file=deletions)

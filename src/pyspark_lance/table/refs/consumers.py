@@ -1,0 +1,109 @@
+"""Consumers: who follows a table, and how far each has read it; a cleanup keeps what comes after.
+
+A consumer is a tag on the last version that it has read.  So moving it makes no version and is in
+nobody's way, every consumer has a file of its own, and Lance's own cleanup keeps at least the
+version that the next changes are computed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
+from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags
+from pyspark_lance.table.refs.tags import set_tag
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table, main_line
+from pyspark_lance.table.version.time_travel import VersionSpec
+
+_PREFIX = "pyspark_lance.consumer."
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """Somebody who follows a table.
+
+    Attributes:
+        name: Unique in the table and all its branches.
+        version: All up to this version is read.
+        lag: How many versions there are after it.
+        updated_at: When it moved last: RFC 3339 text; None if that is not recorded.
+    """
+
+    name: str
+    version: int
+    lag: int
+    updated_at: str | None = None
+
+
+def register_consumer(table: Table, name: str, version: int | None = None) -> Consumer:
+    """Keeps what comes after a version for a consumer, who may be there already and moves then.
+
+    Args:
+        table: The table or branch.
+        name: Letters, digits, ``.``, ``_``, ``-``.
+        version: The last version that it has read; None for the newest.
+
+    Raises:
+        InvalidInputError: Nobody can have this name.
+        VersionNotFoundError: There is no such version.
+    """
+    newest = Snapshot.open(table)
+    tag_name = _PREFIX + name
+    for _ in range(2):  # another process may register the same name for the first time
+        is_there = any(tag.name == tag_name for tag in _tags(newest))
+        try:
+            tag = set_tag(table, tag_name, VersionSpec(version=version), replaces=is_there)
+        except InvalidInputError:
+            if not any(tag.name == tag_name for tag in _tags(newest)):
+                raise
+            continue
+        return _consumer(tag, newest.version)
+    raise InvalidInputError(f"the consumer {name!r} is registered by others", where=newest.uri)
+
+
+def unregister_consumer(table: Table, name: str) -> None:
+    """Forgets a consumer; a cleanup may remove what it has not read.
+
+    Raises:
+        VersionNotFoundError: There is no such consumer.
+    """
+    newest = Snapshot.open(table)
+    tag_name = _PREFIX + name
+    if not any(tag.name == tag_name for tag in _tags(newest)):
+        raise VersionNotFoundError(f"there is no consumer {name!r}", where=newest.uri)
+    delete_tag(main_line(newest.table, newest.manifest.branch).store(), tag_name)
+
+
+def consumers_of(table: Table) -> tuple[Consumer, ...]:
+    """Those who follow the table or branch, by name."""
+    newest = Snapshot.open(table)
+    return consumers_among(_tags(newest), newest.manifest.branch, newest.version)
+
+
+def is_consumer(tag_name: str) -> bool:
+    """Whether a tag of this name is a consumer."""
+    return tag_name.startswith(_PREFIX)
+
+
+def consumers_among(tags: Iterable[Tag], branch: str | None, newest: int) -> tuple[Consumer, ...]:
+    """The consumers of a branch among tags.
+
+    Args:
+        tags: Of the table.
+        branch: Name of the branch; None for main.
+        newest: Its newest version.
+    """
+    return tuple(
+        _consumer(tag, newest) for tag in tags if tag.branch == branch and is_consumer(tag.name)
+    )
+
+
+def _consumer(tag: Tag, newest: int) -> Consumer:
+    lag = max(0, newest - tag.version)
+    return Consumer(tag.name.removeprefix(_PREFIX), tag.version, lag, tag.updated_at)
+
+
+def _tags(snapshot: Snapshot) -> list[Tag]:
+    return list_tags(main_line(snapshot.table, snapshot.manifest.branch).store())

@@ -1,0 +1,206 @@
+"""What a manifest says of itself: the invariants that need no other file; pure, no I/O.
+
+A manifest whose field ids repeat, or that has fragments without row ids where there must be some,
+is refused when it is read.
+
+Source: docs/format/table-format.md, section 14; the numbers are those of the section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.errors import LanceError
+from pyspark_lance.format.data_file import TOMBSTONE
+from pyspark_lance.format.deletion_vector import DeletionVector
+from pyspark_lance.format.feature_flags import (
+    BASE_PATHS,
+    DELETION_FILES,
+    STABLE_ROW_IDS,
+    TABLE_CONFIG,
+)
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.manifest import Manifest
+from pyspark_lance.format.row_id_sequence import RowIdSequence
+from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.table.verify.findings import Finding, finding
+
+Found = Iterator[Finding]
+
+
+def check_manifest(manifest: Manifest, indices: Sequence[IndexMetadata]) -> Found:
+    """All that one manifest tells without another file, but for the lineage of rows."""
+    yield from _check_fragment_ids(manifest)
+    for fragment in manifest.fragments:
+        yield from _check_files(manifest, fragment)
+        yield from _check_counts(manifest, fragment)
+    yield from _check_flags(manifest)
+    yield from _check_indices(manifest, indices)
+
+
+def place_of(manifest: Manifest, fragment: Fragment | None = None) -> str:
+    """Where a finding is, for people."""
+    version = f"version {manifest.version}"
+    return version if fragment is None else f"{version}, fragment {fragment.id}"
+
+
+def _check_fragment_ids(manifest: Manifest) -> Found:
+    """I1."""
+    ids = [fragment.id for fragment in manifest.fragments]
+    if len(set(ids)) < len(ids):
+        yield finding("fragment_ids", "two fragments have one id", place_of(manifest))
+    elif ids != sorted(ids):
+        yield finding("fragment_ids", "fragments are not in order", place_of(manifest))
+    highest = manifest.max_fragment_id
+    if ids and highest is not None and max(ids) > highest:
+        what = f"fragment {max(ids)}, but the highest id ever used is said to be {highest}"
+        yield finding("fragment_ids", what, place_of(manifest))
+
+
+def _check_files(manifest: Manifest, fragment: Fragment) -> Found:
+    """I3, I9."""
+    where = place_of(manifest, fragment)
+    bases = {base.id for base in manifest.base_paths}
+    live: set[int] = set()
+    for file in fragment.files:
+        alive = [field for field in file.fields if field != TOMBSTONE]
+        twice = live & set(alive) or len(set(alive)) < len(alive)
+        if twice:
+            yield finding("field_in_two_files", f"{file.path} holds a field again", where)
+        live.update(alive)
+        if file.column_indices and len(file.column_indices) != len(file.fields):
+            what = f"{len(file.fields)} fields in {len(file.column_indices)} columns of {file.path}"
+            yield finding("file_columns", what, where)
+        if not alive:
+            yield finding("dead_file", f"no column of {file.path} is in use", where)
+        if file.base_id is not None and file.base_id not in bases:
+            what = f"{file.path} lies below base {file.base_id}, which there is not"
+            yield finding("unknown_base", what, where)
+    deletions = fragment.deletion_file
+    if deletions is not None and deletions.base_id is not None and deletions.base_id not in bases:
+        what = f"deletions lie below base {deletions.base_id}, which there is not"
+        yield finding("unknown_base", what, where)
+
+
+def _check_counts(manifest: Manifest, fragment: Fragment) -> Found:
+    """I4."""
+    deleted, rows = fragment.num_deleted_rows, fragment.physical_rows
+    if rows and deleted >= rows:
+        what = f"{deleted} of {rows} rows are deleted, so that the fragment should be gone"
+        yield finding("deleted_count", what, place_of(manifest, fragment))
+
+
+def _check_flags(manifest: Manifest) -> Found:
+    """I8."""
+    deletions = any(fragment.deletion_file is not None for fragment in manifest.fragments)
+    both = manifest.reader_flags & manifest.writer_flags
+    either = manifest.reader_flags | manifest.writer_flags
+    for flag, present, word, what in (
+        (DELETION_FILES, deletions, manifest.reader_flags, "deleted rows"),
+        (STABLE_ROW_IDS, manifest.uses_stable_row_ids, both, "stable row ids"),
+        (TABLE_CONFIG, bool(manifest.config), manifest.writer_flags, "a configuration"),
+        (BASE_PATHS, bool(manifest.base_paths), both, "base paths"),
+    ):
+        # A flag too many only keeps old software away.
+        if present and not word & flag:
+            what = f"there are {what}, and feature flag {flag} does not say so"
+            yield finding("flags", what, place_of(manifest))
+    if not either & STABLE_ROW_IDS and any(f.row_ids is not None for f in manifest.fragments):
+        what = f"fragments have row ids, and feature flag {STABLE_ROW_IDS} does not say so"
+        yield finding("flags", what, place_of(manifest))
+
+
+def _check_indices(manifest: Manifest, indices: Sequence[IndexMetadata]) -> Found:
+    """I10."""
+    present = {field.id for field in manifest.schema.walk()}
+    covered: dict[str, BitMap] = {}
+    for index in indices:
+        if any(field >= 0 and field not in present for field in index.fields):
+            what = f"the index {index.name!r} is over a column that there is not"
+            yield finding("index_fields", what, place_of(manifest))
+        if index.fragment_bitmap is None or not index.fields:
+            continue
+        others = covered.setdefault(index.name, BitMap())
+        if not others.isdisjoint(index.fragment_bitmap):
+            what = f"two parts of the index {index.name!r} cover a fragment"
+            yield finding("index_overlap", what, place_of(manifest))
+        others |= index.fragment_bitmap
+
+
+# Lineage -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRowIds:
+    """The stable row ids of the live rows of a fragment."""
+
+    fragment_id: int
+    row_ids: NDArray[np.uint64]
+
+
+def check_lineage(
+    manifest: Manifest,
+    fragment: Fragment,
+    row_ids: RowIdSequence,
+    created: RowDatasetVersionSequence | None,
+    updated: RowDatasetVersionSequence | None,
+) -> Found:
+    """I5 and I7 of one fragment; the sequences as they were read, wherever they are."""
+    where, rows = place_of(manifest, fragment), fragment.physical_rows
+    if len(row_ids) != rows:
+        yield finding("bad_row_ids", f"{len(row_ids)} row ids for {rows} rows", where)
+    bounds = row_ids.bounds()
+    if bounds is not None and bounds[1] >= manifest.next_row_id:
+        what = f"row id {bounds[1]} is in use, and the next one is said to be "
+        yield finding("row_ids_not_used_up", f"{what}{manifest.next_row_id}", where)
+    for name, versions in (("created-at", created), ("last-updated-at", updated)):
+        if versions is None:
+            continue
+        if len(versions) != rows:
+            what = f"{len(versions)} {name} versions for {rows} rows"
+            yield finding("bad_versions", what, where)
+        low, high = versions.min_version or 0, versions.max_version or 0
+        if len(versions) and not 1 <= low <= high <= manifest.version:
+            what = f"{name} versions from {low} to {high}"
+            yield finding("impossible_versions", what, where)
+    if created is not None and updated is not None and len(created) == len(updated) == rows:
+        early = np.flatnonzero(created.to_array() > updated.to_array())
+        if len(early):
+            what = f"row {int(early[0])} was updated before it was created"
+            yield finding("impossible_versions", what, where)
+
+
+def live_row_ids(
+    fragment: Fragment, row_ids: RowIdSequence, deleted: DeletionVector | None
+) -> LiveRowIds | None:
+    """None if the sequence or the deletions do not fit the fragment."""
+    if len(row_ids) != fragment.physical_rows:
+        return None
+    try:
+        live = row_ids if deleted is None else row_ids.without(deleted)
+    except LanceError:
+        return None
+    return LiveRowIds(fragment.id, live.to_array())
+
+
+def check_unique(manifest: Manifest, live: Sequence[LiveRowIds]) -> Found:
+    """I5: no two live rows share an id."""
+    if not live:
+        return
+    together = np.concatenate([part.row_ids for part in live])
+    owners = np.repeat([part.fragment_id for part in live], [len(part.row_ids) for part in live])
+    order = np.argsort(together, kind="stable")
+    again = np.flatnonzero(together[order][1:] == together[order][:-1])
+    if len(again):
+        first, second = order[again[0]], order[again[0] + 1]
+        what = (
+            f"{len(again)} row ids belong to two rows; {int(together[first])} to rows of the "
+            f"fragments {int(owners[first])} and {int(owners[second])}"
+        )
+        yield finding("duplicate_row_ids", what, place_of(manifest))

@@ -1,0 +1,226 @@
+"""Files of a table that a cleanup may remove, by what their names say; and what versions refer to.
+
+Only files whose name says what they are, in the folders where they belong, are ever named here:
+everything else in the folder of a table is left alone.
+
+Source: docs/format/table-format.md, section 11.2.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Container, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark_lance.errors import StorageError
+from pyspark_lance.format.manifest import DETACHED_BIT
+from pyspark_lance.metafile.manifest_file import (
+    ManifestFile,
+    ManifestLocation,
+    read_manifest,
+    versions_not_listed,
+)
+from pyspark_lance.metafile.paths import (
+    DATA,
+    DELETIONS,
+    INDICES,
+    REFERENCES,
+    TRANSACTIONS,
+    TREE,
+    VERSIONS,
+    data_path,
+    deletion_path,
+    is_staged_manifest,
+    name_before_removal,
+    parse_manifest_name,
+)
+from pyspark_lance.store.object_store import ObjectInfo, ObjectStore
+
+FOLDERS = (DATA, DELETIONS, TRANSACTIONS, INDICES, VERSIONS)
+_SUFFIXES = {DATA: ("lance",), DELETIONS: ("arrow", "bin"), TRANSACTIONS: ("txn",)}
+_STAGING = ".tmp"
+_PARALLEL_READS = 16
+# Each time others have committed and cleaned up since the listing.
+_MOST_LISTINGS = 100
+
+
+class FileKind(enum.Enum):
+    """What a file is for."""
+
+    DATA = "data"
+    DELETIONS = "deletions"
+    TRANSACTION = "transactions"
+    INDEX = "indices"
+    MANIFEST = "manifests"
+    STAGING = "staging"
+
+
+_KIND_OF = {
+    DATA: FileKind.DATA,
+    DELETIONS: FileKind.DELETIONS,
+    TRANSACTIONS: FileKind.TRANSACTION,
+    INDICES: FileKind.INDEX,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RemovableFile:
+    """A file that could be without use.
+
+    Attributes:
+        info: The file; its path is below the root of the store.
+        kind: What it is for.
+        kept_by: What a manifest refers to if the file is in use; None if nothing can.
+        is_of_branch: Whether it is in the folder of a branch below the root of the store.
+    """
+
+    info: ObjectInfo
+    kind: FileKind
+    kept_by: str | None
+    is_of_branch: bool = False
+
+
+def removable_files(store: ObjectStore) -> Iterator[RemovableFile]:
+    """Those of one table or branch, without its own branches; manifests are not among them."""
+    for folder in (*FOLDERS, REFERENCES):
+        for info in store.list(folder):
+            yield from _as_removable(info, "")
+
+
+def removable_files_of_branches(store: ObjectStore) -> Iterator[RemovableFile]:
+    """Those of all branches of a table."""
+    for info in store.list(TREE):
+        root = _branch_root(info.path)
+        if root is not None:
+            yield from _as_removable(info, root)
+
+
+def manifests_below(store: ObjectStore, folder: str) -> list[ManifestLocation]:
+    """The manifests in ``_versions`` or in any branch below ``tree``, detached ones too."""
+    locations = []
+    for info in store.list(folder):
+        parent, _, name = info.path.rpartition("/")
+        parsed = parse_manifest_name(name)
+        if parsed is not None and parent.rpartition("/")[2] == VERSIONS:
+            locations.append(
+                ManifestLocation(
+                    info.path,
+                    parsed.version,
+                    parsed.scheme,
+                    info.size,
+                    info.identity,
+                    info.modified_ns,
+                )
+            )
+    return locations
+
+
+def manifests_of(store: ObjectStore) -> list[ManifestLocation]:
+    """All manifests of a table or branch, also those that a listing does not show yet."""
+    listed = manifests_below(store, VERSIONS)
+    numbered = [one for one in listed if not one.version & DETACHED_BIT]
+    if not numbered:
+        return listed
+    return listed + versions_not_listed(store, max(numbered, key=lambda one: one.version))
+
+
+def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Iterator[ManifestFile]:
+    """The manifests in the same order, several at a time, without those that are gone by now.
+
+    Raises:
+        CorruptFileError: One cannot be read.
+        UnsupportedFeatureError: The same for a manifest of a newer format.
+    """
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        # A few at a time, since a manifest may be large.
+        for start in range(0, len(locations), _PARALLEL_READS):
+            some = locations[start : start + _PARALLEL_READS]
+            for file in pool.map(lambda location: _read(store, location), some):
+                if file is not None:
+                    yield file
+
+
+def read_all_manifests(
+    store: ObjectStore, listed: Callable[[], list[ManifestLocation]], seen: Container[str] = ()
+) -> Iterator[ManifestFile]:
+    """The manifests of a listing, and of another one as long as some are gone when they are read.
+
+    Whoever removed them has made newer ones before, which may use the same files.
+
+    Args:
+        store: Where they are.
+        listed: Lists them.
+        seen: Paths of those that need not be read.
+
+    Raises:
+        CorruptFileError: One cannot be read.
+        UnsupportedFeatureError: The same for a manifest of a newer format.
+        StorageError: Some were gone every time.
+    """
+    read: set[str] = set()
+    for _ in range(_MOST_LISTINGS):
+        new = [one for one in listed() if one.path not in seen and one.path not in read]
+        before = len(read)
+        for file in read_manifests(store, new):
+            read.add(file.location.path)
+            yield file
+        if len(read) == before + len(new):
+            return
+    raise StorageError(
+        f"versions were removed faster than they could be read, {_MOST_LISTINGS} times",
+        where=store.uri,
+        hint="clean up less often",
+    )
+
+
+def _read(store: ObjectStore, location: ManifestLocation) -> ManifestFile | None:
+    try:
+        return read_manifest(store, location)
+    except FileNotFoundError:
+        return None  # another cleanup removed it
+
+
+def paths_used_by(file: ManifestFile) -> Iterator[str]:
+    """What a version refers to, below whichever root: names are unique, so that roots can meet.
+
+    Every data file of a fragment counts, also one that holds nothing but lineage.
+    """
+    yield f"{TRANSACTIONS}/{file.manifest.transaction_file}"
+    for index in file.indices:
+        yield f"{INDICES}/{index.uuid}"
+    for fragment in file.manifest.fragments:
+        for data_file in fragment.files:
+            yield data_path(data_file.path)
+        if fragment.deletion_file is not None:
+            yield deletion_path(fragment.id, fragment.deletion_file)
+
+
+def _as_removable(info: ObjectInfo, root: str) -> Iterator[RemovableFile]:
+    """The file, if its name says that it could be without use."""
+    folder, *parents, name = info.path.removeprefix(root).split("/")
+    stem, dot, suffix = name.rpartition(".")
+    kept_by: str | None = f"{folder}/{name}"
+    kind = _KIND_OF.get(folder, FileKind.STAGING)
+    if name.startswith(_STAGING) or (folder == VERSIONS and _is_no_version(name)):
+        kept_by, kind = None, FileKind.STAGING
+    elif parents and folder == INDICES:
+        kept_by = f"{INDICES}/{parents[0]}"
+    elif len(parents) == 1 and folder == DATA and suffix == "blob":
+        kept_by = f"{DATA}/{parents[0]}.lance"
+    elif parents or not (dot and stem) or suffix not in _SUFFIXES.get(folder, ()):
+        return
+    yield RemovableFile(info, kind, kept_by)
+
+
+def _is_no_version(name: str) -> bool:
+    return is_staged_manifest(name) or name_before_removal(name) is not None
+
+
+def _branch_root(path: str) -> str | None:
+    """The root, with a slash, of the branch that a file below ``tree/`` belongs to."""
+    parts = path.split("/")
+    for index, part in enumerate(parts[:-1]):
+        if index > 1 and part in FOLDERS:
+            return "/".join(parts[:index]) + "/"
+    return None
