@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.codec.compressive.bit_packing import (
+from pyspark_lance.codec.bit_packing import (
     WORD_TYPES,
     unpack_blocks,
     unpack_one_bit_blocks,

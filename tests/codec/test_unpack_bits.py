@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_lance.codec.chunk_buffers import ChunkBuffers
-from pyspark_lance.codec.compressive.bit_packing import (
+from pyspark_lance.codec.bit_packing import (
     ROW_ORDER,
     WORD_TYPES,
-    decode_inline_chunks,
-    decode_out_of_line_block,
     unpack_blocks,
     unpack_one_bit_blocks,
 )
+from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.compressive.inline_bit_packing import decode_inline_chunks
+from pyspark_lance.codec.compressive.out_of_line_bit_packing import decode_out_of_line_block
 from pyspark_lance.errors import CorruptFileError
 
 WIDTHS = [

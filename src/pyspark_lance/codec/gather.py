@@ -13,6 +13,7 @@ from pyspark_lance.plain_values import plain_array
 _MAX_INT32 = 2**31 - 1
 # Joining so few in Python takes less time than calling Arrow.
 _FEW_PIECES = 128
+_UNSIGNED = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 
 def gather(
@@ -86,3 +87,11 @@ def _gather_ragged(
     total = int(sizes.sum())
     content = kept.buffers()[2]
     return np.frombuffer(content, np.uint8, total) if total else data[:0]
+
+
+def read_words(
+    data: NDArray[np.uint8], places: NDArray[np.int64], width: int
+) -> NDArray[np.unsignedinteger]:
+    """The little-endian words of ``width`` bytes at any, even odd, places; must be inside."""
+    grid = data[places[:, None] + np.arange(width)]
+    return np.ascontiguousarray(grid).view(_UNSIGNED[width]).reshape(-1)

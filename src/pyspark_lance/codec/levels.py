@@ -16,13 +16,13 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import require, unsupported
-from pyspark_lance.codec.compressive.bit_packing import (
+from pyspark_lance.codec.bit_packing import (
     BLOCK_VALUES,
     block_words,
     unpack_blocks,
     unpack_one_bit_blocks,
 )
+from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.leaf_column import (
     ALL_VALID_ITEM,

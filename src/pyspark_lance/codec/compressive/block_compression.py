@@ -5,6 +5,9 @@ Source: docs/format/file-format.md, section 3.1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -12,8 +15,16 @@ from numpy.typing import NDArray
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.chunk_segments import Segments, round_up
+from pyspark_lance.codec.compressive.encoding_record import (
+    BlockDecoder,
+    ChunkDecoder,
+    Encoding,
+    EncodingRecord,
+    ValueDecoder,
+)
 from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.codec.gather import gather
+from pyspark_lance.codec.values import VariableWidthValues
 from pyspark_lance.errors import CorruptFileError
 
 NONE, LZ4, ZSTD = 0, 1, 2
@@ -206,3 +217,53 @@ def decompress_first_buffers(chunks: ChunkBuffers, scheme: int) -> ChunkBuffers:
         Segments(plain, np.cumsum(lengths) - lengths, lengths).copy_to(aligned, starts)
         plain = aligned
     return chunks.with_first_buffers(plain, starts, lengths)
+
+
+def _decompress_values(
+    stored: VariableWidthValues, valid: NDArray[np.bool_], scheme: int
+) -> VariableWidthValues:
+    """Every valid value is a compressed buffer of its own."""
+    content = np.frombuffer(stored.data, np.uint8) if stored.data.size else np.zeros(0, np.uint8)
+    stored_offsets = stored.offsets.astype(np.int64)
+    starts, ends = stored_offsets[:-1][valid], stored_offsets[1:][valid]
+    plain, lengths = decompress_each(scheme, content, starts, ends - starts)
+    sizes = np.zeros(stored.num_values, np.int64)
+    sizes[valid] = lengths
+    offsets = np.zeros(stored.num_values + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return VariableWidthValues(stored.num_values, offsets, pa.py_buffer(plain))
+
+
+def _name(message: Any) -> str:
+    return SCHEME_NAMES.get(message.compression.scheme, "?")
+
+
+def _parts(message: Any) -> tuple[Encoding, ...]:
+    return (message.values,)
+
+
+def _chunk_decoder(message: Any, nested: Callable[[Encoding], ChunkDecoder]) -> ChunkDecoder:
+    scheme, inner = message.compression.scheme, nested(message.values)
+    return lambda chunks: inner(decompress_first_buffers(chunks, scheme))
+
+
+def _block_decoder(message: Any, nested: Callable[[Encoding], BlockDecoder]) -> BlockDecoder:
+    scheme, inner = message.compression.scheme, nested(message.values)
+    return lambda block, num_values: inner(decompress(scheme, block), num_values)
+
+
+def _value_decoder(message: Any, nested: Callable[[Encoding], ValueDecoder]) -> ValueDecoder:
+    scheme, inner = message.compression.scheme, nested(message.values)
+    return lambda stored, valid: inner(_decompress_values(stored, valid, scheme), valid)
+
+
+GENERAL = EncodingRecord(
+    kind="general",
+    writer="compressive/encode_block_compression.py",
+    name=_name,
+    parts=_parts,
+    chunk_decoder=_chunk_decoder,
+    block_decoder=_block_decoder,
+    value_decoder=_value_decoder,
+)
+"""The encoding of buffers that are compressed as a whole, over another one."""

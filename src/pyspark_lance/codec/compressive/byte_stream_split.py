@@ -5,12 +5,20 @@ Source: docs/format/file-format.md, section 6.4 (4).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.compressive.encoding_record import (
+    ChunkDecoder,
+    Encoding,
+    EncodingRecord,
+    flat_bits,
+)
 from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.values import FixedWidthValues
 
@@ -41,3 +49,21 @@ def decode_byte_stream_split_chunks(chunks: ChunkBuffers, value_bits: int) -> Fi
         target[...] = grid.transpose(0, 2, 1)
         position += size
     return FixedWidthValues(total, value_bits, values)
+
+
+def _parts(message: Any) -> tuple[Encoding, ...]:
+    return (message.values,)
+
+
+def _chunk_decoder(message: Any, nested: Callable[[Encoding], ChunkDecoder]) -> ChunkDecoder:
+    bits = flat_bits(message.values, "byte planes")
+    return lambda chunks: decode_byte_stream_split_chunks(chunks, bits)
+
+
+BYTE_STREAM_SPLIT = EncodingRecord(
+    kind="byte_stream_split",
+    writer="compressive/encode_fixed_width.py",
+    parts=_parts,
+    chunk_decoder=_chunk_decoder,
+)
+"""The encoding of floating-point numbers before general compression."""

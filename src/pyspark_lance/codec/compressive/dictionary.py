@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.bit_packing import WORD_TYPES
 from pyspark_lance.codec.checks import require
-from pyspark_lance.codec.compressive.bit_packing import WORD_TYPES
 from pyspark_lance.codec.values import (
     DictionaryValues,
     FixedWidthValues,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.bit_packing import BLOCK_VALUES
 from pyspark_lance.codec.chunk_segments import ChunkBuffer, Segments, fixed_size_segments
-from pyspark_lance.codec.compressive.bit_packing import BLOCK_VALUES
 from pyspark_lance.codec.compressive.pack_bits import pack_blocks
 from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.value_chunks import ValueChunks

@@ -8,14 +8,23 @@ Source: docs/format/file-format.md, sections 6.3 and 6.4 (8).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.compressive.encoding_record import (
+    BlockDecoder,
+    ChunkDecoder,
+    Encoding,
+    EncodingRecord,
+    encoding_kind,
+    flat_bits,
+)
 from pyspark_lance.codec.compressive.fixed_width import require_width
 from pyspark_lance.codec.memory import as_bytes
 from pyspark_lance.codec.values import (
@@ -165,3 +174,48 @@ def _drop_padding(bitmaps: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
         return bitmaps.reshape(-1)
     flags = np.unpackbits(bitmaps, axis=1, bitorder="little")[:, :bits]
     return np.packbits(flags.reshape(-1), bitorder="little")
+
+
+def list_layers(encoding: Encoding) -> tuple[tuple[ListLayer, ...], Encoding]:
+    """The lists around an encoding, outermost first, and the encoding of the items."""
+    if encoding_kind(encoding) != "fixed_size_list":
+        return (), encoding
+    return _layers_of(encoding.fixed_size_list)
+
+
+def _layers_of(message: Any) -> tuple[tuple[ListLayer, ...], Encoding]:
+    layers = [ListLayer(int(message.items_per_value), message.has_validity)]
+    while encoding_kind(message.values) == "fixed_size_list":
+        message = message.values.fixed_size_list
+        layers.append(ListLayer(int(message.items_per_value), message.has_validity))
+        require(len(layers) <= 64, "fixed-size lists nested too deeply")
+    return tuple(layers), message.values
+
+
+def _parts(message: Any) -> tuple[Encoding, ...]:
+    return (message.values,)
+
+
+def _chunk_decoder(message: Any, nested: Callable[[Encoding], ChunkDecoder]) -> ChunkDecoder:
+    layers, items = _layers_of(message)
+    bits = flat_bits(items, "list items")
+    return lambda chunks: decode_list_chunks(chunks, layers, bits)
+
+
+def _block_decoder(message: Any, nested: Callable[[Encoding], BlockDecoder]) -> BlockDecoder:
+    layers, items = _layers_of(message)
+    require(not any(layer.has_validity for layer in layers), "null items in a dictionary")
+    inner, per_row = nested(items), items_per_row(layers)
+    return lambda block, num_values: nest(
+        layers, [None] * len(layers), num_values, inner(block, num_values * per_row)
+    )
+
+
+FIXED_SIZE_LIST = EncodingRecord(
+    kind="fixed_size_list",
+    writer="compressive/encode_fixed_size_list.py",
+    parts=_parts,
+    chunk_decoder=_chunk_decoder,
+    block_decoder=_block_decoder,
+)
+"""The encoding of vectors."""

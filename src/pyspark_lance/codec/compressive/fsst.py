@@ -26,9 +26,10 @@ Source: docs/format/file-format.md, section 6.4 (7).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,8 +37,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.compressive.encoding_record import (
+    BlockDecoder,
+    ChunkDecoder,
+    Encoding,
+    EncodingRecord,
+    ValueDecoder,
+)
+from pyspark_lance.codec.compressive.variable_width import decode_variable_block, variable_bits
 from pyspark_lance.codec.memory import allocate
-from pyspark_lance.codec.values import VariableWidthValues
+from pyspark_lance.codec.values import EncodedStrings, Values, VariableWidthValues
 from pyspark_lance.plain_values import plain_array
 
 TABLE_BYTES = 2312
@@ -461,3 +471,42 @@ def _escapes(stream: NDArray[np.uint8]) -> NDArray[np.int64]:
     np.not_equal(places[1:], places[:-1] + 1, out=begins_run[1:])
     run_starts = np.maximum.accumulate(np.where(begins_run, places, 0))
     return places[(places - run_starts) % 2 == 0]
+
+
+def _parts(message: Any) -> tuple[Encoding, ...]:
+    return (message.values,)
+
+
+def _chunk_decoder(message: Any, nested: Callable[[Encoding], ChunkDecoder]) -> ChunkDecoder:
+    table = SymbolTable.from_bytes(message.symbol_table)
+    inner = nested(message.values)
+
+    def decode(chunks: ChunkBuffers) -> Values:
+        codes = inner(chunks)
+        require(isinstance(codes, VariableWidthValues), "FSST over values of fixed width")
+        assert isinstance(codes, VariableWidthValues)
+        return EncodedStrings(codes, lambda stored: decode_fsst(stored, table))
+
+    return decode
+
+
+def _block_decoder(message: Any, nested: Callable[[Encoding], BlockDecoder]) -> BlockDecoder:
+    table = SymbolTable.from_bytes(message.symbol_table)
+    return lambda block, num_values: decode_fsst(decode_variable_block(block, num_values), table)
+
+
+def _value_decoder(message: Any, nested: Callable[[Encoding], ValueDecoder]) -> ValueDecoder:
+    table = SymbolTable.from_bytes(message.symbol_table)
+    variable_bits(message.values)
+    return lambda stored, valid: decode_fsst(stored, table)
+
+
+FSST = EncodingRecord(
+    kind="fsst",
+    writer="compressive/string_compression.py",
+    parts=_parts,
+    chunk_decoder=_chunk_decoder,
+    block_decoder=_block_decoder,
+    value_decoder=_value_decoder,
+)
+"""The encoding of strings that have pieces in common."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.compressive.bit_packing import BLOCK_VALUES, ROW_ORDER
+from pyspark_lance.codec.bit_packing import BLOCK_VALUES, ROW_ORDER
 
 # Blocks per step, so that the scratch arrays stay in the cache while calls into numpy are few.
 _STEP_BYTES = 1 << 21

@@ -5,12 +5,24 @@ Source: docs/format/file-format.md, sections 6.4 (3), 6.2 (levels) and 6.5.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_lance.codec.bit_packing import WORD_TYPES
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
-from pyspark_lance.codec.compressive.bit_packing import WORD_TYPES
+from pyspark_lance.codec.compressive.encoding_record import (
+    BlockDecoder,
+    ChunkDecoder,
+    Encoding,
+    EncodingRecord,
+    LevelDecoder,
+    flat_bits,
+    require_level_bits,
+)
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.memory import as_bytes
 from pyspark_lance.codec.values import FixedWidthValues
@@ -114,3 +126,40 @@ def _word_type(value_bits: int, length_bits: int) -> np.dtype[np.unsignedinteger
     require(length_bits == LENGTH_BITS, f"run lengths of {length_bits} bits are not allowed")
     require(value_bits in WORD_TYPES, f"run values of {value_bits} bits are not allowed")
     return WORD_TYPES[value_bits]
+
+
+def _parts(message: Any) -> tuple[Encoding, ...]:
+    return (message.values,)
+
+
+def _chunk_decoder(message: Any, nested: Callable[[Encoding], ChunkDecoder]) -> ChunkDecoder:
+    bits, length_bits = _widths(message)
+    return lambda chunks: decode_run_length_chunks(chunks, bits, length_bits)
+
+
+def _block_decoder(message: Any, nested: Callable[[Encoding], BlockDecoder]) -> BlockDecoder:
+    bits, length_bits = _widths(message)
+    return lambda block, num_values: decode_run_length_block(block, bits, length_bits, num_values)
+
+
+def _level_decoder(message: Any) -> LevelDecoder:
+    bits, length_bits = _widths(message)
+    require_level_bits(bits)
+    return lambda data, starts, sizes, counts: decode_run_length_blocks(
+        data, starts, sizes, counts, value_bits=bits, length_bits=length_bits
+    ).buffer.view("<u2")
+
+
+def _widths(message: Any) -> tuple[int, int]:
+    return flat_bits(message.values, "run values"), flat_bits(message.run_lengths, "run lengths")
+
+
+RUN_LENGTH = EncodingRecord(
+    kind="rle",
+    writer="compressive/encode_fixed_width.py",
+    parts=_parts,
+    chunk_decoder=_chunk_decoder,
+    block_decoder=_block_decoder,
+    level_decoder=_level_decoder,
+)
+"""The encoding of values that come many times one after another."""

@@ -5,7 +5,8 @@ Source: docs/format/file-format.md, sections 6.4 (6) and 6.5.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,15 @@ from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require, unsupported
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
+from pyspark_lance.codec.compressive.encoding_record import (
+    BlockDecoder,
+    ChunkDecoder,
+    Encoding,
+    EncodingRecord,
+    ValueDecoder,
+    encoding_kind,
+    flat_bits,
+)
 from pyspark_lance.codec.gather import gather
 from pyspark_lance.codec.memory import allocate, as_words
 from pyspark_lance.codec.values import VariableWidthValues
@@ -123,3 +133,40 @@ def decode_variable_block(block: NDArray[np.uint8], num_values: int) -> Variable
     data = block[position:]
     require_ascending(offsets, len(data))
     return VariableWidthValues(num_values, offsets, pa.py_buffer(data))
+
+
+def variable_bits(encoding: Encoding) -> int:
+    """The offset width of an encoding that must be Variable."""
+    kind = encoding_kind(encoding)
+    require(kind == "variable", f"strings are {kind or 'not described'}, not variable")
+    return _offset_bits(encoding.variable)
+
+
+def _offset_bits(message: Any) -> int:
+    if message.values.scheme:
+        unsupported("string buffers with compression of their own")
+    return flat_bits(message.offsets, "string offsets")
+
+
+def _chunk_decoder(message: Any, nested: Callable[[Encoding], ChunkDecoder]) -> ChunkDecoder:
+    bits = _offset_bits(message)
+    return lambda chunks: decode_variable_chunks(chunks, bits)
+
+
+def _block_decoder(message: Any, nested: Callable[[Encoding], BlockDecoder]) -> BlockDecoder:
+    return decode_variable_block
+
+
+def _value_decoder(message: Any, nested: Callable[[Encoding], ValueDecoder]) -> ValueDecoder:
+    _offset_bits(message)
+    return lambda stored, valid: stored
+
+
+VARIABLE = EncodingRecord(
+    kind="variable",
+    writer="compressive/encode_variable_width.py",
+    chunk_decoder=_chunk_decoder,
+    block_decoder=_block_decoder,
+    value_decoder=_value_decoder,
+)
+"""The encoding of strings and of bytes."""

@@ -12,17 +12,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.compressive.encoding_record import ValueDecoder, encoding_kind, flat_bits
 from pyspark_lance.codec.compressive.fixed_size_list import (
     ListLayer,
     decode_list_rows,
     decode_null_rows,
+    list_layers,
     row_bytes,
 )
 from pyspark_lance.codec.compressive.fixed_width import require_width
 from pyspark_lance.codec.compressive.variable_width import offset_type
 from pyspark_lance.codec.decode_memory import require_decode_memory
-from pyspark_lance.codec.encoding_tree import encoding_kind, flat_bits, list_layers
-from pyspark_lance.codec.gather import gather
+from pyspark_lance.codec.encoding_tree import value_decoder
+from pyspark_lance.codec.gather import gather, read_words
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
 from pyspark_lance.codec.memory import as_bytes
 from pyspark_lance.codec.row_ranges import RowRanges, expand_ranges
@@ -32,8 +34,7 @@ from pyspark_lance.codec.structural.page_decoder import (
     PagePlan,
     select_all,
 )
-from pyspark_lance.codec.structural.value_columns import ValueDecoder, value_decoder
-from pyspark_lance.codec.structural.zip_walk import Entries, EntryShape, read_words, walk
+from pyspark_lance.codec.structural.zip_walk import Entries, EntryShape, walk
 from pyspark_lance.codec.values import FixedWidthValues, Values, VariableWidthValues
 from pyspark_lance.proto import encodings_v2_1_pb2
 

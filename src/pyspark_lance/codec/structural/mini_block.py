@@ -37,7 +37,7 @@ from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.chunk_buffers import ChunkBuffers
 from pyspark_lance.codec.compressive.dictionary import PageItems
 from pyspark_lance.codec.decode_memory import require_decode_memory
-from pyspark_lance.codec.encoding_tree import chunk_decoder, decode_block, level_decoder
+from pyspark_lance.codec.encoding_tree import block_decoder, chunk_decoder, level_decoder
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.codec.structural.page_decoder import (
@@ -287,7 +287,7 @@ class MiniBlockPage:
                 words.view(f"<u{size}"), num_items, self._chunk_bytes
             )
         if form.dictionary is not None:
-            items = decode_block(form.dictionary, rest.pop(0), form.num_dictionary_items)
+            items = block_decoder(form.dictionary)(rest.pop(0), form.num_dictionary_items)
             self._items = PageItems.of_page(items)
         if form.has_index and form.decode_repetition is not None:
             index = rest.pop(0)

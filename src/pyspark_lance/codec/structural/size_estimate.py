@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_lance.codec.encoding_tree import encoding_kind
+from pyspark_lance.codec.compressive.encoding_record import encoding_kind
 from pyspark_lance.proto import encodings_v2_1_pb2
 
 # Decoded bytes per stored byte of strings, roughly; a reader corrects itself by what it sees.

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
-from pyspark_lance.codec.gather import gather
+from pyspark_lance.codec.gather import gather, read_words
 
 # Fewer rows than this are walked one by one.
 _FEW_ROWS = 12
-_UNSIGNED = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 _FORMATS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
 
 
@@ -65,14 +64,6 @@ class Entries:
     control: NDArray[np.uint32]
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
-
-
-def read_words(
-    data: NDArray[np.uint8], places: NDArray[np.int64], width: int
-) -> NDArray[np.unsignedinteger]:
-    """The little-endian words of ``width`` bytes at any, even odd, places; must be inside."""
-    grid = data[places[:, None] + np.arange(width)]
-    return np.ascontiguousarray(grid).view(_UNSIGNED[width]).reshape(-1)
 
 
 def walk(

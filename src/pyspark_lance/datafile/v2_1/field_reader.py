@@ -20,8 +20,8 @@ from pyspark_lance.codec.array_assembly import (
     assemble_list,
     select_fields,
 )
+from pyspark_lance.codec.compressive.encoding_record import encoding_kind
 from pyspark_lance.codec.decode_memory import charge_decode_memory
-from pyspark_lance.codec.encoding_tree import encoding_kind
 from pyspark_lance.codec.join_rows import concat_arrays
 from pyspark_lance.codec.kept_dictionaries import can_be_kept
 from pyspark_lance.codec.levels import Unraveler

@@ -1,4 +1,4 @@
-"""Values of full-zip pages that are compressed one by one, and packed structs of such values.
+"""VariablePackedStruct: all fields of a row side by side, some of them of any length.
 
 Source: docs/format/file-format.md, section 6.3.
 """
@@ -6,75 +6,28 @@ Source: docs/format/file-format.md, section 6.3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.checks import require, unsupported
-from pyspark_lance.codec.compressive.block_compression import decompress_each
-from pyspark_lance.codec.compressive.fixed_size_list import decode_list_rows, row_bytes
-from pyspark_lance.codec.compressive.fsst import SymbolTable, decode_fsst
-from pyspark_lance.codec.encoding_tree import (
+from pyspark_lance.codec.checks import require
+from pyspark_lance.codec.compressive.encoding_record import (
     Encoding,
-    describe,
-    encoding_kind,
+    EncodingRecord,
+    ValueDecoder,
     flat_bits,
-    list_layers,
-    variable_bits,
 )
-from pyspark_lance.codec.gather import gather
+from pyspark_lance.codec.compressive.fixed_size_list import (
+    decode_list_rows,
+    list_layers,
+    row_bytes,
+)
+from pyspark_lance.codec.gather import gather, read_words
 from pyspark_lance.codec.memory import as_bytes
-from pyspark_lance.codec.structural.zip_walk import read_words
 from pyspark_lance.codec.values import FixedWidthValues, StructValues, Values, VariableWidthValues
 from pyspark_lance.proto import encodings_v2_1_pb2
-
-ValueDecoder: TypeAlias = Callable[[VariableWidthValues, NDArray[np.bool_]], Values]
-"""Takes the stored bytes of every slot and which slots are valid (the others have no bytes)."""
-
-
-def value_decoder(encoding: Encoding) -> ValueDecoder:
-    """A function that decodes values of variable width.
-
-    Raises:
-        CorruptFileError: The description is not complete.
-        UnsupportedFeatureError: No writer uses the encoding here.
-    """
-    kind = encoding_kind(encoding)
-    if kind == "variable":
-        variable_bits(encoding)
-        return lambda stored, valid: stored
-    if kind == "fsst":
-        table = SymbolTable.from_bytes(encoding.fsst.symbol_table)
-        variable_bits(encoding.fsst.values)
-        return lambda stored, valid: decode_fsst(stored, table)
-    if kind == "general":
-        scheme = encoding.general.compression.scheme
-        inner = value_decoder(encoding.general.values)
-        return lambda stored, valid: inner(_decompress_each(stored, valid, scheme), valid)
-    if kind == "variable_packed_struct":
-        fields = tuple(encoding.variable_packed_struct.fields)
-        decoders = tuple(_field_decoder(field) for field in fields)
-        return lambda stored, valid: _split_rows(stored, valid, decoders)
-    require(bool(kind), "the encoding of full-zip values is missing or of an unknown kind")
-    return unsupported(f"encoding {describe(encoding)} for full-zip values")
-
-
-def _decompress_each(
-    stored: VariableWidthValues, valid: NDArray[np.bool_], scheme: int
-) -> VariableWidthValues:
-    """Every valid value is a compressed buffer of its own."""
-    content = np.frombuffer(stored.data, np.uint8) if stored.data.size else np.zeros(0, np.uint8)
-    stored_offsets = stored.offsets.astype(np.int64)
-    starts, ends = stored_offsets[:-1][valid], stored_offsets[1:][valid]
-    plain, lengths = decompress_each(scheme, content, starts, ends - starts)
-    sizes = np.zeros(stored.num_values, np.int64)
-    sizes[valid] = lengths
-    offsets = np.zeros(stored.num_values + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return VariableWidthValues(stored.num_values, offsets, pa.py_buffer(plain))
-
 
 # Takes the row's bytes, where the field begins in each row and where each row ends; returns the
 # field's values and where the next field begins.
@@ -85,6 +38,7 @@ _FieldDecoder: TypeAlias = Callable[
 
 def _field_decoder(
     field: encodings_v2_1_pb2.VariablePackedStruct.FieldEncoding,
+    nested: Callable[[Encoding], ValueDecoder],
 ) -> _FieldDecoder:
     """A function that decodes one field of all rows."""
     layout = field.WhichOneof("layout")
@@ -93,7 +47,7 @@ def _field_decoder(
         return _fixed_field_decoder(field.value, int(field.bits_per_value))
     length_bytes, rest = divmod(int(field.bits_per_length), 8)
     require(length_bytes in (4, 8) and rest == 0, f"lengths of {field.bits_per_length} bits")
-    decode = value_decoder(field.value)
+    decode = nested(field.value)
 
     def decode_variable(
         content: NDArray[np.uint8], places: NDArray[np.int64], ends: NDArray[np.int64]
@@ -146,3 +100,21 @@ def _split_rows(
     require(bool((starts == ends).all()), "a packed row is longer than its fields")
     present = None if valid.all() else valid
     return StructValues(len(valid), tuple(children), present)
+
+
+def _parts(message: Any) -> tuple[Encoding, ...]:
+    return tuple(field.value for field in message.fields)
+
+
+def _value_decoder(message: Any, nested: Callable[[Encoding], ValueDecoder]) -> ValueDecoder:
+    decoders = tuple(_field_decoder(field, nested) for field in message.fields)
+    return lambda stored, valid: _split_rows(stored, valid, decoders)
+
+
+VARIABLE_PACKED_STRUCT = EncodingRecord(
+    kind="variable_packed_struct",
+    writer="compressive/encode_packed_struct.py",
+    parts=_parts,
+    value_decoder=_value_decoder,
+)
+"""The encoding of structs with strings that are read as a whole."""
