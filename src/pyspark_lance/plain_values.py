@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 def plain_array(numbers: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> pa.Array:
     """Array of integers, floats or booleans, zero-copy but for booleans.
 
-    Args:
-        numbers: Shape (n,).
-        missing: Where the array is null, shape (n,); None for nowhere.
+    ``numbers``: shape (n,). ``missing``: where the array is null, shape (n,); None for nowhere.
     """
     if numbers.dtype == np.bool_:
         data_type, values = pa.bool_(), _bits(numbers)
@@ -52,12 +50,7 @@ def plain_numbers(array: pa.Array) -> NDArray[Any]:
 
 
 def plain_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """As ``pa.array(values, data_type)`` of what a list of constants holds, none of it null.
-
-    Raises:
-        pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: The type does not hold a value.
-        UnicodeEncodeError: A string is not valid Unicode.
-    """
+    """As ``pa.array(values, data_type)`` of what a list of constants holds, none of it null."""
     kinds = set(map(type, values))
     if kinds == {int} and pa.types.is_integer(data_type):
         limits = np.iinfo(np.dtype(str(data_type)))
@@ -77,12 +70,7 @@ def plain_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def plain_scalar(value: Any, data_type: pa.DataType) -> pa.Scalar:
-    """As ``pa.scalar(value, data_type)``, which it calls for what is not plain.
-
-    Raises:
-        pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: The type does not hold the value.
-        UnicodeEncodeError: A string is not valid Unicode.
-    """
+    """As ``pa.scalar(value, data_type)``, which it calls for what is not plain."""
     if value is None:
         return pa.nulls(1, data_type)[0]
     if isinstance(value, bool) and data_type == pa.bool_():

@@ -45,14 +45,8 @@ def assemble_rows(
 ) -> tuple[pa.Array, Unraveler]:
     """The leaf array of the wanted rows, and their levels with the leaf's layer passed.
 
-    Args:
-        decoded: What a page decoder returned.
-        data_type: Arrow type of the leaf.
-        keep_dictionaries: Return strings that are stored as a dictionary of few items as one, of
-            ``data_type`` and any type of indices.
-
-    Raises:
-        CorruptFileError: The values do not fit the type.
+    ``keep_dictionaries``: return strings that are stored as a dictionary of few items as one, of
+    ``data_type`` and any type of indices.
     """
     values = decoded.values
     everything = Unraveler(
@@ -128,13 +122,7 @@ def assemble_leaf(
 ) -> pa.Array:
     """An array of ``data_type``.
 
-    Args:
-        values: One per slot.
-        data_type: The wanted type.
-        valid: Which slots are valid; None for all.
-
-    Raises:
-        CorruptFileError: The values do not fit the type.
+    ``values``: one per slot. ``valid``: which slots are valid; None for all.
     """
     if isinstance(values, NullItems) and pa.types.is_fixed_size_list(data_type):
         validity = None if valid is None else pack_validity(valid)
@@ -208,11 +196,7 @@ def _is_fixed_width(data_type: pa.DataType) -> bool:
 def _offsets_for(
     offsets: NDArray[np.signedinteger], data_type: pa.DataType
 ) -> NDArray[np.signedinteger]:
-    """The offsets in the width that the type has.
-
-    Raises:
-        BatchTooLargeError: They do not fit; fewer rows would.
-    """
+    """The offsets in the width that the type has."""
     if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
         if len(offsets) and int(offsets[-1]) > _MAX_INT32:
             raise BatchTooLargeError
@@ -328,13 +312,7 @@ def assemble_list(
 ) -> pa.Array:
     """A list, large list or map around ``items``; passes one list layer.
 
-    Args:
-        data_type: The wanted type.
-        items: The items of all pieces, one after another.
-        unravelers: The levels of each piece.
-
-    Raises:
-        CorruptFileError: The levels do not fit the items.
+    ``items``: the items of all pieces, one after another; ``unravelers``: the levels of each piece.
     """
     large = pa.types.is_large_list(data_type)
     parts = [unraveler.list_offsets() for unraveler in unravelers]
@@ -360,13 +338,8 @@ def assemble_items(
 ) -> pa.Array:
     """A struct, or a fixed-size list of structs, around its children; passes one item layer.
 
-    Args:
-        data_type: The wanted type.
-        children: The children of all pieces.
-        unravelers: The levels of each piece, of any one child.
-
-    Raises:
-        CorruptFileError: The levels do not fit the children.
+    ``children``: the children of all pieces; ``unravelers``: the levels of each piece, of any one
+    child.
     """
     counts = [unraveler.num_slots for unraveler in unravelers]
     valid = join_validity([unraveler.item_validity() for unraveler in unravelers], counts)

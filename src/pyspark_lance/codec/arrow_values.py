@@ -42,9 +42,7 @@ def fixed_width_values(
 ) -> NDArray[np.unsignedinteger[Any]]:
     """Values of a fixed-width type that is not boolean.
 
-    Args:
-        array: The values.
-        nulls: True where a value does not matter.
+    ``nulls``: true where a value does not matter.
 
     Returns:
         Shape (n,), unsigned integers, for 8 to 64 bits; bytes of shape (n, width) else. A view of

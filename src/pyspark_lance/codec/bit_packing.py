@@ -50,10 +50,9 @@ def unpack_blocks(
 ) -> None:
     """Unpacks blocks of one width.
 
-    Args:
-        packed: Shape (blocks, words per block), any stride between blocks.
-        packed_bits: Bits per packed value, 0 to the bits of the words.
-        out: Shape (blocks, 1024), same word type; filled. Rows must be contiguous.
+    ``packed``: shape (blocks, words per block), any stride between blocks; ``packed_bits``: bits
+    per packed value, 0 to the bits of the words. ``out``: shape (blocks, 1024), same word type;
+    filled. Rows must be contiguous.
     """
     blocks = len(packed)
     word_bits = packed.dtype.itemsize * 8
@@ -149,8 +148,7 @@ def order_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
     ``64 + 128 * (row - 8) + l``. So eight neighbouring lanes are a matrix of 8 by 8 bits to be
     transposed.
 
-    Args:
-        packed: Shape (blocks, 64).
+    ``packed``: shape (blocks, 64).
 
     Returns:
         Bits, least significant first, shape (blocks, 128).
@@ -180,8 +178,7 @@ _TRANSPOSE_STEPS = (
 def unpack_one_bit_blocks(packed: NDArray[np.uint16]) -> NDArray[np.uint8]:
     """The elements of one-bit blocks as zeros and ones.
 
-    Args:
-        packed: Shape (blocks, 64).
+    ``packed``: shape (blocks, 64).
 
     Returns:
         Shape (blocks, 1024).

@@ -10,9 +10,7 @@ from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 def require(condition: bool, what: str) -> None:
     """Goes on if the bytes keep their promise.
 
-    Args:
-        condition: What must hold.
-        what: What was found instead, for the message.
+    ``condition``: what must hold; ``what``: what was found instead, for the message.
 
     Raises:
         CorruptFileError: It does not hold. The caller adds where.

@@ -99,10 +99,7 @@ class PageEncoder:
     """Encodes the pages of one column.
 
     Attributes:
-        column: The column.
-        request: What its metadata ask for.
         large_chunks: Whether the file is 2.2: wider sizes, and dictionaries of 64-bit numbers.
-        fsst: Keeps the symbols of its strings.
     """
 
     column: LeafColumn
@@ -112,11 +109,7 @@ class PageEncoder:
 
     @classmethod
     def of(cls, column: LeafColumn, version: str) -> PageEncoder:
-        """The encoder of a column in a file of version 2.1 or 2.2.
-
-        Raises:
-            UnsupportedFeatureError: The column's metadata ask for an encoding we do not write.
-        """
+        """The encoder of a column in a file of version 2.1 or 2.2."""
         request = encoding_request(column.metadata, column.name, column.type, version)
         return cls(column, request, large_chunks=version == "2.2", fsst=FsstColumn())
 
@@ -254,11 +247,7 @@ class PageEncoder:
         return compressed_block(block, self.request.dictionary, by_default=self.large_chunks)
 
     def _is_wide(self, num_bytes: int) -> bool:
-        """Whether the largest value of a page asks for the layout for large values.
-
-        Raises:
-            UnsupportedFeatureError: The metadata ask for the other one, which cannot hold it.
-        """
+        """Whether the largest value of a page asks for the layout for large values."""
         if not self.request.mini_blocks:
             return num_bytes >= WIDE_BYTES
         if num_bytes > MAX_SMALL_CHUNK_BYTES // 2 and not self.large_chunks:
@@ -382,10 +371,8 @@ def smallest_chunks(
 ) -> ValueChunks:
     """Plain, bit-packed or runs, whichever is clearly smallest.
 
-    Args:
-        values: The numbers.
-        floating: Whether they are floats.
-        rle_threshold: Runs only if there are fewer than this part of the values.
+    ``floating``: whether they are floats; ``rle_threshold``: runs only if there are fewer than this
+    part of the values.
     """
     count, size = len(values), values.itemsize
     smallest = float(values.nbytes)

@@ -33,11 +33,7 @@ class ChunkBuffers:
         return int(self.num_values.sum())
 
     def require_buffers(self, count: int, what: str) -> None:
-        """Raises if the chunks have another number of buffers than the encoding needs.
-
-        Raises:
-            CorruptFileError: They have.
-        """
+        """Raises if the chunks have another number of buffers than the encoding needs."""
         found = len(self.starts)
         require(found == count, f"{what} needs {count} buffers per chunk, the page has {found}")
 
@@ -50,9 +46,6 @@ class ChunkBuffers:
 
         Returns:
             The concatenated bits; bytes unless a chunk ends within one.
-
-        Raises:
-            CorruptFileError: A buffer is too small.
         """
         bits = self.num_values * bits_per_slot
         sizes = (bits + 7) // 8
@@ -67,10 +60,8 @@ class ChunkBuffers:
     ) -> ChunkBuffers:
         """The same chunks with other bytes in their first buffers.
 
-        Args:
-            data: The new bytes; the old data is put behind them, so they must end aligned to 8.
-            starts: Positions of the new first buffers in ``data``.
-            sizes: Their sizes.
+        ``data``: the new bytes; the old data is put behind them, so they must end aligned to 8.
+        ``starts``: positions of the new first buffers in ``data``.
         """
         if len(self.starts) == 1:
             return replace(self, data=data, starts=(starts,), sizes=(sizes,))

@@ -17,7 +17,6 @@ class Segments:
     """One piece for every chunk.
 
     Attributes:
-        data: Where the pieces are.
         starts: First byte of each piece, int64.
         sizes: Bytes of each piece, int64.
     """

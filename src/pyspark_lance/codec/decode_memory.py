@@ -38,22 +38,14 @@ def limit_decode_memory(num_bytes: int | None) -> Iterator[None]:
 
 
 def require_decode_memory(num_bytes: int) -> None:
-    """Looks whether ``num_bytes`` may be decoded.
-
-    Raises:
-        BatchTooLargeError: There is no room for so many.
-    """
+    """Looks whether ``num_bytes`` may be decoded."""
     room = _room.get()
     if room is not None and num_bytes > room:
         raise BatchTooLargeError(f"{num_bytes} bytes are to be decoded, there is room for {room}")
 
 
 def require_memory_for_items(items: pa.Array, indices: NDArray[np.integer]) -> None:
-    """Looks whether the items that the indices name may be decoded.
-
-    Raises:
-        BatchTooLargeError: There is no room for them.
-    """
+    """Looks whether the items that the indices name may be decoded."""
     room = _room.get()
     if room is None or not is_variable_width(items.type) or not len(items):
         return
@@ -66,11 +58,7 @@ def require_memory_for_items(items: pa.Array, indices: NDArray[np.integer]) -> N
 
 
 def charge_decode_memory(array: pa.Array) -> pa.Array:
-    """The array, which was decoded and takes its part of the room.
-
-    Raises:
-        BatchTooLargeError: There was no room for it.
-    """
+    """The array, which was decoded and takes its part of the room."""
     room = _room.get()
     if room is not None:
         num_bytes = data_bytes(array)

@@ -78,7 +78,6 @@ class EncodingRequest:
         rle_threshold: Runs only if there are fewer than this part of the values; None if they are
             to be used whenever they are smallest.
         chunk_bytes: Bytes of the strings of a mini-block; None for the default.
-        dictionary: About dictionaries.
     """
 
     compression: str | None = None
@@ -136,18 +135,7 @@ def metadata_texts(field: pa.Field) -> dict[str, str]:
 def encoding_request(
     metadata: Mapping[str, str], column: str, data_type: pa.DataType, version: str = "2.2"
 ) -> EncodingRequest:
-    """Reads the keys.
-
-    Args:
-        metadata: Metadata of the field.
-        column: Its name, for messages.
-        data_type: Its type.
-        version: Of the file.
-
-    Raises:
-        UnsupportedFeatureError: A key asks for an encoding that is not written.
-        InvalidInputError: A value is no number where one is needed, or out of its range.
-    """
+    """Reads the keys."""
     keys = _Keys(metadata, column)
     keys.check_known()
     _refuse_other_places(keys, data_type)
@@ -217,11 +205,7 @@ def _byte_stream_split(keys: _Keys, data_type: pa.DataType, version: str) -> str
 def check_blob_request(
     metadata: Mapping[str, str], column: str, data_type: pa.DataType, version: str
 ) -> None:
-    """Refuses keys that ask for an encoding of blobs, which are stored as they are.
-
-    Raises:
-        UnsupportedFeatureError: There is such a key.
-    """
+    """Refuses keys that ask for an encoding of blobs, which are stored as they are."""
     del data_type, version
     for key in metadata:
         if key.startswith(_PREFIX) and key not in (BLOB_KEY, *PACKED_KEYS, *_BLOB_PLACES):

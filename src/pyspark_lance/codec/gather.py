@@ -21,10 +21,8 @@ def gather(
 ) -> NDArray[np.uint8]:
     """``data[starts[i] : starts[i] + sizes[i]]`` for every i, one after another.
 
-    Args:
-        data: The bytes to take from.
-        starts: Ascending; no piece may overlap the next one, none may reach out of ``data``.
-        sizes: Bytes per piece, parallel to ``starts``.
+    ``data``: the bytes to take from. ``starts``: ascending; no piece may overlap the next one, none
+    may reach out of ``data``. ``sizes``: bytes per piece, parallel to ``starts``.
 
     Returns:
         A view of ``data`` if the pieces are neighbours, else a copy.

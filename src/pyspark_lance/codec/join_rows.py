@@ -16,11 +16,7 @@ _CANNOT_JOIN = (pa.ArrowInvalid, pa.ArrowCapacityError, pa.ArrowNotImplementedEr
 
 
 def concat_arrays(arrays: Sequence[pa.Array]) -> pa.Array:
-    """The values of all arrays, which have one type, in one; there is at least one.
-
-    Raises:
-        BatchTooLargeError: They do not fit into one.
-    """
+    """The values of all arrays, which have one type, in one; there is at least one."""
     if len(arrays) == 1:
         return arrays[0]
     try:
@@ -43,11 +39,7 @@ def fewest_batches(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def join_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all batches, which have one schema, in one; there is at least one batch.
-
-    Raises:
-        BatchTooLargeError: They do not fit into one.
-    """
+    """The rows of all batches, which have one schema, in one; there is at least one batch."""
     joined = fewest_batches(batches)
     if len(joined) > 1:
         rows = sum(batch.num_rows for batch in joined)

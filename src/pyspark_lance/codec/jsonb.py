@@ -53,15 +53,8 @@ _PAIR: Final = "{}:{}".format
 def decode_jsonb(documents: pa.Array) -> pa.StringArray | pa.LargeStringArray:
     """The documents as JSON text, without blanks between tokens; nulls stay null.
 
-    Args:
-        documents: A binary or large_binary array.
-
     Returns:
         Strings, large ones where all of them together exceed what 32-bit offsets can address.
-
-    Raises:
-        CorruptFileError: A document contradicts the format.
-        UnsupportedFeatureError: A kind of value that is not known.
     """
     offsets, data = _offsets_and_bytes(documents)
     valid = documents.is_valid().to_pylist() if documents.null_count else None
@@ -75,14 +68,7 @@ def decode_jsonb(documents: pa.Array) -> pa.StringArray | pa.LargeStringArray:
 
 
 def encode_jsonb(texts: pa.Array) -> pa.LargeBinaryArray:
-    """The JSONB of JSON texts; nulls stay null.
-
-    Args:
-        texts: A string or large_string array.
-
-    Raises:
-        InvalidInputError: A text is not valid JSON, names a key twice, or nests too deeply.
-    """
+    """The JSONB of JSON texts; nulls stay null."""
     documents: list[bytes | None] = []
     for row, text in enumerate(texts.to_pylist()):
         try:

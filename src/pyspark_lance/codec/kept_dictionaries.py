@@ -64,22 +64,14 @@ def _longest(items: pa.Array) -> int:
 
 
 def of_one_type(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """The same values, without dictionaries unless all arrays have such and of one type.
-
-    Raises:
-        BatchTooLargeError: They do not fit without.
-    """
+    """The same values, without dictionaries unless all arrays have such and of one type."""
     if len({array.type for array in arrays}) < 2:
         return arrays
     return [spread_out(array) if pa.types.is_dictionary(array.type) else array for array in arrays]
 
 
 def spread_out(array: pa.DictionaryArray) -> pa.Array:
-    """The items that the indices of ``array`` name.
-
-    Raises:
-        BatchTooLargeError: They do not fit into one array, or there is no room for them.
-    """
+    """The items that the indices of ``array`` name."""
     used = array.indices.drop_null() if array.null_count else array.indices
     require_memory_for_items(array.dictionary, plain_numbers(used))
     try:

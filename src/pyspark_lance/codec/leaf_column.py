@@ -49,9 +49,7 @@ class LeafColumn:
         name: Dotted path, for messages.
         type: Arrow type of the leaf, extension types replaced by their storage.
         layers: Layer numbers, innermost first.
-        slots_per_row: Slots per row or list item: more than one below a fixed-size list of
-            structs.
-        metadata: Metadata of the leaf's field.
+        slots_per_row: Slots per row or list item: more than one below a fixed-size list of structs.
     """
 
     name: str
@@ -105,8 +103,6 @@ class LeafValues:
 
     Attributes:
         values: One value per visible entry; what it is where the entry is not valid is arbitrary.
-        num_rows: Top-level rows.
-        num_entries: Level entries.
         repetition: Repetition levels, uint8; None without lists.
         definition: Definition levels, uint8; None if all are 0.
         visible: Positions of the entries that have a value, int64; None if all have.

@@ -48,11 +48,7 @@ class Layers:
 
     @classmethod
     def from_message(cls, layers: Sequence[int]) -> Layers:
-        """Checks the numbers.
-
-        Raises:
-            CorruptFileError: One is unknown.
-        """
+        """Checks the numbers."""
         for layer in layers:
             require(layer in DEFINITIONS_OWNED, f"layer {layer} does not exist")
         return cls(tuple(layers))
@@ -87,11 +83,7 @@ class Layers:
 def check_levels(
     repetition: LevelArray | None, definition: LevelArray | None, layers: Layers
 ) -> None:
-    """Raises unless the levels are possible for the layers.
-
-    Raises:
-        CorruptFileError: They are too high, or there are repetition levels without lists.
-    """
+    """Raises unless the levels are possible for the layers."""
     if definition is not None and len(definition):
         highest, allowed = int(definition.max()), layers.max_definition
         require(highest <= allowed, f"a definition level is {highest}, {allowed} is the highest")
@@ -118,15 +110,8 @@ def decode_packed_level_chunks(
     A block is full packed blocks of 1024 levels and a tail, which is raw exactly if that explains
     the size.
 
-    Args:
-        data: The bytes of the chunks.
-        starts: Position of each chunk's levels.
-        sizes: Their bytes.
-        counts: Their number.
-        packed_bits: Bits per level.
-
-    Raises:
-        CorruptFileError: A size contradicts the format.
+    ``data``: the bytes of the chunks; ``starts``: position of each chunk's levels; ``sizes``: their
+    bytes; ``packed_bits``: bits per level.
     """
     require(packed_bits <= LEVEL_BITS, f"levels packed in {packed_bits} bits")
     if packed_bits == 0:
@@ -189,11 +174,7 @@ def _insert_raw_tails(
 class Unraveler:
     """Turns levels into validity and list offsets, one layer after the other, leaf first.
 
-    Args:
-        repetition: Levels, or None without lists.
-        definition: Levels, or None if all are 0.
-        layers: The layers of the page.
-        num_slots: Value slots of the leaf.
+    ``repetition``: levels, or None without lists; ``definition``: levels, or None if all are 0.
     """
 
     def __init__(
@@ -219,11 +200,7 @@ class Unraveler:
         return kinds[self._passed - 1]
 
     def require_done(self) -> None:
-        """Raises if the page has more layers than the schema.
-
-        Raises:
-            CorruptFileError: It has.
-        """
+        """Raises if the page has more layers than the schema."""
         kinds = self._layers.kinds
         require(self._passed == len(kinds), f"the layers {list(kinds)} do not fit the schema")
 
@@ -309,11 +286,7 @@ class Unraveler:
         return np.append(starts, total), valid
 
     def keep_every(self, dimension: int) -> None:
-        """Passes from the items of fixed-size lists of structs to the lists.
-
-        Raises:
-            UnsupportedFeatureError: There are lists on the way.
-        """
+        """Passes from the items of fixed-size lists of structs to the lists."""
         if self._repetition is not None:
             unsupported("fixed-size lists of structs together with lists")
         require(self._num_slots % dimension == 0, "a fixed-size list is cut short")

@@ -42,10 +42,8 @@ class _Entries:
     """The level entries so far; arrays are never changed in place.
 
     Attributes:
-        num_rows: Top-level rows.
-        count: Level entries.
-        depths: For every entry the number of the list it continues, counted from the outside;
-            0 for a new row. None before the first list.
+        depths: For every entry the number of the list it continues, counted from the outside; 0 for
+            a new row. None before the first list.
         codes: Definition values counted from the outside; None if all are 0.
         slots: Positions of the entries that the current array has a slot for; None if all.
         layers: The layers passed, outermost first.
@@ -76,12 +74,7 @@ class _Entries:
 def shred(array: pa.Array, field: pa.Field) -> list[LeafValues]:
     """The rows of every leaf column of ``field``, in the order of ``leaf_columns(field)``.
 
-    Args:
-        array: The values of a top-level field.
-        field: Says what is nullable; its type is the array's but for nullability and names.
-
-    Raises:
-        SchemaMismatchError: A null where the field allows none.
+    ``field``: says what is nullable; its type is the array's but for nullability and names.
     """
     return list(_shred(array, field, field.name, _Entries(len(array), len(array))))
 

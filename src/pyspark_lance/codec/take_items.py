@@ -20,12 +20,8 @@ _MAX_SIZE = 16
 def take_items(items: pa.Array, indices: pa.Array) -> pa.Array:
     """``items[indices]``, faster than Arrow's kernel where items are short and of one size.
 
-    Args:
-        items: Of any type.
-        indices: Of an integer type; null where the result is. They are not checked.
-
-    Raises:
-        pa.ArrowInvalid, pa.ArrowCapacityError: The result is too large for its type.
+    ``items``: of any type. ``indices``: of an integer type; null where the result is. They are not
+    checked.
     """
     size = _size_of_items(items) if indices.null_count == 0 else None
     if size is None or size * len(indices) > np.iinfo(np.int32).max:

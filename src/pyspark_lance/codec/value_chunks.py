@@ -19,10 +19,8 @@ class ValueChunks:
     """The values of a page, encoded and cut into chunks.
 
     Attributes:
-        encoding: How.
         log2_values: Every chunk but the last holds two to the power of this many values.
         num_values: Values of all chunks; more than 0.
-        buffers: The value buffers of the chunks.
     """
 
     encoding: pb.CompressiveEncoding

@@ -18,7 +18,6 @@ class FixedWidthValues:
     """Values of equal width, as in Arrow's memory layout.
 
     Attributes:
-        num_values: How many there are.
         bits_per_value: 1 (bits, least significant first) or a multiple of 8.
         buffer: At least ``ceil(num_values * bits_per_value / 8)`` bytes.
     """
@@ -33,7 +32,6 @@ class VariableWidthValues:
     """Strings or binaries.
 
     Attributes:
-        num_values: How many there are.
         offsets: int32 or int64, ``num_values + 1`` ascending positions in ``data``.
         data: Their bytes.
     """
@@ -56,7 +54,6 @@ class EncodedStrings:
 
     Attributes:
         stored: What is stored of each.
-        decode: Makes strings of that.
     """
 
     stored: VariableWidthValues
@@ -73,7 +70,6 @@ class FixedSizeListValues:
     """Lists of ``dimension`` items each.
 
     Attributes:
-        num_values: How many lists there are.
         dimension: Items per list.
         item_validity: Validity bitmap of the items, or None if all are valid.
         items: ``num_values * dimension`` items.
@@ -90,7 +86,6 @@ class StructValues:
     """Records of several children.
 
     Attributes:
-        num_values: How many records there are.
         children: One value per record that is present.
         present: Which records the children have values for; None for all.
     """
@@ -122,7 +117,6 @@ class PlacedValues:
     """Values that lie elsewhere in the file.
 
     Attributes:
-        num_values: How many there are.
         places: Position in the file, uint64.
         sizes: Bytes, uint64.
     """

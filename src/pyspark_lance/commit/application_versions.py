@@ -47,11 +47,7 @@ def recorded_version(config: Mapping[str, str], application: str) -> int | None:
 
 
 def application_version(properties: Mapping[str, str]) -> ApplicationVersion | None:
-    """The batch that a transaction commits, if it says so.
-
-    Raises:
-        InvalidInputError: One half of the pair, or a version that is not a number.
-    """
+    """The batch that a transaction commits, if it says so."""
     application, version = properties.get(APPLICATION_PROPERTY), properties.get(VERSION_PROPERTY)
     if application is None and version is None:
         return None

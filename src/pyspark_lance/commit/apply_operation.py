@@ -58,11 +58,7 @@ from pyspark_lance.format.schema import LanceSchema
 
 
 def apply_operation(draft: Draft, operation: Operation) -> None:
-    """Changes ``draft`` as ``operation`` says.
-
-    Raises:
-        UnsupportedFeatureError: A kind of operation that is not committed.
-    """
+    """Changes ``draft`` as ``operation`` says."""
     builder = _BUILDERS.get(type(operation))
     if builder is None:
         raise UnsupportedFeatureError(f"committing a {type(operation).__name__}")

@@ -26,11 +26,7 @@ _MAX_ROW_ID = 2**64 - 1
 
 
 def inline_bytes(source: SequenceSource, what: str, fragment: Fragment) -> bytes | None:
-    """The serialized sequence of a fragment, ``None`` if it has none.
-
-    Raises:
-        UnsupportedFeatureError: The values live outside the manifest.
-    """
+    """The serialized sequence of a fragment, ``None`` if it has none."""
     if source is None or isinstance(source, bytes):
         return source
     raise UnsupportedFeatureError(
@@ -64,17 +60,10 @@ def assign_lineage(
     Row ids that the fragment carries already belong to rows that moved into it, in the order
     of its first rows; the rows behind them are new and get ids from ``next_row_id`` on.
 
-    Args:
-        fragment: A fragment whose data files are written.
-        next_row_id: First unused row id.
-        version: The version being made.
-        sources: Fragments to find the created-at versions of moved rows in.
+    ``next_row_id``: first unused row id.
 
     Returns:
         The completed fragment and the first row id that is unused then.
-
-    Raises:
-        InvalidInputError: More row ids than rows, or no row ids left.
     """
     num_rows = fragment.physical_rows
     carried = row_ids_of(fragment)
@@ -193,11 +182,7 @@ def updated_everywhere(fragment: Fragment, version: int) -> Fragment:
 
 
 def updated_at(fragment: Fragment, offsets: NDArray[np.uint32], version: int) -> Fragment:
-    """The fragment with the rows at ``offsets`` last updated at ``version``.
-
-    Raises:
-        InvalidInputError: An offset beyond the rows of the fragment.
-    """
+    """The fragment with the rows at ``offsets`` last updated at ``version``."""
     if not len(offsets):
         return fragment
     if int(offsets.max()) >= fragment.physical_rows:

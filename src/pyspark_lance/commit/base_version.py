@@ -17,8 +17,6 @@ class BaseVersion:
     """What no two versions have in common.
 
     Attributes:
-        version: Its number.
-        timestamp_ns: When it was committed.
         transaction_file: Holds the uuid of the transaction that made it.
         max_fragment_id: For versions of old releases, which name no transaction.
         fields: Ids, names and types of all columns, for the same reason.

@@ -44,11 +44,7 @@ class CommitHandler(Protocol):
     ) -> Outcome:
         """Creates the manifest at ``location``.
 
-        Args:
-            store: The store at the table root.
-            location: Where the version belongs.
-            data: The whole manifest file.
-            uuid: Of the transaction in ``data``; tells our own manifest from another's.
+        ``uuid``: of the transaction in ``data``; tells our own manifest from another's.
 
         Returns:
             Undecided rather than an exception when the store fails.
@@ -82,16 +78,7 @@ _proven_servers: set[str] = set()
 
 
 def check_conditional_puts(store: ObjectStore, path: str, data: bytes) -> None:
-    """Tries once for each server and process whether it honours the condition of a put.
-
-    Args:
-        store: The store at the table root.
-        path: An object that is there.
-        data: What it holds: a server that replaces it does no harm.
-
-    Raises:
-        UnsupportedFeatureError: The server replaces what it was told only to create.
-    """
+    """Tries once for each server and process whether it honours the condition of a put."""
     server = store.unproven_server
     if not server or server in _proven_servers:
         return

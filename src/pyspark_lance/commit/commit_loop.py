@@ -91,23 +91,15 @@ def commit(
 ) -> CommitResult:
     """Makes the version that is proposed, exactly once.
 
-    Args:
-        store: The store at the table root (of the branch).
-        proposal: The version.
-        retries: What is left to the work that this commit is a part of; None for the default.
-        read: Reads a manifest, or knows it; fills in row counts that an old release left out.
+    ``store``: the store at the table root (of the branch). ``retries``: what is left to the work
+    that this commit is a part of; None for the default. ``read``: reads a manifest, or knows it;
+    fills in row counts that an old release left out.
 
     Raises:
-        TableNotFoundError: There is no table, and none is to be created.
-        TableAlreadyExistsError: There is a table where one is to be created.  A writer that would
+        TableAlreadyExistsError: There is a table where one is to be created. A writer that would
             rather append plans an Append on the newest version and commits that.
-        RetryableCommitError: The work must be redone on the newest version, or others were
-            always faster.
-        CommitConflictError: Another commit makes the work pointless.
-        InvalidInputError: The transaction would break the table.
-        UnsupportedFeatureError: The table has a part we cannot write.
-        StorageError: The store failed.  Only after this error it is not certain that nothing
-            was committed: files written for the transaction must stay.
+        StorageError: The store failed. Only after this error it is not certain that nothing was
+            committed: files written for the transaction must stay.
     """
     left = retries or Retries()
     clock = left.environment.monotonic

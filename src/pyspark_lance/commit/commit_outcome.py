@@ -50,9 +50,7 @@ class Work:
     """A version that we made or wanted to make.
 
     Attributes:
-        operation: What it does.
         before: The version that it was made of; None for a new table.
-        ours: The version as it was put.
         was_put: Whether it is known that the put was carried out, and before the versions after it.
     """
 
@@ -65,14 +63,7 @@ class Work:
 def outcome_of(store: ObjectStore, work: Work, newer: Sequence[ManifestLocation]) -> CommitOutcome:
     """What became of a version; at most two manifests are read.
 
-    Args:
-        store: The store at the table root.
-        work: The version as it was put.
-        newer: All versions after it, ascending; at least one.
-
-    Raises:
-        FileNotFoundError: A version was removed since it was listed.
-        StorageError: The store failed.
+    ``newer``: all versions after it, ascending; at least one.
     """
     ours, files = work.ours, new_files(work.before, work.ours.manifest)
     following = read_manifest(store, newer[0])
@@ -157,9 +148,7 @@ def new_files(before: Manifest | None, after: Manifest) -> frozenset[str]:
 def files_of(fragments: Iterable[Fragment], *, own: bool = False) -> frozenset[str]:
     """Paths of the data and deletion files of fragments.
 
-    Args:
-        fragments: Of one table.
-        own: Without files that lie below another root.
+    ``own``: without files that lie below another root.
     """
     paths: set[str] = set()
     for fragment in fragments:

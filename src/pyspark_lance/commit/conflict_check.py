@@ -41,11 +41,10 @@ class Reads:
     """What work looked at before it chose rows to change or to insert.
 
     Attributes:
-        meets: Called with the newest version and some of its fragments: whether the work could
-            have found one of their rows.
-        misses: Called with the newest version and ids of fragments that others changed: whether
-            the work may have found a row in them that is not there any more.
-        appends_too: Appended rows are asked about as well.
+        meets: Called with the newest version and some of its fragments: whether the work could have
+            found one of their rows.
+        misses: Called with the newest version and ids of fragments that others changed: whether the
+            work may have found a row in them that is not there any more.
         losses_too: Rows that others took away are asked about as well.
     """
 
@@ -66,17 +65,8 @@ def fragments_in_common(
 ) -> set[int]:
     """The fragments of which both sides changed rows, which is to be settled row by row.
 
-    Args:
-        operation: Of the work.
-        newer: All (version, transaction) since it was planned, ascending.
-        latest: The last of them.
-        uri: The table, for errors.
-        knows_rows: Whether the work knows which rows it changes.
-        reads: What it looked at.
-
-    Raises:
-        RetryableCommitError: The work must be planned again.
-        CommitConflictError: It makes no sense any more.
+    ``newer``: all (version, transaction) since it was planned, ascending; ``latest``: the last of
+    them; ``knows_rows``: whether the work knows which rows it changes.
     """
     common: set[int] = set()
     for version, theirs in newer:

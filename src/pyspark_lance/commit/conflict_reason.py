@@ -47,10 +47,7 @@ _BY_THEIRS: Mapping[type[Operation], ConflictReason] = MappingProxyType(
 def conflict_of(ours: Operation, theirs: Operation, version: int) -> Conflict:
     """The conflict of two operations that do not go together.
 
-    Args:
-        ours: To be committed.
-        theirs: Committed since ours was planned.
-        version: What theirs made.
+    ``theirs``: committed since ours was planned.
     """
     reason = _BY_THEIRS.get(type(theirs), ConflictReason.UNKNOWN_OPERATION)
     if _inserts_keys(ours) and isinstance(theirs, Update) and theirs.new_fragments:

@@ -73,9 +73,8 @@ def reused_field_id(ours: Operation, theirs: Iterable[Operation]) -> int | None:
     A column that is dropped may leave its id to the next column that is added.  Operation by
     operation neither disturbs an append; one after the other they would make it a wrong column.
 
-    Args:
-        ours: Planned before all of ``theirs``.
-        theirs: In the order in which they were committed.
+    ``ours``: planned before all of ``theirs``; ``theirs``: in the order in which they were
+    committed.
     """
     match ours:
         case Append():

@@ -65,10 +65,6 @@ def following_rows(
 
     An index that holds row ids and covers all fragments that the rows come from goes on to cover
     them; any other index gives the fragments up.
-
-    Args:
-        indices: The index entries of the manifest.
-        moves: The ids of old fragments, and of those that took their place.
     """
     pairs = [(frozenset(old), frozenset(new)) for old, new in moves]
     gone = frozenset().union(*(old for old, _ in pairs))
@@ -93,9 +89,7 @@ def following_rows(
 def without_changed_values(indices: Indices, changed: Mapping[int, Iterable[int]]) -> Indices:
     """Takes fragments out of the bitmaps of indices over fields whose values changed there.
 
-    Args:
-        indices: The index entries of the manifest.
-        changed: For each fragment id the ids of the fields that got other values.
+    ``changed``: for each fragment id the ids of the fields that got other values.
     """
     fields_of = {fragment: frozenset(fields) for fragment, fields in changed.items()}
     if fields_of:
@@ -146,11 +140,7 @@ def _up_to_date(indices: Indices) -> Indices:
 
 
 def with_reuse_index(indices: Indices, entry: IndexMetadata, replaces: UUID | None) -> Indices:
-    """All indices as they are, and one entry that tells them where rows went.
-
-    Raises:
-        RetryableCommitError: The table has another such entry than the one that this goes on from.
-    """
+    """All indices as they are, and one entry that tells them where rows went."""
     known = reuse_index_of(indices)
     if (None if known is None else known.uuid) != replaces:
         raise RetryableCommitError(

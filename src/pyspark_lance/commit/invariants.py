@@ -37,16 +37,13 @@ def check_writable(
 ) -> None:
     """Refuses tables with a part that we would lose or break.
 
-    Args:
-        manifest: The version to go on from.
-        indices: Its index entries.
-        replaces_all: Whether none of its fragments stays.
-        moves_rows: Whether fragments either stay as they are, or their rows move to others whose
-            lineage is inline; then it does not matter that lineage is in hidden columns.
+    ``replaces_all``: whether none of its fragments stays. ``moves_rows``: whether fragments either
+    stay as they are, or their rows move to others whose lineage is inline; then it does not matter
+    that lineage is in hidden columns.
 
     Raises:
-        UnsupportedFeatureError: A feature flag, an unknown field, a write-ahead log, data
-            files of several versions, fragments that share an id.
+        UnsupportedFeatureError: A feature flag, an unknown field, a write-ahead log, data files of
+            several versions, fragments that share an id.
     """
     allowed = SPILLED_LINEAGE if moves_rows else 0
     check_writable_flags(manifest.reader_flags, manifest.writer_flags, allowed=allowed)
@@ -66,11 +63,7 @@ def check_writable(
 def check_next_manifest(
     current: Manifest | None, built: Manifest, indices: Indices, operation: Operation
 ) -> None:
-    """Asserts the invariants of a manifest that was just built.
-
-    Raises:
-        InvalidInputError: One does not hold; the transaction was not fit for the table.
-    """
+    """Asserts the invariants of a manifest that was just built."""
     _check_numbers(current, built, operation)
     _check_schema(current, built, operation)
     before = {f.id: f for f in current.fragments} if current is not None else {}

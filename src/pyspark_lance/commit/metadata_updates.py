@@ -17,11 +17,7 @@ def apply_update_config(
     table_metadata: Mapping[str, str],
     schema: LanceSchema,
 ) -> tuple[Mapping[str, str], Mapping[str, str], LanceSchema]:
-    """The configuration, the table metadata and the schema after the update.
-
-    Raises:
-        InvalidInputError: Metadata for a field that does not exist, or a change of a key column.
-    """
+    """The configuration, the table metadata and the schema after the update."""
     operation = in_new_form(operation)
     by_field = operation.field_metadata_updates
     unknown = by_field.keys() - {field.id for field in schema.walk()}

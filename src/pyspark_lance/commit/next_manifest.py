@@ -53,18 +53,8 @@ def next_manifest(
 
     ``transaction_file`` and the section offsets of the manifest are for the caller to fill in.
 
-    Args:
-        current: The newest version; ``None`` to create a table.
-        transaction: Judged compatible with ``current``.
-        now_ns: Commit time, nanoseconds since the epoch.
-        restored: For a Restore the version to go back to.
-        create: For a new table.
-        data_storage_version: For an Overwrite of an existing table another file version.
-
-    Raises:
-        CommitConflictError: The transaction refers to something ``current`` does not have.
-        InvalidInputError: The transaction contradicts itself or would break the table.
-        UnsupportedFeatureError: The table or the operation has a part we cannot write.
+    ``current``: the newest version; ``None`` to create a table. ``transaction``: judged compatible
+    with ``current``; ``now_ns``: commit time, nanoseconds since the epoch.
     """
     operation = transaction.operation
     if current is None:

@@ -48,14 +48,10 @@ def rebase(
 ) -> Rebased | RowConflict:
     """Moves ``operation`` on top of ``current``.
 
-    Args:
-        operation: As it was planned on its read version.
-        affected_rows: The rows that it deletes or moves.
-        common_fragment_ids: Updated fragments that theirs changed too.
-        current: The newest version.
-        load_deletions: Reads the deletion vector of a fragment of ``current``.
-        write_deletions: Stores a deletion vector of a fragment; called for each fragment only
-            after all fragments were found to be free of conflicts.
+    ``common_fragment_ids``: updated fragments that theirs changed too; ``load_deletions``: reads
+    the deletion vector of a fragment of ``current``. ``write_deletions``: stores a deletion vector
+    of a fragment; called for each fragment only after all fragments were found to be free of
+    conflicts.
     """
     ours = {fragment.id: fragment for fragment in operation.updated_fragments}
     now = {fragment.id: fragment for fragment in current.fragments}

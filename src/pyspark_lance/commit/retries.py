@@ -43,11 +43,8 @@ class Environment:
 class Retries:
     """The attempts that one piece of work has left.
 
-    Args:
-        count: Attempts after the first.
-        timeout_s: No attempt is started later than this after the work was first in the way of
-            another, or, within one commit, after that commit began.
-        environment: Clock, sleep and chance.
+    ``count``: attempts after the first; ``timeout_s``: no attempt is started later than this after
+    the work was first in the way of another, or, within one commit, after that commit began.
     """
 
     def __init__(
@@ -67,13 +64,8 @@ class Retries:
     def from_text(cls, text: str, count: int, timeout_s: float) -> Retries:
         """Goes on where the work stopped in another process of this machine, as ``text`` says.
 
-        Args:
-            text: What ``to_text`` gave; empty for work that begins.
-            count: Attempts after the first.
-            timeout_s: As for the class.
-
-        Raises:
-            InvalidInputError: It is no such text.
+        ``text``: what ``to_text`` gave; empty for work that begins. ``count``: attempts after the
+        first; ``timeout_s``: as for the class.
         """
         left = cls(count, timeout_s)
         if not text:
@@ -104,9 +96,7 @@ class Retries:
     def again(self, *, slot_s: float = _SLOT_S, since_s: float | None = None) -> bool:
         """Waits, and says whether to try again.
 
-        Args:
-            slot_s: About how long others need for an attempt.
-            since_s: When the time began; None is when this was first called.
+        ``since_s``: when the time began; None is when this was first called.
         """
         now = self.environment.monotonic()
         self._first_s = now if self._first_s is None else self._first_s

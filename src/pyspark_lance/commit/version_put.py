@@ -75,10 +75,8 @@ class WantedVersion:
     """A version that is to be made.
 
     Attributes:
-        result: What it will be.
         data: The bytes of its manifest.
         before: The version that it is made of; None for a new table.
-        cause: What went wrong at the put.
     """
 
     result: CommitResult
@@ -89,11 +87,6 @@ class WantedVersion:
 
 class VersionPut:
     """Makes one version, in as many attempts as it takes.
-
-    Args:
-        store: The store at the table root.
-        handler: Puts manifests.
-        uuid: Of the transaction.
 
     Attributes:
         in_doubt: What was sent to the store, and is not known to be in the history or not.
@@ -132,7 +125,6 @@ class VersionPut:
         """Whether the version in doubt is in the history; if not, it may still be in doubt.
 
         Raises:
-            TableGoneError: Another table is there, or none, and the put may arrive yet.
             StorageError: It still is in doubt.
         """
         versions = list_versions(self._store)
@@ -156,11 +148,7 @@ class VersionPut:
         return outcome is CommitOutcome.IN_HISTORY
 
     def _may_put_again(self, before: ManifestFile, versions: Sequence[ManifestLocation]) -> bool:
-        """Whether the table is still the one whose newest version was ``before``.
-
-        Raises:
-            TableGoneError: It is not.
-        """
+        """Whether the table is still the one whose newest version was ``before``."""
         is_same = self._is_same(before, versions[-1:])
         if is_same is None and versions[-1:] and versions[-1].version >= before.location.version:
             return False  # removed since it was listed, so there are newer ones

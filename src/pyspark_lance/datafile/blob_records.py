@@ -92,14 +92,7 @@ def write_blobs(
 ) -> BlobRecords:
     """Writes the bytes of blobs, each to a place of its own.
 
-    Args:
-        sink: Where to.
-        values: Binaries, or structs of ``data`` and ``uri`` and possibly a range.
-        is_null: Slots whose values are to be ignored.
-        name: The column, for messages.
-
-    Raises:
-        InvalidInputError: A blob that has neither bytes nor a reference, or both.
+    ``values``: binaries, or structs of ``data`` and ``uri`` and possibly a range.
     """
     if not pa.types.is_struct(values.type):
         positions, sizes = _write_values(sink, values, is_null)

@@ -36,11 +36,7 @@ def sidecar_path(data_file: str, blob_id: int) -> str:
 
 
 def fetch_v1(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
-    """The blobs that (position, size) records point to, as large_binary.
-
-    Raises:
-        CorruptFileError: A record points outside of the file.
-    """
+    """The blobs that (position, size) records point to, as large_binary."""
     positions, sizes = (_numbers(descriptors, name) for name in ("position", "size"))
     require_decode_memory(int(sizes.sum(dtype=np.float64)))
     pieces: list[Buffer] = [b""] * len(descriptors)
@@ -49,23 +45,14 @@ def fetch_v1(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
 
 
 def fetch_v2(file: OpenFile, descriptors: pa.StructArray) -> pa.Array:
-    """The blobs that v2 descriptors point to, as large_binary.
-
-    Raises:
-        CorruptFileError: A descriptor points outside of its file.
-        MissingFileError: The file is missing.
-        UnsupportedFeatureError: An unknown kind of descriptor.
-    """
+    """The blobs that v2 descriptors point to, as large_binary."""
     return _joined(_V2Blobs(file, descriptors).pieces(external=True), descriptors)
 
 
 def logical_v2(file: OpenFile, descriptors: pa.StructArray, data_type: pa.DataType) -> pa.Array:
     """Blobs as they are written: bytes, or for external ones the reference.
 
-    Args:
-        file: The data file.
-        descriptors: Its descriptors.
-        data_type: Struct of ``data``, ``uri`` and possibly ``position`` and ``size``.
+    ``data_type``: struct of ``data``, ``uri`` and possibly ``position`` and ``size``.
     """
     blobs = _V2Blobs(file, descriptors)
     is_external = blobs.kinds == EXTERNAL

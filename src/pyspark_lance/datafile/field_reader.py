@@ -20,12 +20,7 @@ class FieldReader(Protocol):
         """
 
     def read(self, start: int, end: int) -> pa.Array:
-        """The top-level rows ``start`` to ``end``, in the field's Arrow type.
-
-        Raises:
-            CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: An encoding that is not implemented.
-        """
+        """The top-level rows ``start`` to ``end``, in the field's Arrow type."""
 
     def state_ranges(self, rows: RowRanges) -> list[ByteRange]:
         """What ``row_byte_ranges`` itself needs to read, for one bulk request before it."""
@@ -34,13 +29,7 @@ class FieldReader(Protocol):
         """What ``read_arrays`` will fetch."""
 
     def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
-        """The rows of all ranges, in order, in one array or several.
-
-        Raises:
-            BatchTooLargeError: They hold more than one array can; fewer rows would do.
-            CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: An encoding that is not implemented.
-        """
+        """The rows of all ranges, in order, in one array or several."""
 
     def average_row_bytes(self) -> int:
         """Estimate of the decoded size of one row, at least 1."""

@@ -27,11 +27,7 @@ class FieldWriter(Protocol):
         """Bytes collected and not yet written as pages."""
 
     def write(self, array: pa.Array) -> None:
-        """Appends rows; full pages are written to the sink.
-
-        Raises:
-            UnsupportedFeatureError: The format version cannot hold these values.
-        """
+        """Appends rows; full pages are written to the sink."""
 
     def own(self) -> None:
         """Copies what is buffered, so that nothing refers to the arrays that were written."""

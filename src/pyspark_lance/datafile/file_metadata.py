@@ -44,7 +44,6 @@ class PageInfo:
     """One page of a column.
 
     Attributes:
-        buffers: Where the page's buffers are in the file.
         num_rows: ``Page.length``: rows, or in 2.0 the items of that column.
         encoding_type_url: Which message ``encoding_bytes`` is.
         encoding_bytes: The serialized ArrayEncoding (2.0) or PageLayout (2.1 and later).
@@ -69,8 +68,6 @@ class ColumnInfo:
 
     Attributes:
         encoding_type_url: Which message ``encoding_bytes`` is; '' if the file says nothing.
-        encoding_bytes: The serialized ColumnEncoding.
-        pages: The pages.
         buffers: Column-level buffers; no known writer has any.
     """
 
@@ -101,8 +98,6 @@ class FileTail:
     """The end of a file, read before it is known which format it has.
 
     Attributes:
-        store: Where the file is.
-        path: Path of the file in the store.
         file_size: Length of the whole file in bytes.
         content: Its last bytes.
     """
@@ -138,16 +133,9 @@ def read_tail(
 ) -> FileTail:
     """One request for what is normally all the metadata of a file.
 
-    Args:
-        store: Where the file is.
-        path: Path of the file in the store.
-        size_bytes: Its length according to the manifest, if that is known; checked, except for
-            0.1 files: releases of Lance counted only the pages of these.
-        most_bytes: How many bytes to ask for; None for what is normally enough.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        CorruptFileError: It has another length.
+    ``size_bytes``: its length according to the manifest, if that is known; checked, except for 0.1
+    files: releases of Lance counted only the pages of these. ``most_bytes``: how many bytes to ask
+    for; None for what is normally enough.
     """
     content, file_size = store.get_tail(path, most_bytes or TAIL_BYTES)
     if size_bytes and size_bytes != file_size and not is_legacy(content):
@@ -165,21 +153,13 @@ class FileMetadata:
     Attributes:
         path: Root and path of the file, for messages.
         file_size: Length of the file in bytes.
-        footer: The fixed tail.
-        num_rows: Top-level rows of the file.
     """
 
     def __init__(self, path: str, file_size: int, footer: Footer, read: ReadRange) -> None:
         """Parses both tables and the file descriptor.
 
-        Args:
-            path: Names the file in messages.
-            file_size: Length of the file in bytes.
-            footer: The checked footer.
-            read: Returns the bytes of a range inside the file.
-
-        Raises:
-            CorruptFileError: The tables or the descriptor contradict the format.
+        ``file_size``: length of the file in bytes; ``footer``: the checked footer; ``read``:
+        returns the bytes of a range inside the file.
         """
         self.path, self.file_size, self.footer = path, file_size, footer
         self._read = read
@@ -205,26 +185,13 @@ class FileMetadata:
     def load(cls, store: ObjectStore, path: str, size_bytes: int | None = None) -> FileMetadata:
         """Reads the metadata of a file, normally with one request.
 
-        Args:
-            store: Where the file is.
-            path: Path of the file in the store.
-            size_bytes: Its length according to the manifest, if that is known; checked.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: The file is not of version 2.0, 2.1 or 2.2.
+        ``size_bytes``: its length according to the manifest, if that is known; checked.
         """
         return cls.of_tail(read_tail(store, path, size_bytes))
 
     @classmethod
     def of_tail(cls, tail: FileTail) -> FileMetadata:
-        """The metadata of a file of which the end was read.
-
-        Raises:
-            CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: The file is not of version 2.0, 2.1 or 2.2.
-        """
+        """The metadata of a file of which the end was read."""
         footer = Footer.from_bytes(tail.content, tail.file_size, tail.place)
         return cls(tail.place, tail.file_size, footer, tail.read)
 
@@ -253,11 +220,7 @@ class FileMetadata:
         return self._schema
 
     def global_buffer(self, index: int) -> Buffer:
-        """The bytes of a global buffer; those after number 0 are the user's.
-
-        Raises:
-            CorruptFileError: The file has no such buffer.
-        """
+        """The bytes of a global buffer; those after number 0 are the user's."""
         if not 0 <= index < len(self._global_buffers):
             raise CorruptFileError(
                 f"global buffer {index} is wanted, there are {len(self._global_buffers)}",
@@ -267,11 +230,7 @@ class FileMetadata:
         return self._read(start, end)
 
     def column(self, index: int) -> ColumnInfo:
-        """The pages of a column.
-
-        Raises:
-            CorruptFileError: There is no such column, or its metadata contradicts the format.
-        """
+        """The pages of a column."""
         info = self._columns.get(index)
         if info is None:
             if not 0 <= index < self.num_columns:
@@ -314,13 +273,7 @@ class FileMetadata:
     def require_rows(self, index: int, name: str, slots_per_row: int) -> None:
         """Checks that a column has as many rows as the file.
 
-        Args:
-            index: Number of the column.
-            name: Dotted path of its field, for messages.
-            slots_per_row: What pages count for each row.
-
-        Raises:
-            CorruptFileError: It has not.
+        ``slots_per_row``: what pages count for each row.
         """
         num_slots = self.column(index).num_rows
         if num_slots != self.num_rows * slots_per_row:

@@ -36,16 +36,10 @@ _NUMBERS_OF_VERSION: Final = {"2.0": (0, 3), "2.1": (2, 1), "2.2": (2, 2)}
 def file_version_of(tail: bytes | memoryview, where: str = "") -> str:
     """The format version in the last 8 bytes of a file.
 
-    Args:
-        tail: The end of the file, 8 bytes or more.
-        where: Names the file in messages.
+    ``tail``: the end of the file, 8 bytes or more.
 
     Returns:
         One of ``0.1``, ``2.0``, ``2.1``, ``2.2``.
-
-    Raises:
-        CorruptFileError: The bytes are not the end of a Lance data file.
-        UnsupportedFeatureError: The version is not one of the above.
     """
     if len(tail) < VERSION_BYTES:
         raise CorruptFileError(
@@ -87,7 +81,6 @@ class Footer:
         cmo_table_position: Where the table of column metadata positions starts.
         gbo_table_position: Where the table of global buffer positions starts.
         num_global_buffers: Entries of the GBO table, at least one.
-        num_columns: Entries of the CMO table.
         version: ``2.0``, ``2.1`` or ``2.2``.
     """
 
@@ -102,14 +95,8 @@ class Footer:
     def from_bytes(cls, tail: bytes | memoryview, file_size: int, where: str = "") -> Footer:
         """Parses and checks the last 40 bytes.
 
-        Args:
-            tail: The end of the file, 40 bytes or more.
-            file_size: Length of the whole file in bytes.
-            where: Names the file in messages.
-
-        Raises:
-            CorruptFileError: A position or a count does not fit the file.
-            UnsupportedFeatureError: The file is not a 2.0, 2.1 or 2.2 file.
+        ``tail``: the end of the file, 40 bytes or more; ``file_size``: length of the whole file in
+        bytes.
         """
         version = file_version_of(tail, where)
         if version not in _NUMBERS_OF_VERSION:

@@ -15,11 +15,7 @@ from pyspark_lance.format.schema import LanceSchema
 
 
 def with_inherited_encodings(schema: LanceSchema) -> LanceSchema:
-    """The schema with the keys of nested columns on their leaves, where those have none.
-
-    Raises:
-        UnsupportedFeatureError: A key that no leaf below can honour; its column is named.
-    """
+    """The schema with the keys of nested columns on their leaves, where those have none."""
     fields = tuple(_inherit(field, field.name, {}) for field in schema.fields)
     return replace(schema, fields=fields)
 

@@ -15,10 +15,8 @@ from pyspark_lance.store.byte_range import ByteRange
 class JoinedMetadata:
     """What files say of themselves, one behind another.
 
-    Args:
-        parts: The metadata of each; all have equally many columns.
-        origins: Where each file begins in the bytes of all.
-        file_size: How many bytes that are.
+    ``parts``: the metadata of each; all have equally many columns. ``origins``: where each file
+    begins in the bytes of all; ``file_size``: how many bytes that are.
     """
 
     def __init__(
@@ -39,11 +37,7 @@ class JoinedMetadata:
         return self._parts[0].schema
 
     def column(self, index: int) -> ColumnInfo:
-        """The pages of a column of all files.
-
-        Raises:
-            CorruptFileError: There is no such column, or its metadata contradicts the format.
-        """
+        """The pages of a column of all files."""
         if index not in self._columns:
             pages = [
                 _moved(page, origin)
@@ -57,11 +51,7 @@ class JoinedMetadata:
         return self._columns[index]
 
     def require_rows(self, index: int, name: str, slots_per_row: int) -> None:
-        """Checks that a column has as many rows as the file, in each of them.
-
-        Raises:
-            CorruptFileError: It has not.
-        """
+        """Checks that a column has as many rows as the file, in each of them."""
         for part in self._parts:
             part.require_rows(index, name, slots_per_row)
 

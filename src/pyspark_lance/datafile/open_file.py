@@ -21,9 +21,7 @@ class ExternalBlobs(Protocol):
     def locate_external(self, uri: str, base_id: int) -> tuple[ObjectStore, str]:
         """The store that holds an object, and the object's path in it.
 
-        Args:
-            uri: Absolute, or relative to a base path of the table.
-            base_id: That base path.
+        ``uri``: absolute, or relative to a base path of the table.
         """
 
     def absolute(self, uri: str, base_id: int) -> str:
@@ -32,12 +30,7 @@ class ExternalBlobs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileBytes:
-    """A way to the bytes of a file.
-
-    Attributes:
-        store: Where the file is.
-        path: Path of the file in the store.
-    """
+    """A way to the bytes of a file."""
 
     store: ObjectStore
     path: str
@@ -102,7 +95,6 @@ class OpenFile(FileBytes):
     """A 2.x file, or several small ones that are read as one, with a way to its bytes.
 
     Attributes:
-        metadata: What the file says of itself.
         external: Finds blobs outside of the table; None if there is no table.
         content: All of its bytes, if the read of its metadata brought them.
     """

@@ -34,8 +34,7 @@ _PADDING: Final = bytes(ALIGNMENT)
 class PageSink:
     """Writes pages as they come; ``finish`` makes the file readable.
 
-    Args:
-        output: The object being written, at position 0. The sink closes or aborts it.
+    ``output``: the object being written, at position 0. The sink closes or aborts it.
     """
 
     def __init__(self, output: OutputFile) -> None:
@@ -62,13 +61,10 @@ class PageSink:
     ) -> None:
         """Appends a page to a column.
 
-        Args:
-            column: Physical column; pages of one column come in row order.
-            buffers: bytes, memoryviews, pyarrow buffers or contiguous arrays.
-            encoding_type_url: Which message ``encoding_bytes`` is.
-            encoding_bytes: The serialized ArrayEncoding or PageLayout.
-            num_rows: ``Page.length``: rows, or in 2.0 the items of that column.
-            priority: First top-level row of the page.
+        ``column``: physical column; pages of one column come in row order. ``buffers``: bytes,
+        memoryviews, pyarrow buffers or contiguous arrays; ``encoding_type_url``: which message
+        ``encoding_bytes`` is; ``num_rows``: ``Page.length``: rows, or in 2.0 the items of that
+        column; ``priority``: first top-level row of the page.
         """
         places = tuple(self.write_buffer(buffer) for buffer in buffers)
         page = PageInfo(places, num_rows, encoding_type_url, encoding_bytes, priority)
@@ -101,11 +97,8 @@ class PageSink:
     def finish(self, schema: LanceSchema, num_rows: int, version: str, num_columns: int) -> int:
         """Writes descriptor, column metadata, tables and footer, and closes the file.
 
-        Args:
-            schema: The schema to embed.
-            num_rows: Top-level rows.
-            version: ``2.0``, ``2.1`` or ``2.2``.
-            num_columns: Physical columns, also those without any page.
+        ``version``: ``2.0``, ``2.1`` or ``2.2``; ``num_columns``: physical columns, also those
+        without any page.
 
         Returns:
             The length of the file in bytes.

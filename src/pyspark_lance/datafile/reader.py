@@ -58,9 +58,6 @@ class DataFileReader:
 
     A reader keeps what it learned of the file's pages, so one reader should serve many reads. It
     must not be used by two threads at once.
-
-    Args:
-        file: The open file.
     """
 
     def __init__(self, file: OpenFile | LegacyFile) -> None:
@@ -79,17 +76,8 @@ class DataFileReader:
     ) -> DataFileReader:
         """Reads the file's metadata, normally with one request.
 
-        Args:
-            store: Where the file is.
-            path: Path of the file in the store.
-            size_bytes: Its length according to the manifest, if that is known; checked.
-            external: Finds blobs outside of the table.
-            ahead_bytes: How much of the file the first request asks for; None for its metadata.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: The file is of no version that is known.
+        ``size_bytes``: its length according to the manifest, if that is known; checked.
+        ``ahead_bytes``: how much of the file the first request asks for; None for its metadata.
         """
         tail = read_tail(store, path, size_bytes, ahead_bytes)
         if file_version_of(tail.content, tail.place) == "0.1":
@@ -100,8 +88,7 @@ class DataFileReader:
     def joined(cls, files: Sequence[DataFileReader]) -> DataFileReader | None:
         """One reader for the rows of several small files, one behind another.
 
-        Args:
-            files: Readers of files that hold the same fields in the same columns.
+        ``files``: readers of files that hold the same fields in the same columns.
 
         Returns:
             None if they must be read one by one: of 2.0 or before, not small, not of one version,
@@ -172,20 +159,12 @@ class DataFileReader:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the ranges, in order, in batches of bounded size.
 
-        Args:
-            fields: Wanted fields or parts of them; all they hold must be stored in this file.
-            column_of: Field id -> column, from the manifest.
-            ranges: Ascending, disjoint ranges of rows; None for all.
-            batch_rows: At most so many rows per batch.
-            batch_bytes: Roughly so many decoded bytes are in a batch, unless one row has more;
-                not more than some times as many are held at a time.
-            keep_dictionaries: Columns of strings come as dictionaries of them in batches for
-                which they are stored so, with few items.
-
-        Raises:
-            CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: An encoding or a type that is not implemented.
-            InvalidInputError: A range is not inside of the file.
+        ``fields``: wanted fields or parts of them; all they hold must be stored in this file.
+        ``column_of``: field id -> column, from the manifest. ``ranges``: ascending, disjoint ranges
+        of rows; None for all. ``batch_rows``: at most so many rows per batch. ``batch_bytes``:
+        roughly so many decoded bytes are in a batch, unless one row has more; not more than some
+        times as many are held at a time. ``keep_dictionaries``: columns of strings come as
+        dictionaries of them in batches for which they are stored so, with few items.
         """
         wanted = self._check_ranges([(0, self.num_rows)] if ranges is None else ranges)
         readers = [
@@ -218,11 +197,8 @@ class DataFileReader:
         """The rows ``start`` to ``end`` as one batch.
 
         Raises:
-            BatchTooLargeError: Several rows that take more than ``max_bytes``.
-            CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: An encoding or a type that is not implemented, or more than
-                2 GiB of strings in a column.
-            InvalidInputError: The range is not inside of the file.
+            UnsupportedFeatureError: An encoding or a type that is not implemented, or more than 2
+                GiB of strings in a column.
         """
         rows = self._check_ranges([(start, end)])
         return self._read_one(fields, column_of, rows, max_bytes)
@@ -235,14 +211,7 @@ class DataFileReader:
         *,
         max_bytes: int | None = None,
     ) -> pa.RecordBatch:
-        """The rows at ``offsets``, in that order; offsets may repeat.
-
-        Raises:
-            BatchTooLargeError: Several rows that take more than ``max_bytes``.
-            CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: An encoding or a type that is not implemented.
-            InvalidInputError: An offset is not inside of the file.
-        """
+        """The rows at ``offsets``, in that order; offsets may repeat."""
         positions = np.asarray(offsets).astype(np.int64)
         if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < self.num_rows:
             raise InvalidInputError(
@@ -259,11 +228,7 @@ class DataFileReader:
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     def page_statistics(self, field_ids: Iterable[int]) -> dict[int, PageStatistics]:
-        """Field id -> bounds of its pages, for fields that have any; only 0.1 files know some.
-
-        Raises:
-            CorruptFileError: The bytes contradict the format.
-        """
+        """Field id -> bounds of its pages, for fields that have any; only 0.1 files know some."""
         if not isinstance(self._file, LegacyFile):
             return {}
         from pyspark_lance.datafile.v0_1.statistics import read_statistics  # noqa: PLC0415
@@ -271,11 +236,7 @@ class DataFileReader:
         return read_statistics(self._file, field_ids)
 
     def global_buffer(self, index: int) -> Buffer:
-        """Bytes of the writer's own, from number 1 on.
-
-        Raises:
-            CorruptFileError: There are fewer.
-        """
+        """Bytes of the writer's own, from number 1 on."""
         metadata = self._file.metadata
         if not isinstance(metadata, FileMetadata):
             raise CorruptFileError(f"global buffer {index} is wanted, there are none")
@@ -531,11 +492,7 @@ def _make_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Slices of a window; cut where an array of any column ends, so that nothing is copied.
 
-    Args:
-        schema: The columns, of which some may come as dictionaries.
-        columns: Their arrays.
-        num_rows: Rows of each column.
-        limits: Rows and, roughly, bytes of a batch.
+    ``num_rows``: rows of each column; ``limits``: rows and, roughly, bytes of a batch.
     """
     batch_rows, batch_bytes = limits
     if not columns:

@@ -46,12 +46,7 @@ class _Column:
 
 
 class StoredPages:
-    """The pages of some columns of a 2.1 or 2.2 file.
-
-    Args:
-        metadata: Of the file.
-        columns: Numbers of the columns.
-    """
+    """The pages of some columns of a 2.1 or 2.2 file."""
 
     def __init__(self, metadata: FileMetadata, columns: Sequence[int]) -> None:
         self._columns = []
@@ -80,9 +75,7 @@ class StoredPages:
     def likely_ranges(self, rows: RowRanges, *, seen_to: int = 0) -> list[ByteRange]:
         """Which bytes hold the rows, and what is needed to find these in them; roughly.
 
-        Args:
-            rows: The wanted rows.
-            seen_to: Rows before this one were read: what describes their pages is known.
+        ``seen_to``: rows before this one were read: what describes their pages is known.
 
         Returns:
             Nothing if that cannot be told.

@@ -48,7 +48,6 @@ class VersionNeed:
     Attributes:
         version: ``2.0`` or ``2.2``.
         column: Dotted path of the first column that needs it; '' if nothing special does.
-        reason: What is special about it.
     """
 
     version: str
@@ -72,11 +71,7 @@ def minimum_version(schema: LanceSchema) -> str:
 
 
 def check_writable(schema: LanceSchema, version: str) -> None:
-    """Refuses what a file of this version cannot hold, or what we do not write.
-
-    Raises:
-        UnsupportedFeatureError: It names the column and what to do.
-    """
+    """Refuses what a file of this version cannot hold, or what we do not write."""
     if version not in WRITABLE_VERSIONS:
         raise UnsupportedFeatureError(
             f"data files of version {version} are not written",
@@ -110,12 +105,7 @@ def legacy_need(schema: LanceSchema, dictionaries: Collection[int] = ()) -> Vers
 def check_legacy_writable(schema: LanceSchema, dictionaries: Collection[int] = ()) -> None:
     """Refuses what a 0.1 file cannot hold, or what we do not write into one.
 
-    Args:
-        schema: The columns.
-        dictionaries: Ids of the fields whose dictionaries the table has already.
-
-    Raises:
-        UnsupportedFeatureError: It names the column and what to do.
+    ``dictionaries``: ids of the fields whose dictionaries the table has already.
     """
     need = legacy_need(schema, dictionaries)
     if need.reason:

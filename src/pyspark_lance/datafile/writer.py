@@ -27,14 +27,8 @@ _MOST_REFERENCED: Final = 64 << 20
 class DataFileWriter:
     """Writes one data file; it appears at ``finish``.
 
-    Args:
-        store: Where to.
-        path: Relative to the table root, such as ``data/x.lance``.
-        schema: The columns, with their field ids.
-        version: ``2.0``, ``2.1`` or ``2.2``.
-
-    Raises:
-        UnsupportedFeatureError: The version cannot hold a column, which is named.
+    ``path``: relative to the table root, such as ``data/x.lance``; ``version``: ``2.0``, ``2.1`` or
+    ``2.2``.
     """
 
     def __init__(self, store: ObjectStore, path: str, schema: LanceSchema, *, version: str) -> None:
@@ -70,12 +64,7 @@ class DataFileWriter:
         return self._sink.bytes_written + sum(writer.buffered_bytes for writer in self._writers)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends the rows of a batch whose columns are the schema's, in its order.
-
-        Raises:
-            SchemaMismatchError: The columns are others, or a null is where none may be.
-            UnsupportedFeatureError: The version cannot hold these values.
-        """
+        """Appends the rows of a batch whose columns are the schema's, in its order."""
         if self._finished:
             raise InvalidInputError(f"the data file {self._path} is finished")
         self._check_columns(batch)

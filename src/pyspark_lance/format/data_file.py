@@ -46,11 +46,7 @@ class DataFile:
 
     @classmethod
     def from_proto(cls, message: table_pb2.DataFile) -> DataFile:
-        """The file that ``message`` describes.
-
-        Raises:
-            CorruptFileError: Fields and columns do not pair up, or the path leaves its folder.
-        """
+        """The file that ``message`` describes."""
         fields, columns = tuple(message.fields), tuple(message.column_indices)
         check_data_file(message.path, fields, columns)
         return cls(
@@ -83,11 +79,7 @@ class DataFile:
 
 
 def check_data_file(path: str, fields: tuple[int, ...], column_indices: tuple[int, ...]) -> None:
-    """Refuses what no reader may follow.
-
-    Raises:
-        CorruptFileError: Fields and columns do not pair up, or the path leaves its folder.
-    """
+    """Refuses what no reader may follow."""
     if len(fields) != len(column_indices) and column_indices:
         raise CorruptFileError(
             f"data file {path!r} lists {len(fields)} fields and {len(column_indices)} columns"
@@ -104,8 +96,7 @@ def check_data_file(path: str, fields: tuple[int, ...], column_indices: tuple[in
 def new_data_file_name(uuid_bytes: bytes) -> str:
     """The name of a new data file: spreads keys over the partitions of an object store.
 
-    Args:
-        uuid_bytes: The 16 bytes of a random UUID.
+    ``uuid_bytes``: the 16 bytes of a random UUID.
     """
     bits = "".join(f"{byte:08b}" for byte in uuid_bytes[:3])
     return f"{bits}{uuid_bytes[3:16].hex()}.lance"

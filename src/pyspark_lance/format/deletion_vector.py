@@ -40,11 +40,7 @@ class DeletionVector:
 
     @classmethod
     def of(cls, offsets: ArrayLike) -> DeletionVector:
-        """The set of ``offsets``, in any order; duplicates count once.
-
-        Raises:
-            InvalidInputError: An offset is not inside [0, 2**32).
-        """
+        """The set of ``offsets``, in any order; duplicates count once."""
         values = np.asarray(offsets)
         if values.size and values.dtype != np.uint32:
             if values.dtype.kind not in "iu":
@@ -55,11 +51,7 @@ class DeletionVector:
 
     @classmethod
     def from_bitmap_bytes(cls, data: bytes) -> DeletionVector:
-        """Decodes a portable 32-bit Roaring bitmap, which must be all of ``data``.
-
-        Raises:
-            CorruptFileError: ``data`` is not such a bitmap.
-        """
+        """Decodes a portable 32-bit Roaring bitmap, which must be all of ``data``."""
         data = bytes(data)
         # The library indexes before it looks at the length.
         if len(data) < 8:
@@ -169,9 +161,6 @@ class DeletionFile:
         id: Random number; part of the file name.
         num_deleted_rows: Cardinality of the set; 0 if very old software did not record it.
         base_id: Base path the file lives under; None for the table root.
-
-    Raises:
-        InvalidInputError: ``file_type`` is a plain number.
     """
 
     file_type: DeletionFileType
@@ -191,11 +180,7 @@ class DeletionFile:
 
     @classmethod
     def from_proto(cls, message: table_pb2.DeletionFile) -> DeletionFile:
-        """Decodes the message.
-
-        Raises:
-            CorruptFileError: A file type that the format does not know.
-        """
+        """Decodes the message."""
         try:
             file_type = DeletionFileType(message.file_type)
         except ValueError as error:

@@ -23,11 +23,8 @@ class EncodedU64Array:
     """Numbers ``base + offsets[i]``.
 
     Attributes:
-        base: Added to every offset.  Zero when offsets are 64 bits wide: that form has no base.
+        base: Added to every offset. Zero when offsets are 64 bits wide: that form has no base.
         offsets: One-dimensional, dtype ``<u2``, ``<u4`` or ``<u8``; read-only.
-
-    Raises:
-        CorruptFileError: Another width, a base beside 64-bit offsets, or a number of 2**64 or more.
     """
 
     base: int
@@ -86,11 +83,7 @@ class EncodedU64Array:
 
     @classmethod
     def from_proto(cls, message: row_ids_pb2.EncodedU64Array) -> EncodedU64Array:
-        """Decodes the message; the numbers are a view of its bytes.
-
-        Raises:
-            CorruptFileError: No form is set, or the bytes are not a whole number of offsets.
-        """
+        """Decodes the message; the numbers are a view of its bytes."""
         form = message.WhichOneof("array")
         if form == "u16_array":
             return cls(message.u16_array.base, _view(message.u16_array.offsets, 2))

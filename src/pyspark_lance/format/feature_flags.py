@@ -53,37 +53,19 @@ _PAIRED: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE, MANAGED_BLOBS, ZON
 
 
 def check_readable(reader_flags: int) -> None:
-    """Refuses a table that takes more than is implemented to read.
-
-    Raises:
-        UnsupportedFeatureError: Names the flags.
-    """
+    """Refuses a table that takes more than is implemented to read."""
     _refuse(reader_flags & ~_READABLE, "read")
 
 
 def check_writable(reader_flags: int, writer_flags: int, *, allowed: int = 0) -> None:
-    """Refuses a table that takes more than is implemented to write.
-
-    Args:
-        reader_flags: Reader word.
-        writer_flags: Writer word.
-        allowed: Flags that are all right for what is written.
-
-    Raises:
-        UnsupportedFeatureError: Names the flags.
-    """
+    """Refuses a table that takes more than is implemented to write."""
     _refuse((reader_flags | writer_flags) & ~(_WRITABLE | allowed), "written")
 
 
 def check_consistent(
     reader_flags: int, writer_flags: int, max_allocated_field_id: int | None
 ) -> None:
-    """Refuses words that contradict each other.
-
-    Raises:
-        CorruptFileError: A flag that belongs in both words is in one, or field ids are said not to
-            be reusable and the highest one is missing.
-    """
+    """Refuses words that contradict each other."""
     for flag in _PAIRED:
         if (reader_flags ^ writer_flags) & flag:
             raise CorruptFileError(
@@ -113,14 +95,11 @@ def compute_flags(
 ) -> tuple[int, int]:
     """The reader and the writer word of a new manifest.
 
-    Args:
-        has_deletion_files: Whether any fragment has a deletion file.
-        stable_row_ids: Whether the table has stable row ids.
-        has_config: Whether the table configuration is not empty.
-        has_base_paths: Whether files may live under other roots.
-        has_spilled_lineage: Whether lineage of any fragment is in hidden columns.
-        previous_reader_flags: Reader word of the version before.
-        previous_writer_flags: Writer word of the version before.
+    ``has_deletion_files``: whether any fragment has a deletion file; ``stable_row_ids``: whether
+    the table has stable row ids; ``has_config``: whether the table configuration is not empty;
+    ``has_base_paths``: whether files may live under other roots; ``has_spilled_lineage``: whether
+    lineage of any fragment is in hidden columns; ``previous_reader_flags``: reader word of the
+    version before; ``previous_writer_flags``: writer word of the version before.
 
     Returns:
         (reader flags, writer flags).

@@ -63,12 +63,7 @@ class Field:
     type_code: int = 0
 
     def to_arrow(self) -> pa.Field:
-        """The Arrow field, of storage type; an extension type is named in its metadata only.
-
-        Raises:
-            UnsupportedFeatureError: The logical type is not known.
-            CorruptFileError: The logical type or the children make no sense.
-        """
+        """The Arrow field, of storage type; an extension type is named in its metadata only."""
         metadata = dict(self.metadata)
         if self.extension_name and EXTENSION_NAME_KEY not in metadata:
             metadata[EXTENSION_NAME_KEY] = self.extension_name.encode()
@@ -108,11 +103,7 @@ class Field:
 
     @classmethod
     def from_proto(cls, message: schema_pb2.Field, children: tuple[Field, ...]) -> Field:
-        """The field that ``message`` describes, with children made before.
-
-        Raises:
-            UnsupportedFeatureError: The values are not stored with the other columns.
-        """
+        """The field that ``message`` describes, with children made before."""
         if message.storage_class not in ("", "default"):
             raise UnsupportedFeatureError(
                 f"column {message.name!r} has storage class {message.storage_class!r}",

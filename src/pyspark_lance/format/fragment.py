@@ -80,12 +80,7 @@ class Fragment:
 
     @classmethod
     def from_proto(cls, message: table_pb2.DataFragment) -> Fragment:
-        """The fragment that ``message`` describes.
-
-        Raises:
-            UnsupportedFeatureError: It has data overlays.
-            CorruptFileError: Its parts contradict each other.
-        """
+        """The fragment that ``message`` describes."""
         return fragments_from_protos([message])[0]
 
     def to_proto(self) -> table_pb2.DataFragment:
@@ -156,10 +151,6 @@ def fragments_from_protos(messages: Iterable[table_pb2.DataFragment]) -> tuple[F
     """The fragments that ``messages`` describe; equal field and column lists are shared.
 
     A table may have 100,000 fragments, hence one loop with few calls in it.
-
-    Raises:
-        UnsupportedFeatureError: A fragment has data overlays.
-        CorruptFileError: The parts of a fragment contradict each other.
     """
     # Only live objects are made here: looking for garbage among them would take half the time.
     collecting = gc.isenabled()

@@ -69,12 +69,7 @@ class CutManifest:
         return self.data[: self.offsets[0]] + self.data[self.offsets[-1] :]
 
     def fragments(self) -> tuple[tuple[Fragment, ...], bool]:
-        """All fragments, and whether one that was parsed had fields that are not understood.
-
-        Raises:
-            UnsupportedFeatureError: A fragment has data overlays.
-            CorruptFileError: The bytes are no fragments, or their parts contradict each other.
-        """
+        """All fragments, and whether one that was parsed had fields that are not understood."""
         pieces, done = [], 0
         for here, _, count in self.shared:
             pieces.append(self.data[self.offsets[done] : self.offsets[here]])

@@ -88,11 +88,7 @@ ReuseVersions: TypeAlias = tuple[ReuseVersion, ...]
 
 
 def versions_from_bytes(data: bytes) -> ReuseVersions:
-    """Decodes an InlineContent message.
-
-    Raises:
-        CorruptFileError: ``data`` is no such message.
-    """
+    """Decodes an InlineContent message."""
     return _versions(parse_message(_Details.InlineContent, data))
 
 
@@ -134,11 +130,7 @@ class ReuseDetails:
 
     @classmethod
     def of(cls, index: IndexMetadata) -> ReuseDetails:
-        """The details of an entry.
-
-        Raises:
-            CorruptFileError: The entry has no such details.
-        """
+        """The details of an entry."""
         message = parse_message(table_pb2.IndexMetadata, index.raw)
         details = parse_message(_Details, message.index_details.value)
         if details.WhichOneof("content") == "external":
@@ -182,9 +174,7 @@ def addresses_of_live_rows(
 ) -> bytes:
     """The addresses of all live rows as a 64-bit Roaring bitmap in the portable format.
 
-    Args:
-        fragments: With ascending ids.
-        deleted: The deleted rows of each.
+    ``fragments``: with ascending ids; ``deleted``: the deleted rows of each.
     """
     parts = []
     for fragment, vector in zip(fragments, deleted, strict=True):

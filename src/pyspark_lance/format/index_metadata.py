@@ -62,11 +62,7 @@ class IndexMetadata:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> IndexMetadata:
-        """Decodes a serialized IndexMetadata message.
-
-        Raises:
-            CorruptFileError: ``raw`` is not such a message.
-        """
+        """Decodes a serialized IndexMetadata message."""
         message = parse_message(table_pb2.IndexMetadata, raw)
         if len(message.uuid.uuid) != 16:
             raise CorruptFileError(
@@ -91,8 +87,7 @@ class IndexMetadata:
     def with_fragment_bitmap(self, bitmap: BitMap | None) -> IndexMetadata:
         """This entry with other coverage; every other byte stays as it is.
 
-        Args:
-            bitmap: Covered fragment ids; None removes the field, which means "unknown".
+        ``bitmap``: covered fragment ids; None removes the field, which means "unknown".
         """
         new = b"" if bitmap is None else length_delimited(_BITMAP_FIELD, bitmap.serialize())
         kept = None if bitmap is None else BitMap(bitmap)
@@ -118,11 +113,7 @@ class IndexMetadata:
 
 
 def indices_from_section(section: bytes) -> tuple[IndexMetadata, ...]:
-    """The entries of a serialized IndexSection message.
-
-    Raises:
-        CorruptFileError: ``section`` is not such a message.
-    """
+    """The entries of a serialized IndexSection message."""
     section = bytes(section)
     return tuple(
         IndexMetadata.from_bytes(section[field.value_start : field.end])

@@ -75,11 +75,7 @@ _ENCODING_OF: Final = {
 
 
 def logical_type_of(data_type: pa.DataType) -> str:
-    """The logical type of an Arrow storage type; children of nested types are fields of their own.
-
-    Raises:
-        UnsupportedFeatureError: The format has no such type.
-    """
+    """The logical type of an Arrow storage type; children of nested types are fields themselves."""
     simple = _LOGICAL_OF.get(data_type)
     if simple is not None:
         return simple
@@ -113,16 +109,7 @@ MAX_VALUE_BYTES = (1 << 31) - 1
 
 
 def arrow_type_of(logical_type: str, children: Sequence[pa.Field] = ()) -> pa.DataType:
-    """The Arrow storage type of a logical type.
-
-    Args:
-        logical_type: As stored in a schema.
-        children: Arrow fields of the children, for nested types.
-
-    Raises:
-        UnsupportedFeatureError: The logical type is not known.
-        CorruptFileError: Its parameters or children make no sense.
-    """
+    """The Arrow storage type of a logical type."""
     simple = _ARROW_OF.get(logical_type)
     if simple is not None:
         if children:

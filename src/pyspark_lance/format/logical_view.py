@@ -40,10 +40,8 @@ BLOB_V2_DESCRIPTOR: Final = tuple(
 def logical_schema(schema: LanceSchema, *, binary_blobs: Collection[str] = ()) -> LanceSchema:
     """The columns as users see them.
 
-    Args:
-        schema: Stored columns.
-        binary_blobs: Top-level columns, in lower case, whose blobs are wanted as bytes instead of
-            as descriptors.
+    ``binary_blobs``: top-level columns, in lower case, whose blobs are wanted as bytes instead of
+    as descriptors.
     """
     return LanceSchema(
         tuple(

@@ -68,11 +68,7 @@ class BasePath:
 
     @classmethod
     def from_proto(cls, message: table_pb2.BasePath) -> BasePath:
-        """The base path that ``message`` describes.
-
-        Raises:
-            CorruptFileError: Its path cannot be one.
-        """
+        """The base path that ``message`` describes."""
         if "\0" in message.path:
             raise CorruptFileError(f"the base path {message.path!r} has a NUL in it")
         name = message.name if message.HasField("name") else None
@@ -173,13 +169,7 @@ class Manifest:
     def from_bytes(cls, data: Any, where: str = "") -> Manifest:
         """Decodes a serialized Manifest message.
 
-        Args:
-            data: Bytes-like.
-            where: File and byte range, for errors.
-
-        Raises:
-            UnsupportedFeatureError: The table takes more than is implemented to read.
-            CorruptFileError: The bytes are not a manifest, or it contradicts itself.
+        ``data``: bytes-like; ``where``: file and byte range, for errors.
         """
         message = parse_message(table_pb2.Manifest, data, where)
         try:
@@ -193,10 +183,8 @@ class Manifest:
     ) -> tuple[Manifest, FragmentBytes | None]:
         """Like ``from_bytes``, but fragments that a neighbour has too are not parsed again.
 
-        Args:
-            data: Bytes-like.
-            known: The fragments of a neighbouring version; None for none.
-            where: File and byte range, for errors.
+        ``data``: bytes-like. ``known``: the fragments of a neighbouring version; None for none.
+        ``where``: file and byte range, for errors.
 
         Returns:
             The manifest, and what the next one can share with it; None if that is nothing.
@@ -287,11 +275,7 @@ class Manifest:
         return {file.file_version for file in files.values()}
 
     def check_file_versions(self) -> None:
-        """Refuses data files of several versions that nothing says may be mixed.
-
-        Raises:
-            UnsupportedFeatureError: There are some.
-        """
+        """Refuses data files of several versions that nothing says may be mixed."""
         versions = self.file_versions()
         if len(versions) > 1 and not self.reader_flags & MIXED_FILE_VERSIONS:
             raise UnsupportedFeatureError(
@@ -302,11 +286,7 @@ class Manifest:
             )
 
     def check_fragment_ids(self) -> None:
-        """Refuses a manifest in which an id does not say which fragment is meant.
-
-        Raises:
-            UnsupportedFeatureError: Two fragments have the same id.
-        """
+        """Refuses a manifest in which an id does not say which fragment is meant."""
         for before, after in pairwise(self.fragments):
             if before.id == after.id:
                 raise UnsupportedFeatureError(
@@ -326,11 +306,7 @@ class Manifest:
         return bool(self.version & DETACHED_BIT)
 
     def fragment(self, fragment_id: int) -> Fragment:
-        """The fragment with this id.
-
-        Raises:
-            InvalidInputError: There is none.
-        """
+        """The fragment with this id."""
         low, high = 0, len(self.fragments)
         while low < high:
             middle = (low + high) // 2
@@ -354,9 +330,8 @@ def _from_message(
 ) -> tuple[Manifest, tuple[Fragment, ...]]:
     """The manifest, checked as far as one manifest alone allows; and its fragments as stored.
 
-    Args:
-        message: All of it, or without the fragments.
-        cut: Has the fragments if ``message`` does not have them.
+    ``message``: all of it, or without the fragments; ``cut``: has the fragments if ``message`` does
+    not have them.
     """
     max_allocated = _optional(message, "max_allocated_field_id")
     # Flags first: behind a flag that is not understood, nothing means what it seems to.

@@ -43,22 +43,13 @@ _Txn = transaction_pb2.Transaction
 
 
 def operation_from_proto(message: _Txn) -> Operation | None:
-    """The operation that is set in ``message``; None if there is none that is known.
-
-    Raises:
-        UnsupportedFeatureError: A fragment has data overlays.
-        CorruptFileError: A part of the operation contradicts itself.
-    """
+    """The operation that is set in ``message``; None if there is none that is known."""
     kind = message.WhichOneof("operation")
     return None if kind is None else _READERS[kind](getattr(message, kind))
 
 
 def write_operation(operation: Operation, message: _Txn) -> None:
-    """Sets ``operation`` in ``message``.
-
-    Raises:
-        InvalidInputError: It is an unknown operation, which cannot be written.
-    """
+    """Sets ``operation`` in ``message``."""
     if isinstance(operation, UnknownOperation):
         raise InvalidInputError(
             f"a transaction with the unknown operation {operation.field_number} cannot be written"

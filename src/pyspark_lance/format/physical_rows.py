@@ -29,11 +29,7 @@ def check_deleted_offsets(deleted: DeletionVector, physical_rows: int) -> None:
 
 
 def as_positions(offsets: ArrayLike, count: int) -> NDArray[np.int64]:
-    """The offsets as numbers to index with.
-
-    Raises:
-        InvalidInputError: One is not inside [0, count).
-    """
+    """The offsets as numbers to index with."""
     positions = np.asarray(offsets)
     if positions.size == 0:
         return np.empty(0, dtype=np.int64)

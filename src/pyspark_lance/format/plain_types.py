@@ -34,13 +34,7 @@ _MAX_DECIMAL128 = 38
 def plain_type(stored: pa.DataType, name: str, *, time_as_integer: bool = False) -> pa.DataType:
     """The plain type of a stored type.
 
-    Args:
-        stored: Arrow type of a column as Lance stores it.
-        name: The column, for messages.
-        time_as_integer: Show times of day as int64 nanoseconds, for engines without such a type.
-
-    Raises:
-        UnsupportedFeatureError: No plain type holds such values.
+    ``time_as_integer``: show times of day as int64 nanoseconds, for engines without such a type.
     """
     if stored in _SAME:
         return stored
@@ -93,11 +87,7 @@ def _plain_nested(stored: pa.DataType, name: str, *, time_as_integer: bool) -> p
 
 
 def to_plain(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    """``array``, as Lance stores it, in its plain type ``target``.
-
-    Raises:
-        InvalidInputError: A value does not fit.
-    """
+    """``array``, as Lance stores it, in its plain type ``target``."""
     if array.type == target:
         return array
     try:

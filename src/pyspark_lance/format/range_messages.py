@@ -99,9 +99,7 @@ def _varint_bytes(columns: _Columns) -> bytes:
 def decode_ranges(data: bytes, *, versions: bool) -> Ranges | None:
     """The ranges that ``data`` consist of; None if that is not plain to see.
 
-    Args:
-        data: The whole sequence message.
-        versions: Whether the ranges are the spans of runs.
+    ``versions``: whether the ranges are the spans of runs.
     """
     heads = _message_starts(data)
     tokens = _Varints.read(data)

@@ -17,11 +17,7 @@ MAX_FRAGMENT_ID = (1 << 32) - 1
 
 
 def row_addresses(fragment_id: int, offsets: ArrayLike) -> NDArray[np.uint64]:
-    """Addresses of the rows at ``offsets`` of one fragment, same shape.
-
-    Raises:
-        InvalidInputError: The fragment id or an offset does not fit 32 bits.
-    """
+    """Addresses of the rows at ``offsets`` of one fragment, same shape."""
     if not 0 <= fragment_id <= MAX_FRAGMENT_ID:
         raise InvalidInputError(f"fragment id {fragment_id} is not inside [0, 2**32)")
     values = np.asarray(offsets)

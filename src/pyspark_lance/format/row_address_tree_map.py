@@ -27,11 +27,7 @@ TreeMap: TypeAlias = dict[int, BitMap | None]
 
 
 def parse_tree_map(data: bytes, where: str = "") -> TreeMap:
-    """Decodes a set of rows.
-
-    Raises:
-        CorruptFileError: ``data`` is no such set.
-    """
+    """Decodes a set of rows."""
     parsed: TreeMap = {}
     try:
         (count,) = _U32.unpack_from(data)

@@ -82,14 +82,10 @@ class RowIdIndex:
     def addresses_of(self, row_ids: ArrayLike) -> tuple[_U64Array, _BoolArray]:
         """Addresses of the live rows with these ids.
 
-        Args:
-            row_ids: Any order, duplicates allowed, shape (n,).
+        ``row_ids``: any order, duplicates allowed, shape (n,).
 
         Returns:
             (addresses, found), both of shape (n,).  An address means nothing where found is False.
-
-        Raises:
-            CorruptFileError: Two live rows have one of the ids.
         """
         wanted = np.asarray(row_ids, dtype=np.uint64)
         if len(wanted) > 1 and not (wanted[1:] > wanted[:-1]).all():
@@ -99,11 +95,7 @@ class RowIdIndex:
         return self._addresses_of_rising(wanted)
 
     def check_unique(self) -> None:
-        """Looks for row ids of more than one live row; reads every id that two segments may share.
-
-        Raises:
-            CorruptFileError: There is one.
-        """
+        """Looks for row ids of more than one live row, among ids that two segments may share."""
         for layer in self._layers:
             if isinstance(layer, _PointLayer):
                 for start in range(0, len(layer.row_ids), _CHECK_CHUNK):

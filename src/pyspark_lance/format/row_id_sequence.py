@@ -46,9 +46,6 @@ class RowIdSequence:
 
     Attributes:
         segments: Kept as they were read, so that writing gives the same bytes.
-
-    Raises:
-        CorruptFileError: More ids than a fragment can have rows.
     """
 
     segments: tuple[U64Segment, ...]
@@ -62,11 +59,7 @@ class RowIdSequence:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RowIdSequence:
-        """Decodes a serialized RowIdSequence message; allocates no more than its size.
-
-        Raises:
-            CorruptFileError: ``data`` is not such a message, or a segment breaks a rule.
-        """
+        """Decodes a serialized RowIdSequence message; allocates no more than its size."""
         ranges = decode_ranges(data, versions=False) if len(data) >= WORTHWHILE_BYTES else None
         if ranges is not None:
             bounds = zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)
@@ -125,9 +118,6 @@ class RowIdSequence:
 
         Call this before anything that expands a sequence read from a file: a few damaged bytes
         can claim billions of ids.
-
-        Raises:
-            CorruptFileError: Another length.
         """
         check_row_count(self._length, physical_rows, "row ids")
         return self
@@ -156,11 +146,7 @@ class RowIdSequence:
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
 
     def slice(self, start: int, end: int) -> RowIdSequence:
-        """The ids at positions [start, end).
-
-        Raises:
-            InvalidInputError: The positions are not inside the sequence.
-        """
+        """The ids at positions [start, end)."""
         check_rows(start, end, self._length)
         if start == 0 and end == self._length:
             return self
@@ -178,11 +164,7 @@ class RowIdSequence:
         return RowIdSequence(tuple(segments))
 
     def take(self, offsets: ArrayLike) -> NDArray[np.uint64]:
-        """The ids at ``offsets``, in any order, same shape.
-
-        Raises:
-            InvalidInputError: An offset is not inside the sequence.
-        """
+        """The ids at ``offsets``, in any order, same shape."""
         positions = as_positions(offsets, self._length)
         if len(self.segments) == 1:
             return self.segments[0].take(positions)
@@ -204,9 +186,6 @@ class RowIdSequence:
         make two numbers into an array of every id, so ranges stay ranges here.
 
         Source: docs/format/table-format.md, section 6.4.
-
-        Raises:
-            CorruptFileError: A deleted offset is not inside the sequence.
         """
         if deleted.is_empty:
             return self

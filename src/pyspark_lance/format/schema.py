@@ -68,9 +68,6 @@ class LanceSchema:
         """The tree of a depth-first list of fields.
 
         Pseudo fields of blob v2 columns (id -1) are left out.
-
-        Raises:
-            CorruptFileError: Ids are not unique, or a parent is not an earlier field.
         """
         children: dict[int, list[schema_pb2.Field]] = {TOP_LEVEL: []}
         depth = {TOP_LEVEL: 0}
@@ -112,12 +109,7 @@ class LanceSchema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> LanceSchema:
-        """The schema for Arrow data, with new ids from ``first_id`` on, parents first.
-
-        Raises:
-            UnsupportedFeatureError: A column has a type the format cannot hold; it is named.
-            InvalidInputError: A name is taken twice, reserved, or holds a dot at top level.
-        """
+        """The schema for Arrow data, with new ids from ``first_id`` on, parents first."""
         for name in schema.names:
             if "." in name:
                 raise dotted_name(name)
@@ -135,12 +127,7 @@ class LanceSchema:
         return cls(fields, metadata)
 
     def to_arrow(self) -> pa.Schema:
-        """The Arrow schema, of storage types; see ``arrow_extension.with_extension_types``.
-
-        Raises:
-            UnsupportedFeatureError: A column has a type that is not known; it is named.
-            CorruptFileError: A column's type makes no sense; it is named.
-        """
+        """The Arrow schema, of storage types; see ``arrow_extension.with_extension_types``."""
         fields = []
         for field in self.fields:
             try:
@@ -155,22 +142,14 @@ class LanceSchema:
             yield from field.walk()
 
     def field_by_id(self, field_id: int) -> Field:
-        """The field with this id, at any depth.
-
-        Raises:
-            InvalidInputError: There is none.
-        """
+        """The field with this id, at any depth."""
         for field in self.walk():
             if field.id == field_id:
                 return field
         raise InvalidInputError(f"the schema has no field with id {field_id}")
 
     def field(self, name: str) -> Field:
-        """The top-level field with this name.
-
-        Raises:
-            InvalidInputError: There is none.
-        """
+        """The top-level field with this name."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -181,11 +160,7 @@ class LanceSchema:
         )
 
     def select(self, names: Sequence[str]) -> LanceSchema:
-        """The top-level fields with these names, in the order asked for.
-
-        Raises:
-            InvalidInputError: There is no such column.
-        """
+        """The top-level fields with these names, in the order asked for."""
         return LanceSchema(tuple(self.field(name) for name in names), self.metadata)
 
     @property
@@ -294,11 +269,7 @@ def named(parts: Iterable[_Part], name: str) -> _Part | None:
 
 
 def reject_duplicate_columns(schema: LanceSchema) -> None:
-    """Refuses to write by name where only upper and lower case tell columns apart.
-
-    Raises:
-        InvalidInputError: There are such columns, which other writers of Lance may make.
-    """
+    """Refuses to write by name where only upper and lower case tell columns apart."""
     by_name: dict[str, str] = {}
     for field in schema.fields:
         twin = by_name.setdefault(field.name.lower(), field.name)

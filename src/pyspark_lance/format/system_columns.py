@@ -34,13 +34,9 @@ def system_field(name: str) -> pa.Field:
 def parse_metadata_columns(text: str, *, stable_row_ids: bool) -> tuple[str, ...]:
     """The lineage columns that ``metadataColumns`` asks for, in their fixed order.
 
-    Args:
-        text: ``all``, ``none`` or a comma list of names (upper and lower case are the same).
-        stable_row_ids: Whether the table has stable row ids; without them ``all`` leaves out the
-            version columns, which would carry no information.
-
-    Raises:
-        InvalidInputError: A name that is none of the four.
+    ``text``: ``all``, ``none`` or a comma list of names (upper and lower case are the same).
+    ``stable_row_ids``: whether the table has stable row ids; without them ``all`` leaves out the
+    version columns, which would carry no information.
     """
     words = [word.strip().lower() for word in text.split(",") if word.strip()]
     if words == ["all"]:
@@ -57,11 +53,7 @@ def parse_metadata_columns(text: str, *, stable_row_ids: bool) -> tuple[str, ...
 
 
 def check_version_columns(names: tuple[str, ...], *, stable_row_ids: bool, uri: str) -> None:
-    """Refuses the version columns on a table that does not keep row versions.
-
-    Raises:
-        InvalidInputError: The table has no stable row ids, so every row would read as version 1.
-    """
+    """Refuses the version columns on a table that does not keep row versions."""
     wanted = [name for name in names if name in VERSION_COLUMNS]
     if wanted and not stable_row_ids:
         raise InvalidInputError(

@@ -52,13 +52,7 @@ class Transaction:
 
         An operation that is not known becomes an ``UnknownOperation``.
 
-        Args:
-            data: Bytes-like.
-            where: File and byte range, for errors.
-
-        Raises:
-            UnsupportedFeatureError: A fragment has data overlays.
-            CorruptFileError: The bytes are not a transaction, or it contradicts itself.
+        ``data``: bytes-like; ``where``: file and byte range, for errors.
         """
         data = bytes(data)
         message = parse_message(transaction_pb2.Transaction, data, where)
@@ -77,11 +71,7 @@ class Transaction:
         )
 
     def to_bytes(self) -> bytes:
-        """The serialized message.
-
-        Raises:
-            InvalidInputError: The operation is not known, so it cannot be written.
-        """
+        """The serialized message."""
         message = transaction_pb2.Transaction(
             read_version=self.read_version,
             uuid=self.uuid,

@@ -12,10 +12,6 @@ from pyspark_lance.errors import InvalidInputError
 
 
 def check_enum(value: object, kind: type[enum.Enum]) -> None:
-    """Refuses everything but a member of ``kind``.
-
-    Raises:
-        InvalidInputError: It is something else.
-    """
+    """Refuses everything but a member of ``kind``."""
     if type(value) is not kind:
         raise InvalidInputError(f"{value!r} is not a {kind.__name__}")

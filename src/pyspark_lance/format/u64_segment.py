@@ -32,9 +32,6 @@ class RangeSegment:
     Attributes:
         start: First value.
         end: One past the last value; equal to ``start`` for no values.
-
-    Raises:
-        CorruptFileError: The bounds are out of order, do not fit 64 bits, or are too far apart.
     """
 
     start: int
@@ -83,9 +80,6 @@ class RangeWithHolesSegment:
         start: First number of the range.
         end: One past the last number of the range.
         holes: Absolute values, strictly ascending, all inside the range.
-
-    Raises:
-        CorruptFileError: The range or the holes break these rules.
     """
 
     start: int
@@ -152,10 +146,7 @@ class RangeWithBitmapSegment:
         start: First number of the range.
         end: One past the last number of the range.
         bitmap: Bit ``i`` is bit ``i % 8`` of byte ``i // 8``, counted from the least significant
-            one.  Exactly as long as the range needs; bits beyond ``end`` are zero.
-
-    Raises:
-        CorruptFileError: The range or the bitmap break these rules.
+            one. Exactly as long as the range needs; bits beyond ``end`` are zero.
     """
 
     start: int
@@ -243,11 +234,7 @@ class _StoredValues:
 
 @dataclass(frozen=True, slots=True)
 class SortedArraySegment(_StoredValues):
-    """The values of ``array``, which never fall.
-
-    Raises:
-        CorruptFileError: The values are not in ascending order.
-    """
+    """The values of ``array``, which never fall."""
 
     def __post_init__(self) -> None:
         offsets = self.array.offsets
@@ -319,11 +306,7 @@ def choose_segment(values: NDArray[np.uint64]) -> U64Segment:
 
 
 def segment_from_proto(message: row_ids_pb2.U64Segment) -> U64Segment:
-    """Decodes the message.
-
-    Raises:
-        CorruptFileError: No shape is set, or its content breaks a rule.
-    """
+    """Decodes the message."""
     shape = message.WhichOneof("segment")
     if shape == "range":
         content = message.range

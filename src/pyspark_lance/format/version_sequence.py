@@ -43,9 +43,6 @@ class RowDatasetVersionSequence:
     Attributes:
         ends: One past the last row of each run, rising.
         versions: The version of each run.
-
-    Raises:
-        CorruptFileError: More values than a fragment can have rows.
     """
 
     ends: NDArray[np.int64]
@@ -70,13 +67,7 @@ class RowDatasetVersionSequence:
 
     @classmethod
     def of_runs(cls, runs: Sequence[tuple[int, int]]) -> RowDatasetVersionSequence:
-        """Runs as ``(length, version)`` pairs.
-
-        Raises:
-            InvalidInputError: A run has no rows or the version of its neighbour, or a version does
-                not fit 64 bits.
-            CorruptFileError: More values than a fragment can have rows.
-        """
+        """Runs as ``(length, version)`` pairs."""
         previous = -1
         for length, version in runs:
             if length <= 0 or version == previous or not 0 <= version < _U64_END:
@@ -86,11 +77,7 @@ class RowDatasetVersionSequence:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RowDatasetVersionSequence:
-        """Decodes a serialized RowDatasetVersionSequence message, runs normalized.
-
-        Raises:
-            CorruptFileError: ``data`` is not such a message, or a span breaks a rule.
-        """
+        """Decodes a serialized RowDatasetVersionSequence message, runs normalized."""
         ranges = decode_ranges(data, versions=True) if len(data) >= WORTHWHILE_BYTES else None
         if ranges is not None and ranges.versions is not None:
             # Of a span only the number of values counts (section 7.1).
@@ -144,9 +131,6 @@ class RowDatasetVersionSequence:
 
         Call this before anything that expands a sequence read from a file: a few damaged bytes
         can claim billions of rows.
-
-        Raises:
-            CorruptFileError: Another length.
         """
         check_row_count(len(self), physical_rows, "row versions")
         return self
@@ -173,11 +157,7 @@ class RowDatasetVersionSequence:
         return np.repeat(self.versions, np.diff(self.ends, prepend=0))
 
     def slice(self, start: int, end: int) -> RowDatasetVersionSequence:
-        """The versions of rows [start, end); the cost follows its runs.
-
-        Raises:
-            InvalidInputError: The rows are not inside the sequence.
-        """
+        """The versions of rows [start, end); the cost follows its runs."""
         check_rows(start, end, len(self))
         if start == end:
             return self.constant(0, 0)
@@ -189,22 +169,14 @@ class RowDatasetVersionSequence:
         return RowDatasetVersionSequence(cut, self.versions[first:behind])
 
     def take(self, offsets: ArrayLike) -> NDArray[np.uint64]:
-        """The versions of the rows at ``offsets``, in any order, same shape.
-
-        Raises:
-            InvalidInputError: An offset is not inside the sequence.
-        """
+        """The versions of the rows at ``offsets``, in any order, same shape."""
         positions = as_positions(offsets, len(self))
         if len(self.ends) == 1:
             return np.full(len(positions), self.versions[0], dtype=np.uint64)
         return self.versions[np.searchsorted(self.ends, positions, side="right")]
 
     def without(self, deleted: DeletionVector) -> RowDatasetVersionSequence:
-        """The versions of live rows.
-
-        Raises:
-            CorruptFileError: A deleted offset is not inside the sequence.
-        """
+        """The versions of live rows."""
         if deleted.is_empty:
             return self
         check_deleted_offsets(deleted, len(self))
@@ -212,11 +184,7 @@ class RowDatasetVersionSequence:
         return _from_lengths(np.diff(self.ends - deleted_before, prepend=0), self.versions)
 
     def replaced_at(self, offsets: ArrayLike, version: int) -> RowDatasetVersionSequence:
-        """These versions, but ``version`` for the rows at ``offsets`` (any order).
-
-        Raises:
-            InvalidInputError: An offset is not inside the sequence.
-        """
+        """These versions, but ``version`` for the rows at ``offsets`` (any order)."""
         rows = np.unique(as_positions(offsets, len(self)))
         if rows.size == 0:
             return self

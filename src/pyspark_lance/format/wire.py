@@ -43,12 +43,7 @@ class WireField:
 def wire_fields(data: bytes, position: int = 0) -> Iterator[WireField]:
     """The top-level fields of a serialized message, in the order they are stored.
 
-    Args:
-        data: The message.
-        position: Where the first of them begins.
-
-    Raises:
-        CorruptFileError: The bytes are no protobuf message.
+    ``position``: where the first of them begins.
     """
     while position < len(data):
         start = position
@@ -88,13 +83,7 @@ def encode_varint(value: int) -> bytes:
 def parse_message(message_class: type[_M], data: Any, where: str = "") -> _M:
     """Parses ``data`` as a generated message.
 
-    Args:
-        message_class: The generated class.
-        data: Bytes-like.
-        where: File and byte range, for the error.
-
-    Raises:
-        CorruptFileError: The bytes are not such a message.
+    ``data``: bytes-like; ``where``: file and byte range, for the error.
     """
     try:
         return message_class.FromString(bytes(data))
@@ -112,11 +101,7 @@ def drop_unknown_fields(message: Message) -> bool:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at ``position``, and the position after it.
-
-    Raises:
-        CorruptFileError: There is no number.
-    """
+    """The number at ``position``, and the position after it."""
     value = shift = 0
     for index in range(position, min(position + 10, len(data))):
         byte = data[index]

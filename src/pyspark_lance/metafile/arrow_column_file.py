@@ -85,15 +85,12 @@ def read_uint32_column(
 ) -> NDArray[np.uint32]:
     """The values of the only column, in stored order.
 
-    Args:
-        content: The whole file.
-        name: What the column must be called.
-        num_values: Values there must be; None if nobody knows.
-        at_most: More values than that are never expanded.
+    ``name``: what the column must be called. ``num_values``: values there must be; None if nobody
+    knows. ``at_most``: more values than that are never expanded.
 
     Raises:
-        CorruptFileError: The file is damaged, or is anything but one batch of ``num_values``
-            values of one column of this name, of type uint32, not nullable and without nulls.
+        CorruptFileError: The file is damaged, or is anything but one batch of ``num_values`` values
+            of one column of this name, of type uint32, not nullable and without nulls.
     """
     data = memoryview(content).cast("B").toreadonly()
     try:

@@ -40,10 +40,7 @@ _MAY_NOT_RENEW_S: Final = _MARK_S / 2
 class CleanupMark:
     """Says that versions are about to be removed.
 
-    Args:
-        store: The store at the root of the table or branch.
-        versions: Their numbers.
-        clock: Seconds since 1970.
+    ``clock``: seconds since 1970.
     """
 
     def __init__(
@@ -96,9 +93,7 @@ class CleanupMark:
 def remove_empty_marks(store: ObjectStore, there: Callable[[], Collection[int]]) -> None:
     """Removes the marks of cleanups that died, and those that say nothing any more.
 
-    Args:
-        store: The store at the root of the table or branch.
-        there: Numbers of all versions that are left; asked for if there are marks.
+    ``there``: numbers of all versions that are left; asked for if there are marks.
     """
     marks = _marks(store)
     left = set(there()) if marks else set()
@@ -111,11 +106,7 @@ def remove_empty_marks(store: ObjectStore, there: Callable[[], Collection[int]])
 
 
 def check_kept(store: ObjectStore, location: ManifestLocation) -> None:
-    """For whoever has just said that an old version is needed.
-
-    Raises:
-        VersionNotFoundError: It is being removed, or gone.
-    """
+    """For whoever has just said that an old version is needed."""
     is_doomed = any(
         location.version in _versions_in(store, info)
         for info in _marks(store)

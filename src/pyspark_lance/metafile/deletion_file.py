@@ -78,18 +78,10 @@ def read_deletion_file(
 ) -> DeletionVector:
     """The deleted offsets of a fragment.
 
-    Args:
-        store: Root that holds the file.
-        fragment_id: Part of the file name.
-        file: What the manifest says of the file; its type decides the parser. Releases of Lance
-            before 0.8 left the number of rows out, which is 0 then.
-        physical_rows: Rows of the fragment, deleted ones included.
-        may_exceed: Pass over offsets behind the last row, as long as Lance does so: in tables with
-            stable row ids, releases 0.22 to 0.29 put row ids among the offsets.
-
-    Raises:
-        FileNotFoundError: It is not there.
-        CorruptFileError: It contradicts the format or the manifest.
+    ``file``: what the manifest says of the file; its type decides the parser. Releases of Lance
+    before 0.8 left the number of rows out, which is 0 then. ``may_exceed``: pass over offsets
+    behind the last row, as long as Lance does so: in tables with stable row ids, releases 0.22 to
+    0.29 put row ids among the offsets.
     """
     path = deletion_path(fragment_id, file)
     if not isinstance(store, LocalStore):
@@ -173,15 +165,7 @@ def write_deletion_file(
 ) -> DeletionFile:
     """Writes the deleted offsets of a fragment.
 
-    Args:
-        store: Root of the table.
-        fragment_id: Part of the file name.
-        read_version: Version the deleting operation read.
-        vector: All deleted offsets, those of earlier deletions included.
-        id: Random number below 2**64.
-
-    Raises:
-        InvalidInputError: Nothing is deleted, so there must be no file.
+    ``id``: random number below 2**64.
     """
     if vector.is_empty:
         raise InvalidInputError(f"fragment {fragment_id} has no deleted rows to write")

@@ -41,11 +41,7 @@ _T = TypeVar("_T")
 
 
 def without_manifest_store(root: str, storage: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """``s3+ddb://bucket/path?ddbTableName=T`` as the root in S3 and a storage option.
-
-    Raises:
-        InvalidInputError: The URI does not name the DynamoDB table, or says something else too.
-    """
+    """``s3+ddb://bucket/path?ddbTableName=T`` as the root in S3 and a storage option."""
     if not root.lower().startswith(_SCHEME):
         return root, storage
     path, _, query = root[len(_SCHEME) :].partition("?")
@@ -59,16 +55,7 @@ def without_manifest_store(root: str, storage: Mapping[str, str]) -> tuple[str, 
 
 
 def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
-    """The store of a table or branch, with its external manifest store if an option names one.
-
-    Args:
-        uri: Root of the files.
-        storage: Storage options.
-
-    Raises:
-        InvalidInputError: An option cannot be understood.
-        UnsupportedFeatureError: There is no file system for the scheme.
-    """
+    """The store of a table or branch, with its external manifest store if an option names one."""
     storage = with_fresh_credentials(storage)
     store = open_store(uri, storage)
     chosen = next((text for name, text in named_options(storage) if name == MANIFEST_STORE), "")
@@ -99,10 +86,6 @@ class ExternallyCommittedStore:
     """The store of a table, in which a manifest is there as soon as the external store has it.
 
     Manifests can be created only if they are absent, whatever the store below can do.
-
-    Args:
-        inner: The store at the root of the table or branch.
-        versions: Its rows in the external manifest store.
     """
 
     def __init__(self, inner: ObjectStore, versions: ManifestTable) -> None:

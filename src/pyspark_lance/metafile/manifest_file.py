@@ -76,8 +76,6 @@ class ManifestLocation:
 
     Attributes:
         path: Relative to the table root.
-        version: What the name says.
-        scheme: Naming scheme of the table.
         size: Length in bytes; None if unknown.
         identity: Another one for another manifest of the same name; '' if unknown.
         modified_ns: When the listing says that it was written; 0 if unknown.
@@ -96,8 +94,6 @@ class ManifestFile:
     """A manifest with its sections.
 
     Attributes:
-        location: Where it was read.
-        manifest: The version.
         indices: Index entries; empty if they were not asked for.
     """
 
@@ -119,20 +115,12 @@ class ManifestFile:
         return None if self._bytes is None else self._bytes.transaction_bytes(self.manifest)
 
     def transaction(self) -> Transaction | None:
-        """The transaction that made this version, from the inline copy; None if there is none.
-
-        Raises:
-            CorruptFileError: The copy contradicts the format.
-        """
+        """The transaction that made this version, from the inline copy; None if there is none."""
         return None if self._bytes is None else self._bytes.transaction(self.manifest)
 
 
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
-    """The manifests of the table by ascending version, without detached ones.
-
-    Raises:
-        UnsupportedFeatureError: Manifests of both naming schemes are there.
-    """
+    """The manifests of the table by ascending version, without detached ones."""
     if store.lists_names_only:
         return _newest_by_name(store)[::-1]
     locations = sorted(_locations(store), key=lambda location: location.version)
@@ -141,20 +129,12 @@ def list_versions(store: ObjectStore) -> list[ManifestLocation]:
 
 
 def latest_version(store: ObjectStore) -> ManifestLocation | None:
-    """The manifest with the highest version; None if there is no table.
-
-    Raises:
-        UnsupportedFeatureError: Manifests of both naming schemes are there.
-    """
+    """The manifest with the highest version; None if there is no table."""
     return next(iter(newest_versions(store, 1)), None)
 
 
 def newest_versions(store: ObjectStore, count: int) -> list[ManifestLocation]:
-    """The manifests with the highest versions, newest first; one request.
-
-    Raises:
-        UnsupportedFeatureError: Manifests of both naming schemes are there.
-    """
+    """The manifests with the highest versions, newest first; one request."""
     if store.lists_names_only:
         return _newest_by_name(store, count)
     locations = _locations(store, first=count + _NO_MANIFESTS)
@@ -174,12 +154,7 @@ def _newest_by_name(store: ObjectStore, count: int | None = None) -> list[Manife
     version: if the highest name of a listing is gone, there is a higher one, and the rest of the
     listing says nothing about the table of now.
 
-    Args:
-        store: The table's folder.
-        count: How many; None for all.
-
-    Raises:
-        StorageError: The highest name of every listing was gone.
+    ``count``: how many; None for all.
     """
 
     def look() -> list[ManifestLocation]:
@@ -231,12 +206,8 @@ def look_again(store: ObjectStore, look: Callable[[], _T]) -> _T:
     Names that were listed and are gone say that others have committed and cleaned up, and nothing
     else: least of all that there is no table.
 
-    Args:
-        store: Where; for the message.
-        look: Lists and reads; a raw ``FileNotFoundError`` says that something is gone by now.
-
-    Raises:
-        StorageError: It was gone every time.
+    ``store``: where; for the message. ``look``: lists and reads; a raw ``FileNotFoundError`` says
+    that something is gone by now.
     """
     for _ in range(_MOST_LOOKS):
         try:
@@ -264,12 +235,7 @@ def versions_not_listed(store: ObjectStore, newest: ManifestLocation) -> list[Ma
 
 
 def find_version(store: ObjectStore, version: int) -> ManifestLocation:
-    """The manifest of ``version``, which may be a detached one.
-
-    Raises:
-        TableNotFoundError: There is no table.
-        VersionNotFoundError: There is a table without this version.
-    """
+    """The manifest of ``version``, which may be a detached one."""
     if 0 < version < 2**64:
         schemes = (NamingScheme.V2,) if version & DETACHED_BIT else tuple(NamingScheme)[::-1]
         for scheme in schemes:
@@ -300,13 +266,7 @@ def _stat(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLoc
 def read_manifest(
     store: ObjectStore, location: ManifestLocation, *, with_indices: bool = True
 ) -> ManifestFile:
-    """Reads and checks one manifest.
-
-    Raises:
-        FileNotFoundError: It is gone.
-        UnsupportedFeatureError: The table takes more than is implemented to read.
-        CorruptFileError: The bytes contradict the format.
-    """
+    """Reads and checks one manifest."""
     file = _opened(store, location)
     position, end = file.manifest_range()
     manifest = Manifest.from_bytes(file.read(position, end), file.where(position, end))
@@ -323,10 +283,7 @@ def read_manifest_beside(
 ) -> tuple[ManifestFile, FragmentBytes | None]:
     """As ``read_manifest``, but parses only the fragments that another version does not have.
 
-    Args:
-        store: The table's folder.
-        location: The manifest.
-        known: The fragments of the other version; None if there is none.
+    ``known``: the fragments of the other version; None if there is none.
 
     Returns:
         The manifest, and its own fragments for the next one; None if they cannot be shared.
@@ -343,11 +300,6 @@ def read_neighbours(
     """Reads and checks the manifests of versions that follow each other, without index entries.
 
     Of each only what the one before does not have is parsed; the others are fetched meanwhile.
-
-    Raises:
-        FileNotFoundError: One is gone.
-        UnsupportedFeatureError: The table takes more than is implemented to read.
-        CorruptFileError: The bytes contradict the format.
     """
     known: FragmentBytes | None = None
     for location, file in zip(locations, _fetched(store, locations), strict=True):
@@ -365,10 +317,6 @@ def read_transactions(
 
     Nothing else of the versions is looked at, so that it costs what they changed and not what the
     table has.
-
-    Raises:
-        FileNotFoundError: A version is gone.
-        CorruptFileError: The bytes contradict the format.
     """
     for location, file in zip(locations, _fetched(store, locations), strict=True):
         position, end = file.manifest_range()
@@ -481,10 +429,7 @@ class _FileBytes:
     def open(cls, store: ObjectStore, path: str, length: int | None = None) -> _FileBytes:
         """Reads the tail, so much as the message of the manifest is in it.
 
-        Args:
-            store: Where the file is.
-            path: Path of the file in the store.
-            length: How much to ask for first; None for what most manifests have.
+        ``length``: how much to ask for first; None for what most manifests have.
         """
         length = max(length or 0, _TAIL_BYTES)
         if isinstance(store, LocalStore):  # mapped: the rest is as near as the tail
@@ -581,9 +526,7 @@ class _FileBytes:
 def _locations(store: ObjectStore, first: int | None = None) -> Iterator[ManifestLocation]:
     """The manifests in the order of the listing, without detached ones.
 
-    Args:
-        store: The table's folder.
-        first: About how many objects will be looked at; None for all.
+    ``first``: about how many objects will be looked at; None for all.
     """
     for info in store.list(VERSIONS, first=first):
         name = _name_in_history(info.path)

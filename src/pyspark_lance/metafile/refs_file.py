@@ -34,11 +34,9 @@ class Tag:
 
     Attributes:
         name: Unique among the tags of the table.
-        version: Version number.
         branch: Branch the version belongs to; None for main.
         created_at: RFC 3339 text, as stored; None if it is not recorded.
         updated_at: RFC 3339 text, as stored; None if it is not recorded.
-        metadata: Free key/value pairs.
     """
 
     name: str
@@ -54,12 +52,10 @@ class Branch:
     """A line of versions of its own, with its own root ``tree/{name}``.
 
     Attributes:
-        name: Parts joined by slashes.
         parent_branch: Branch it was forked from; None for main.
         parent_version: Version it was forked from.
         created_at: Seconds since 1970 UTC; None if it is not recorded.
         version_mapping: Path from main: (version forked from, id of the fork).
-        metadata: Free key/value pairs.
     """
 
     name: str
@@ -71,62 +67,30 @@ class Branch:
 
 
 def read_tag(store: ObjectStore, name: str) -> Tag:
-    """The tag called ``name``.
-
-    Args:
-        store: Root of the main branch.
-        name: Name of the tag.
-
-    Raises:
-        VersionNotFoundError: There is no such tag.
-        CorruptFileError: Its file contradicts the format.
-    """
+    """The tag called ``name``."""
     return _TAGS.read(store, name)
 
 
 def list_tags(store: ObjectStore) -> list[Tag]:
-    """All tags by name.
-
-    Raises:
-        CorruptFileError: A tag's file contradicts the format.
-    """
+    """All tags by name."""
     return _TAGS.all(store)
 
 
 def read_branch(store: ObjectStore, name: str) -> Branch:
-    """The branch called ``name``.
-
-    Args:
-        store: Root of the main branch.
-        name: Name of the branch.
-
-    Raises:
-        VersionNotFoundError: There is no such branch.
-        CorruptFileError: Its file contradicts the format.
-    """
+    """The branch called ``name``."""
     return _BRANCHES.read(store, name)
 
 
 def list_branches(store: ObjectStore) -> list[Branch]:
-    """All branches but main, by name.
-
-    Raises:
-        CorruptFileError: A branch's file contradicts the format.
-    """
+    """All branches but main, by name."""
     return _BRANCHES.all(store)
 
 
 def write_tag(store: ObjectStore, tag: Tag, *, manifest_size: int, replace: bool) -> bool:
     """Writes the file of a tag; whether it did.
 
-    Args:
-        store: Root of the main branch.
-        tag: What to write.
-        manifest_size: Bytes of the manifest of the version; Lance wants to know.
-        replace: Replaces a tag of this name; without it nothing is written if there is one.
-
-    Raises:
-        InvalidInputError: No tag may have this name.
+    ``manifest_size``: bytes of the manifest of the version; Lance wants to know. ``replace``:
+    replaces a tag of this name; without it nothing is written if there is one.
     """
     _check_name(tag.name, "tag", _TAG_NAME)
     content = {
@@ -145,21 +109,14 @@ def write_tag(store: ObjectStore, tag: Tag, *, manifest_size: int, replace: bool
 
 
 def delete_tag(store: ObjectStore, name: str) -> None:
-    """Removes the tag called ``name``.
-
-    Raises:
-        VersionNotFoundError: There is no such tag.
-    """
+    """Removes the tag called ``name``."""
     _TAGS.delete(store, name)
 
 
 def write_branch(store: ObjectStore, branch: Branch, *, manifest_size: int) -> bool:
     """Writes the description of a new branch; false if there is one of this name.
 
-    Args:
-        store: Root of the main branch.
-        branch: What to write.
-        manifest_size: Bytes of its first manifest.
+    ``manifest_size``: bytes of its first manifest.
     """
     check_branch_name(branch.name)
     content = {
@@ -174,11 +131,7 @@ def write_branch(store: ObjectStore, branch: Branch, *, manifest_size: int) -> b
 
 
 def delete_branch(store: ObjectStore, name: str) -> None:
-    """Removes the description of the branch called ``name``; its files stay.
-
-    Raises:
-        VersionNotFoundError: There is no such branch.
-    """
+    """Removes the description of the branch called ``name``; its files stay."""
     _BRANCHES.delete(store, name)
 
 
@@ -188,11 +141,7 @@ _BRANCH_NAME = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 
 def check_branch_name(name: str) -> None:
-    """Refuses names that Lance gives no branch.
-
-    Raises:
-        InvalidInputError: No branch may have this name.
-    """
+    """Refuses names that Lance gives no branch."""
     _check_name(name, "branch", _BRANCH_NAME)
     if name == "main" or not is_branch_name(name):
         raise InvalidInputError(f"{name!r} is not the name of a new branch")
@@ -212,9 +161,6 @@ class _References(Generic[_R]):
     """One folder of references.
 
     Attributes:
-        word: What a message calls one of them.
-        folder: Where their files are.
-        path_of: Path of the file of a name.
         parse: Makes the value of a name from the content of its file.
     """
 

@@ -13,12 +13,7 @@ from pyspark_lance.store.object_store import ObjectStore
 
 
 def read_sequence(store: ObjectStore, file: ExternalFile) -> bytes:
-    """The serialized sequence.
-
-    Raises:
-        MissingFileError: There is no such file.
-        CorruptFileError: It is too short, or outside of the table.
-    """
+    """The serialized sequence."""
     where = f"{store.uri}/{file.path} bytes {file.offset}..{file.offset + file.size}"
     try:
         # The size comes out of a message: looked at before anything of that size is asked for.

@@ -30,12 +30,7 @@ def write_transaction(store: ObjectStore, transaction: Transaction) -> str:
 
 
 def read_transaction(store: ObjectStore, name: str) -> Transaction:
-    """Reads the transaction file with this name.
-
-    Raises:
-        FileNotFoundError: It is not there (any more).
-        CorruptFileError: The bytes contradict the format, or a name leaves the folder.
-    """
+    """Reads the transaction file with this name."""
     path = f"{TRANSACTIONS}/{name}"
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise CorruptFileError(f"{name!r} is not the name of a transaction file", where=store.uri)
@@ -43,11 +38,7 @@ def read_transaction(store: ObjectStore, name: str) -> Transaction:
 
 
 def transaction_of(store: ObjectStore, file: ManifestFile) -> Transaction | None:
-    """The transaction that made a version: the inline copy, else its file; None if both are gone.
-
-    Raises:
-        CorruptFileError: The bytes contradict the format.
-    """
+    """The transaction that made a version: inline, else its file; None if both are gone."""
     inline, name = file.transaction(), file.manifest.transaction_file
     if inline is not None or not name:
         return inline

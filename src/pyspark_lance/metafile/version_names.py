@@ -39,12 +39,7 @@ def names_in_history(store: ObjectStore, names: Iterable[str]) -> Iterator[Manif
     Where all are of scheme V2, as in nearly all tables, their order is that of the versions, and
     only those are parsed that are asked for: there may be tens of thousands.
 
-    Args:
-        store: The table's folder.
-        names: What is in ``_versions/``.
-
-    Raises:
-        UnsupportedFeatureError: Manifests of both naming schemes are there.
+    ``names``: what is in ``_versions/``.
     """
     names = list(names)
     # Without a step of the interpreter for each: that would take as long as the listing.
@@ -71,11 +66,7 @@ def _in_history(names: Iterable[str]) -> Iterator[ManifestName]:
 
 
 def check_one_scheme(store: ObjectStore, manifests: Iterable[_HasScheme]) -> None:
-    """Refuses a table whose migration to the other naming scheme is under way.
-
-    Raises:
-        UnsupportedFeatureError: Manifests of both naming schemes are there.
-    """
+    """Refuses a table whose migration to the other naming scheme is under way."""
     if len({manifest.scheme for manifest in manifests}) > 1:
         raise UnsupportedFeatureError(
             "the table has manifests of both naming schemes",

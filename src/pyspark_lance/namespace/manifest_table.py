@@ -45,8 +45,7 @@ NO_ROWS = pa.Table.from_batches([], _SCHEMA)
 class ManifestTable:
     """Rows of tables and namespaces.
 
-    Args:
-        table: Where they are kept; it is made with the first row.
+    ``table``: where they are kept; it is made with the first row.
     """
 
     def __init__(self, table: Table) -> None:
@@ -80,11 +79,7 @@ class ManifestTable:
     def change(self, edit: Callable[[pa.Table], pa.Table]) -> None:
         """Puts ``edit(rows)`` in the place of the rows; nothing happens if it returns them.
 
-        Args:
-            edit: Called again when others were faster; what it raises ends the change.
-
-        Raises:
-            CommitConflictError: Others were faster each time.
+        ``edit``: called again when others were faster; what it raises ends the change.
         """
         retries = Retries(_RETRIES)
         while True:

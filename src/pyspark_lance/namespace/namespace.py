@@ -43,9 +43,6 @@ class Namespace(Protocol):
 
         Returns:
             Whether there was one.
-
-        Raises:
-            NamespaceNotEmptyError: Something is in it.
         """
 
     def tables(self, namespace: Name) -> list[str]:
@@ -58,38 +55,20 @@ class Namespace(Protocol):
         """
 
     def place(self, name: Name, location: str | None = None) -> Table:
-        """Where a table of this name is to be made: where it is, if it has a place already.
-
-        Args:
-            name: Of the table.
-            location: Where the user wants it.
-        """
+        """Where a table of this name is to be made: where it is, if it has a place already."""
 
     def register(self, name: Name, table: Table) -> None:
-        """Gives a table its name, once it is made where ``place`` said.
-
-        Raises:
-            TableAlreadyExistsError: Another table got the name meanwhile.
-        """
+        """Gives a table its name, once it is made where ``place`` said."""
 
     def drop_table(self, name: Name) -> bool:
         """Removes a table with all its versions, and its name; returns whether there was one."""
 
     def rename_table(self, name: Name, new: Name) -> None:
-        """Gives a table another name.
-
-        Raises:
-            TableNotFoundError: There is none.
-            TableAlreadyExistsError: The new name is taken.
-        """
+        """Gives a table another name."""
 
 
 def object_id(name: Name) -> str:
-    """A name as one text.
-
-    Raises:
-        InvalidInputError: A part is empty, or has a sign in it that would lead elsewhere.
-    """
+    """A name as one text."""
     for part in name:
         if not part or part in (".", "..") or any(sign in part for sign in f"{DELIMITER}/\\\0"):
             raise InvalidInputError(

@@ -22,13 +22,9 @@ _OWN_NAMES = ((ROOT_NAME,), ("default",))
 def open_namespace(settings: Mapping[str, str]) -> Namespace:
     """The namespace that the settings of a catalog describe.
 
-    Args:
-        settings: ``impl`` (``dir``, the default, or ``rest``), ``root`` or ``path``,
-            ``manifest_enabled``, ``dir_listing_enabled``, ``uri``, ``delimiter``, ``headers.*``,
-            ``storage.*``; in any case.
-
-    Raises:
-        InvalidInputError: They describe none.
+    ``settings``: ``impl`` (``dir``, the default, or ``rest``), ``root`` or ``path``,
+    ``manifest_enabled``, ``dir_listing_enabled``, ``uri``, ``delimiter``, ``headers.*``,
+    ``storage.*``; in any case.
     """
     named = {name.lower(): text for name, text in settings.items()}
     storage = {name: text for name, text in settings.items() if name.lower().startswith(PREFIX)}

@@ -22,7 +22,6 @@ class RestNamespace:
     """Names of a server that speaks the REST protocol of Lance namespaces.
 
     Attributes:
-        catalog: The server.
         storage: Storage options for what it gives no credentials for; secret.
     """
 

@@ -293,11 +293,7 @@ def _equal_to_any(column: Column, scalars: list[pa.Scalar]) -> Predicate:
 
 
 def condition(value: Expression, what: str) -> Predicate:
-    """``value`` as a condition.
-
-    Raises:
-        InvalidInputError: It is neither a boolean nor NULL.
-    """
+    """``value`` as a condition."""
     if value.type == BOOLEAN:
         return value
     if pa.types.is_null(value.type):

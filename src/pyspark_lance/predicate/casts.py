@@ -37,13 +37,7 @@ _MICROS_PER_DAY = 86_400_000_000
 def cast_array(values: pa.Array, wanted: pa.DataType, time_zone: str = "UTC") -> pa.Array:
     """``values`` as ``wanted``.
 
-    Args:
-        values: Of a Spark type.
-        wanted: A Spark type, or decimal256 (only inside comparisons of decimals).
-        time_zone: Zone in which dates and zoneless timestamps become instants and back.
-
-    Raises:
-        InvalidInputError: A value does not fit, or the two types cannot be cast.
+    ``wanted``: a Spark type, or decimal256 (only inside comparisons of decimals).
     """
     source = values.type
     if source == wanted:
@@ -273,11 +267,7 @@ _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{1,2})?:?(\d{2})?")
 
 
 def zone_of(name: str) -> ZoneInfo | timezone:
-    """The time zone called ``name``, such as ``UTC``, ``Europe/Berlin`` or ``+01:30``.
-
-    Raises:
-        InvalidInputError: No such zone.
-    """
+    """The time zone called ``name``, such as ``UTC``, ``Europe/Berlin`` or ``+01:30``."""
     if name.upper() in ("Z", "UTC", "GMT", "ETC/UTC"):
         return UTC
     match = _OFFSET.fullmatch(name)

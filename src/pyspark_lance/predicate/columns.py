@@ -21,14 +21,8 @@ def resolve_column(
 ) -> Column:
     """The column or struct field that ``path`` names, whatever its case.
 
-    Args:
-        path: The name of the column, and of its fields.
-        schema: The table's columns.
-        prefers_exact: Of several that differ by case only, the one spelled so is meant.  Spark has
-            resolved such a name already, by ``spark.sql.caseSensitive``.
-
-    Raises:
-        InvalidInputError: There is none, or more than one.
+    ``prefers_exact``: of several that differ by case only, the one spelled so is meant. Spark has
+    resolved such a name already, by ``spark.sql.caseSensitive``.
     """
     lineage = [name for name in SYSTEM_COLUMNS if name not in schema.names]
     fields = [*schema, *(pa.field(name, pa.uint64()) for name in lineage)]

@@ -42,11 +42,6 @@ def split_conjuncts(text: str) -> tuple[str, ...]:
 def on_one_table(text: str, alias: str, names: Collection[str]) -> str | None:
     """``text`` without the name of the table in front of its columns.
 
-    Args:
-        text: A condition.
-        alias: What it calls the table.
-        names: The columns of the table.
-
     Returns:
         None if a column may be of another table: one of these names, but not of this table.
     """

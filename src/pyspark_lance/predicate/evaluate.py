@@ -49,14 +49,12 @@ _Values: TypeAlias = pa.Array | pa.Scalar
 def evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
     """For each row of ``batch`` whether ``predicate`` is true, false or (null) unknown.
 
-    Args:
-        predicate: As returned by ``parse_predicate``.
-        batch: Has at least the columns ``columns_of(predicate)``, in their stored types; lineage
-            columns as uint64.
+    ``predicate``: as returned by ``parse_predicate``. ``batch``: has at least the columns
+    ``columns_of(predicate)``, in their stored types; lineage columns as uint64.
 
     Raises:
-        InvalidInputError: A row on which Spark would fail as well: overflow, division by zero,
-            a text that is no number.
+        InvalidInputError: A row on which Spark would fail as well: overflow, division by zero, a
+            text that is no number.
     """
     return evaluate_expression(predicate, batch)
 

@@ -36,17 +36,7 @@ _MAX_DEPTH = 100
 
 
 def predicate_from_json(text: str, schema: pa.Schema, *, time_zone: str = "UTC") -> Predicate:
-    """The condition that the JSON text spells.
-
-    Args:
-        text: See the module's description.
-        schema: The table's columns in their stored types.
-        time_zone: Zone of casts between dates, texts and timestamps.
-
-    Raises:
-        UnsupportedFeatureError: A node this version does not know.
-        InvalidInputError: The text is no such tree, or does not fit the schema.
-    """
+    """The condition that the JSON text spells."""
     try:
         tree = json.loads(text)
         # Half a surrogate pair is valid in JSON and nowhere else.

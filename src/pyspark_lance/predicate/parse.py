@@ -56,28 +56,14 @@ _SUPPORTED = (
 def parse_predicate(text: str, schema: pa.Schema, *, time_zone: str = "UTC") -> Predicate:
     """The condition ``text`` over the columns of ``schema`` and the lineage columns.
 
-    Args:
-        text: A Spark SQL condition, such as ``id > 5 AND name LIKE 'a%'``.
-        schema: The table's columns in their stored types.
-        time_zone: Zone of timestamps without one, and of ``year``, ``CAST(… AS date)``, ….
-
-    Raises:
-        InvalidInputError: A syntax error, an unknown or ambiguous column, types that do not go
-            together, or something that is not supported; the message shows where.
+    ``text``: a Spark SQL condition, such as ``id > 5 AND name LIKE 'a%'``; ``time_zone``: zone of
+    timestamps without one, and of ``year``, ``CAST(… AS date)``, ….
     """
     return _Parser(text, schema, time_zone).parse()
 
 
 def parse_constant(text: str, wanted: pa.DataType) -> pa.Scalar:
-    """The value of a SQL text without columns, such as ``-1`` or ``DATE'2026-11-22'``.
-
-    Args:
-        text: The expression.
-        wanted: The type to cast it to.
-
-    Raises:
-        InvalidInputError: It is no constant here, or does not fit the type.
-    """
+    """The value of a SQL text without columns, such as ``-1`` or ``DATE'2026-11-22'``."""
     return _Parser(text, pa.schema([]), "UTC").parse_constant(wanted)
 
 

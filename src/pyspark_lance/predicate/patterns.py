@@ -12,11 +12,7 @@ from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 
 
 def like_pieces(pattern: str, escape: str = "\\") -> list[str | None]:
-    """A LIKE pattern as a list of literal texts, ``None`` for ``%`` and ``""`` for ``_``.
-
-    Raises:
-        InvalidInputError: The escape character is not followed by ``_``, ``%`` or itself.
-    """
+    """A LIKE pattern as a list of literal texts, ``None`` for ``%`` and ``""`` for ``_``."""
     pieces: list[str | None] = []
     text: list[str] = []
 

@@ -106,10 +106,8 @@ def parts_that_can_match(
 ) -> NDArray[np.bool_]:
     """For each part whether any of its rows can satisfy ``predicate``.
 
-    Args:
-        predicate: Any condition.
-        bounds: What is known, for columns and fields of structs; others may hold anything.
-        num_parts: How many parts there are.
+    ``predicate``: any condition. ``bounds``: what is known, for columns and fields of structs;
+    others may hold anything.
     """
     answers = _Parts(bounds, num_parts).answers(predicate)
     possible: NDArray[np.bool_] = (answers & _TRUE) != 0
@@ -238,8 +236,6 @@ class _Sides:
     """The two sides of a comparison, each a constant or a column whose bounds are known.
 
     Attributes:
-        left: The left side.
-        right: The right side.
         columns: Paths of the columns of both; None for a constant.
         bounds: Of the columns of both; None for a constant.
     """

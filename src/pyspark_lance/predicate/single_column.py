@@ -45,11 +45,7 @@ def rows_that_may_match(
 ) -> Rows | None:
     """The rows for which ``predicate`` may be true, from those for which its parts may be.
 
-    Args:
-        predicate: Any condition.
-        ask: Answers for parts that read one column and cannot fail on a value.
-        both: The rows of two answers.
-        either: The rows of one answer or the other.
+    ``predicate``: any condition.
 
     Returns:
         None if nothing is known.

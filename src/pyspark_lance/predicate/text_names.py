@@ -21,7 +21,6 @@ class Mentioned:
 
     Attributes:
         qualifiers: Those before a dot.
-        ends: All others.
         may_be_any: Other names may be meant, too.
     """
 

@@ -61,12 +61,7 @@ _TOKEN = re.compile(
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens of ``text``, ended by one of kind ``end``.
-
-    Raises:
-        InvalidInputError: A character that starts no token, a string that does not end, or more
-            open parentheses than any condition may have.
-    """
+    """All tokens of ``text``, ended by one of kind ``end``."""
     tokens, depth = [], 0
     for token in _tokens_of(text):
         if token.kind == "bad":
@@ -140,11 +135,7 @@ _FLOAT_TYPES = {"F": pa.float32(), "D": pa.float64()}
 
 
 def number_literal(text: str) -> Literal:
-    """The constant a number token spells, such as ``5``, ``-5L``, ``5.50``, ``1e3`` or ``2BD``.
-
-    Raises:
-        InvalidInputError: It does not fit the type it asks for.
-    """
+    """The constant a number token spells, such as ``5``, ``-5L``, ``5.50``, ``1e3`` or ``2BD``."""
     word = text.upper()
     if word.endswith("BD"):
         return decimal_literal(decimal.Decimal(word[:-2]))
@@ -178,11 +169,7 @@ _ESCAPE = re.compile(
 
 
 def string_value(text: str) -> str:
-    """The text that a string token spells, with Spark's escapes.
-
-    Raises:
-        InvalidInputError: It spells half a character.
-    """
+    """The text that a string token spells, with Spark's escapes."""
     if text[0] in "rR":
         return text[2:-1]
     quote, inner = text[0], text[1:-1]

@@ -72,8 +72,6 @@ class Cast:
     """``CAST(value AS type)`` with ANSI rules: what does not fit is an error.
 
     Attributes:
-        value: What is cast.
-        type: The wanted type.
         time_zone: Zone in which dates and zoneless text become instants.
     """
 
@@ -97,9 +95,6 @@ class Call:
     """A scalar function of ``functions``.
 
     Attributes:
-        name: Its lower-case name.
-        arguments: Expressions.
-        type: What it returns.
         options: Constant arguments (time zone, substring bounds).
     """
 
@@ -124,7 +119,6 @@ class In:
     """``value IN (values…)``.
 
     Attributes:
-        value: What is looked up.
         values: The constants without NULL, of the type of ``value``.
         has_null: Whether NULL was in the list, which turns false into unknown.
     """

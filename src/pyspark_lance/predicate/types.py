@@ -146,11 +146,7 @@ def type_name(data_type: pa.DataType) -> str:
 
 
 def parse_type(text: str) -> pa.DataType:
-    """The type that Spark spells ``text``, such as ``bigint`` or ``decimal(10, 2)``.
-
-    Raises:
-        InvalidInputError: No such type, or one that a condition cannot cast to.
-    """
+    """The type that Spark spells ``text``, such as ``bigint`` or ``decimal(10, 2)``."""
     word = text.strip().lower()
     if word in _BY_NAME:
         return _BY_NAME[word]

@@ -81,11 +81,7 @@ def integer_array(numbers: Sequence[int]) -> pa.Array:
 
 
 def cast(value: Expression, data_type: pa.DataType, time_zone: str = "UTC") -> Expression:
-    """``CAST(value AS kind)``, done at once for a constant.
-
-    Raises:
-        InvalidInputError: The types cannot be cast, or the constant does not fit.
-    """
+    """``CAST(value AS kind)``, done at once for a constant."""
     if value.type == data_type:
         return value
     if not can_cast(value.type, data_type):
@@ -216,11 +212,7 @@ FUNCTION_NAMES = (*sorted(_SIGNATURES), "array_contains", "coalesce", "concat", 
 
 
 def call(name: str, arguments: Sequence[Expression], time_zone: str = "UTC") -> Expression:
-    """A function call, its arguments cast as Spark casts them.
-
-    Raises:
-        InvalidInputError: No such function, or arguments it does not take.
-    """
+    """A function call, its arguments cast as Spark casts them."""
     if name == "coalesce":
         return _coalesce(arguments, time_zone)
     if name == "concat":

@@ -23,9 +23,6 @@ _NOT_IN_WORKERS = "/tests/"
 def compile_archives(pyspark: Path) -> list[Path]:
     """Adds compiled modules of this Python's version to the archives of an installation.
 
-    Args:
-        pyspark: Folder of the installation.
-
     Returns:
         The archives that have them now; none where the installation has no archives.
     """

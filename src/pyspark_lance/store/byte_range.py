@@ -30,12 +30,10 @@ def merge_ranges(
     Two ranges share a request when at most ``max_gap`` bytes lie between them: over-reading a gap
     is cheaper than a second round trip.
 
-    Args:
-        wanted: Ranges in any order; they may overlap, repeat or be empty.
-        max_gap: Bytes between two ranges that may be read for nothing.
-        max_bytes: Requests are not made longer than this by merging, so that a long run of
-            neighbours is still fetched concurrently. A single longer range stays whole, and
-            ranges that overlap are always merged.
+    ``wanted``: ranges in any order; they may overlap, repeat or be empty. ``max_gap``: bytes
+    between two ranges that may be read for nothing. ``max_bytes``: requests are not made longer
+    than this by merging, so that a long run of neighbours is still fetched concurrently. A single
+    longer range stays whole, and ranges that overlap are always merged.
     """
     requests: list[ByteRange] = []
     for piece in sorted(wanted):
@@ -58,10 +56,9 @@ def cut_ranges(
 ) -> list[memoryview]:
     """The bytes of each wanted range, as views of the answers to the merged requests.
 
-    Args:
-        wanted: The ranges given to ``merge_ranges``, in the order the result shall have.
-        requests: What ``merge_ranges`` made of them.
-        answers: Exactly ``requests[i].num_bytes`` bytes for each request.
+    ``wanted``: the ranges given to ``merge_ranges``, in the order the result shall have;
+    ``requests``: what ``merge_ranges`` made of them; ``answers``: exactly ``requests[i].num_bytes``
+    bytes for each request.
     """
     starts = [request.start for request in requests]
     views = [memoryview(answer) for answer in answers]

@@ -11,12 +11,7 @@ from pyspark_lance.store.object_store import as_byte_view
 
 
 class MultipartOutput:
-    """An upload in parts; at most one part and the last write are in memory.
-
-    Args:
-        file: fsspec's open file, which uploads a part whenever it has enough for one.
-        run: Calls what it is given and translates errors.
-    """
+    """An upload in parts; at most one part and the last write are in memory."""
 
     def __init__(self, file: Any, run: Callable[[Callable[[], object]], object]) -> None:
         self._file: Any = file
@@ -58,11 +53,7 @@ class MultipartOutput:
 
 
 class SpooledOutput:
-    """A local temporary file, for file systems whose open files cannot be discarded.
-
-    Args:
-        upload: Makes the object from the local file of this name.
-    """
+    """A local temporary file, for file systems whose open files cannot be discarded."""
 
     def __init__(self, upload: Callable[[str], None]) -> None:
         self._upload = upload

@@ -97,10 +97,7 @@ def _without_bucket(scheme: str, uri: str) -> InvalidInputError:
 class FsspecStore:
     """Objects of an fsspec file system below one path.
 
-    Args:
-        protocol: fsspec's name of the kind of file system.
-        url: The root, without a slash at the end.
-        options: Arguments of the file system.
+    ``url``: the root, without a slash at the end.
     """
 
     def __init__(self, protocol: str, url: str, options: StorageOptions) -> None:
@@ -468,9 +465,6 @@ def create_only_arguments(protocol: str, filesystem: type) -> Mapping[str, Any] 
 
     Arguments a file system does not know are ignored or lost on the way, and the put would
     overwrite: so only those in its signature count.
-
-    Raises:
-        UnsupportedFeatureError: The installed package is too old.
     """
     if protocol not in _OBJECT_STORES:
         return None

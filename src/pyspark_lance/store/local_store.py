@@ -62,8 +62,7 @@ _HINTS = {
 class LocalStore:
     """Objects are the regular files below a folder.
 
-    Args:
-        root: Absolute path of the folder; it need not exist before the first write.
+    ``root``: absolute path of the folder; it need not exist before the first write.
     """
 
     unproven_server = ""

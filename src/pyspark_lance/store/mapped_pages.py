@@ -22,8 +22,7 @@ _DONT_NEED: Final = getattr(mmap, "MADV_DONTNEED", None)
 class MappedPages:
     """Remembers which large pieces of maps were handed out, and lets go of the oldest.
 
-    Args:
-        limit: About how many bytes of them stay resident.
+    ``limit``: about how many bytes of them stay resident.
     """
 
     def __init__(self, limit: int = MAX_RESIDENT_BYTES) -> None:

@@ -19,12 +19,7 @@ from pyspark_lance.store.object_store import (
 
 
 class MemoryStore:
-    """Objects in a dict of this process; gone with the store.
-
-    Args:
-        uri: Name of the root in messages.
-        now_ns: Clock for the objects' times.
-    """
+    """Objects in a dict of this process; gone with the store."""
 
     lists_in_order = True
     lists_names_only = False

@@ -36,8 +36,7 @@ def is_on_network(device: int) -> bool:
 def network_devices(mounts: str) -> frozenset[int]:
     """The devices of network mounts.
 
-    Args:
-        mounts: As ``/proc/self/mountinfo`` has it: a line for each mount.
+    ``mounts``: as ``/proc/self/mountinfo`` has it: a line for each mount.
     """
     found = set()
     for line in mounts.splitlines():

@@ -112,9 +112,6 @@ class ObjectStore(Protocol):
             True when this call created it, False when it was there. After a lost answer the store
             may have repeated the request itself and say False of our own object, and an exception
             may hide a success, so a caller who must know compares the content.
-
-        Raises:
-            UnsupportedFeatureError: The store cannot create atomically.
         """
 
     def copy(self, source: str, target: str) -> None:
@@ -134,10 +131,8 @@ class ObjectStore(Protocol):
 
         A folder that does not exist has no objects. Never answered from a cache.
 
-        Args:
-            prefix: The folder.
-            first: About how many the caller will look at, where that is known: a page of a
-                thousand takes a store and its client much longer. None for all.
+        ``first``: about how many the caller will look at, where that is known: a page of a thousand
+        takes a store and its client much longer. None for all.
         """
 
     def delete(self, path: str) -> None:
@@ -151,9 +146,6 @@ def check_path(path: str) -> str:
     """The path itself, if it stays below the root.
 
     Paths may come out of a manifest someone else wrote, so they must not reach outside.
-
-    Raises:
-        InvalidInputError: The path is empty, absolute, or has empty or ``..`` parts.
     """
     if not path or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise InvalidInputError(f"{path!r} is not a path below the table root")

@@ -19,15 +19,10 @@ _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 def open_store(uri: str, options: Mapping[str, str] = _NO_OPTIONS) -> ObjectStore:
     """The store whose root is ``uri``; nothing is read or created yet.
 
-    Args:
-        uri: A local path (relative to the working folder, or with ``~``), ``file:///path``, or a
-            URI of any file system fsspec knows: ``s3://bucket/path``, ``gs://``, ``abfss://``, ...
-        options: Storage options by name, with or without the prefix ``storage.``; local folders
-            have none.
-
-    Raises:
-        InvalidInputError: The URI or an option cannot be understood.
-        UnsupportedFeatureError: There is no file system for the scheme.
+    ``uri``: a local path (relative to the working folder, or with ``~``), ``file:///path``, or a
+    URI of any file system fsspec knows: ``s3://bucket/path``, ``gs://``, ``abfss://``, .
+    ``options``: storage options by name, with or without the prefix ``storage.``; local folders
+    have none.
     """
     scheme, local_path = split_uri(uri)
     if scheme == "file":

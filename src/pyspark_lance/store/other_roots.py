@@ -30,17 +30,7 @@ def open_other_root(table_uri: str, uri: str, options: Mapping[str, str]) -> Obj
 
 
 def options_for(table_uri: str, uri: str, options: Mapping[str, str]) -> Mapping[str, str]:
-    """The storage options that a root may be opened with.
-
-    Args:
-        table_uri: Root of the table.
-        uri: The other root.
-        options: Storage options of the table.
-
-    Raises:
-        CorruptFileError: It is not the name of a place.
-        UnsupportedFeatureError: It is somewhere else, and no option allows it.
-    """
+    """The storage options that a root may be opened with."""
     if "\0" in uri or not uri.strip():
         raise CorruptFileError(f"{uri!r} is not the root of files", where=table_uri)
     kind, authority = _place(uri)

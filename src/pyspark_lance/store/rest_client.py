@@ -46,7 +46,6 @@ class RestCatalog:
     Attributes:
         uri: Of the server, without ``/v1``.
         headers: Sent with every request; secret.
-        delimiter: Between the parts of names.
     """
 
     uri: str
@@ -60,14 +59,7 @@ class RestCatalog:
     def call(self, group: str, operation: str, *arguments: object, **named: object) -> Any:
         """Calls an operation of the protocol.
 
-        Args:
-            group: ``NamespaceApi`` or ``TableApi``.
-            operation: Its name in snake case.
-            *arguments: Of the operation.
-            **named: Of the operation, by name.
-
-        Raises:
-            LanceError: What the server answered, as the error that the package has for it.
+        ``group``: ``NamespaceApi`` or ``TableApi``.
         """
         client = _client()
         server = client.Configuration(host=self.uri.rstrip("/"))
@@ -109,22 +101,13 @@ class RestCatalog:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Whom to ask for the place and the credentials of a table.
-
-    Attributes:
-        catalog: The server.
-        name: The table's.
-    """
+    """Whom to ask for the place and the credentials of a table."""
 
     catalog: RestCatalog
     name: tuple[str, ...]
 
     def ask(self) -> tuple[str, dict[str, str]]:
-        """Location and storage options of the table, these with who gave them.
-
-        Raises:
-            TableNotFoundError: There is no such table.
-        """
+        """Location and storage options of the table, these with who gave them."""
         request = self.catalog.request("DescribeTableRequest", vend_credentials=True)
         reply = self.catalog.call(
             "TableApi", "describe_table", self.catalog.id_of(self.name), request
@@ -146,11 +129,7 @@ _lock = threading.Lock()
 
 
 def with_fresh_credentials(options: Mapping[str, str]) -> Mapping[str, str]:
-    """The storage options, with new credentials if theirs are about to end.
-
-    Raises:
-        LanceError: There are none to be had.
-    """
+    """The storage options, with new credentials if theirs are about to end."""
     named = dict(named_options(options))
     issuer = named.get(ISSUER)
     if issuer is None or not _is_ending(named):

@@ -23,12 +23,7 @@ MAX_KEYS_PER_DELETE = 1000
 
 
 def client_config(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
-    """Arguments of botocore's ``Config``; where the user says nothing, each request ends some time.
-
-    Args:
-        given: What the user says.
-        connections: How many requests are made at a time.
-    """
+    """Arguments of botocore's ``Config``; each request ends some time, if the user says nothing."""
     config: dict[str, Any] = {
         "max_pool_connections": connections,
         "connect_timeout": CONNECT_TIMEOUT_S,
@@ -45,10 +40,7 @@ def client_config(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
 async def get_object(fs: Any, full: str, last_bytes: int | None = None) -> tuple[bytes, int]:
     """The object, or its last bytes, and its size, in one request.
 
-    Args:
-        fs: The file system.
-        full: Bucket and key.
-        last_bytes: How many bytes of the end; None for all. Must not be 0.
+    ``last_bytes``: how many bytes of the end; None for all. Must not be 0.
     """
     bucket, key, _ = fs.split_path(full)
     wanted = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}
@@ -95,11 +87,8 @@ async def list_page(
 ) -> Mapping[str, Any]:
     """One page of the listing, with ``Contents`` and perhaps ``NextContinuationToken``.
 
-    Args:
-        fs: The file system.
-        full_prefix: Bucket and the begin of the keys.
-        continuation: The token of the page before.
-        most: How many keys at most; None for as many as the server gives.
+    ``continuation``: the token of the page before. ``most``: how many keys at most; None for as
+    many as the server gives.
     """
     bucket, _, prefix = full_prefix.partition("/")
     if bucket.startswith("arn:"):  # the name of an access point contains a slash
@@ -114,11 +103,7 @@ async def list_page(
 
 
 async def delete_objects(fs: Any, fulls: Sequence[str]) -> None:
-    """Removes up to ``MAX_KEYS_PER_DELETE`` objects of one bucket.
-
-    Raises:
-        OSError: Some were not removed.
-    """
+    """Removes up to ``MAX_KEYS_PER_DELETE`` objects of one bucket."""
     bucket = fs.split_path(fulls[0])[0]
     keys = [{"Key": fs.split_path(full)[1]} for full in fulls]
     answer = await fs._call_s3(

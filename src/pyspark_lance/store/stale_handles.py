@@ -23,11 +23,7 @@ _PAUSES_S: Final = (0.0, 0.01, 0.05, 0.25)
 def looked_up_anew(call: Callable[[], _T]) -> _T:
     """What ``call`` returns, which is made again as long as a handle is stale.
 
-    Args:
-        call: Names the file itself, so that each time the name is looked up; may be made again.
-
-    Raises:
-        OSError: What it raises, ``ESTALE`` only if it has been so every time.
+    ``call``: names the file itself, so that each time the name is looked up; may be made again.
     """
     for pause in _PAUSES_S:
         try:

@@ -80,13 +80,9 @@ def parse_storage_options(
 ) -> StorageOptions:
     """What the options mean for a file system of this protocol.
 
-    Args:
-        protocol: fsspec's name: ``s3``, ``gcs``, ``abfs``, ...
-        options: Texts by name, with or without the prefix ``storage.``, in any case.
-        bucket: First part of the URI, to recognise endpoints that already name it.
-
-    Raises:
-        InvalidInputError: A value cannot be understood, or two names disagree.
+    ``protocol``: fsspec's name: ``s3``, ``gcs``, ``abfs``, ; ``options``: texts by name, with or
+    without the prefix ``storage.``, in any case; ``bucket``: first part of the URI, to recognise
+    endpoints that already name it.
     """
     table = _TABLES.get(protocol, {})
     arguments: dict[str, Any] = {}

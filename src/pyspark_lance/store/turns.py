@@ -43,12 +43,8 @@ def turn(
 ) -> Iterator[bool]:
     """Waits until no other writer is at work; whoever has the turn already keeps it.
 
-    Args:
-        store: The store at the root of a table or branch.
-        folder: One of its folders, which stands for a kind of work.
-        patience_s: How long to wait at most, in seconds, while nothing changes in the folder;
-            five times as long in all.
-        meanwhile: Done first if there is somebody to wait for.
+    ``patience_s``: how long to wait at most, in seconds, while nothing changes in the folder; five
+    times as long in all. ``meanwhile``: done first if there is somebody to wait for.
 
     Returns:
         Whether it is our turn; if not, we go ahead all the same.
@@ -148,9 +144,6 @@ class _Queue:
 
     A thread stands there, since nobody can go away who stands there himself.  If it is left, it
     keeps the descriptor until it has the lock, and lets go of it at once.
-
-    Args:
-        descriptor: Of the folder.
     """
 
     def __init__(self, descriptor: int) -> None:

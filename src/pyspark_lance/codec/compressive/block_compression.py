@@ -45,14 +45,8 @@ _PIECE_BYTES = 1 << 22
 def decompress(scheme: int, compressed: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The plain bytes of a buffer.
 
-    Args:
-        scheme: ``BufferCompression.scheme`` of the page's description.
-        compressed: zstd: a u64 length and a frame, or a bare frame as old writers made them;
-            lz4: a u32 length and a raw block.
-
-    Raises:
-        CorruptFileError: The bytes are no such buffer.
-        UnsupportedFeatureError: The scheme is unknown.
+    ``scheme``: ``BufferCompression.scheme`` of the page's description. ``compressed``: zstd: a u64
+    length and a frame, or a bare frame as old writers made them; lz4: a u32 length and a raw block.
     """
     if scheme == NONE:
         return compressed
@@ -113,18 +107,11 @@ def decompress_each(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Many buffers, each compressed by itself.
 
-    Args:
-        scheme: ``BufferCompression.scheme`` of the page's description.
-        data: Holds the buffers.
-        starts: Where each one begins; ascending.
-        sizes: Compressed bytes of each.
+    ``scheme``: ``BufferCompression.scheme`` of the page's description. ``starts``: where each one
+    begins; ascending. ``sizes``: compressed bytes of each.
 
     Returns:
         The plain bytes one behind another, and how many there are of each.
-
-    Raises:
-        CorruptFileError: One is no such buffer.
-        UnsupportedFeatureError: The scheme is unknown.
     """
     if scheme not in (LZ4, ZSTD) or len(starts) < 2:
         return _one_by_one(scheme, data, starts, sizes)
@@ -201,11 +188,7 @@ def _decompress_blocks(
 
 
 def decompress_first_buffers(chunks: ChunkBuffers, scheme: int) -> ChunkBuffers:
-    """General in mini-block chunks: the first buffer of every chunk is compressed by itself.
-
-    Raises:
-        CorruptFileError: A buffer cannot be decompressed.
-    """
+    """General in mini-block chunks: the first buffer of every chunk is compressed by itself."""
     require(len(chunks.starts) > 0, "General needs a buffer per chunk")
     plain, lengths = decompress_each(scheme, chunks.data, chunks.starts[0], chunks.sizes[0])
     # Decoders look at words, so every buffer begins aligned.

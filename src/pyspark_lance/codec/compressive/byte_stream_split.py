@@ -24,11 +24,7 @@ from pyspark_lance.codec.values import FixedWidthValues
 
 
 def decode_byte_stream_split_chunks(chunks: ChunkBuffers, value_bits: int) -> FixedWidthValues:
-    """ByteStreamSplit in mini-block chunks: per chunk one plane for each byte of a value.
-
-    Raises:
-        CorruptFileError: A width or a size contradicts the format.
-    """
+    """ByteStreamSplit in mini-block chunks: per chunk one plane for each byte of a value."""
     require(value_bits in (32, 64), f"byte stream split of {value_bits}-bit values")
     chunks.require_buffers(1, "ByteStreamSplit")
     planes = value_bits // 8

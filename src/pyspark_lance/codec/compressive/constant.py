@@ -20,11 +20,7 @@ def decode_inline_value(value: bytes, num_values: int) -> ArrowBuffersValue:
 
 
 def decode_value_block(block: NDArray[np.uint8], num_values: int) -> ArrowBuffersValue:
-    """A value as the Arrow buffers of an array of length one, without validity.
-
-    Raises:
-        CorruptFileError: The sizes of the buffers do not fit the block.
-    """
+    """A value as the Arrow buffers of an array of length one, without validity."""
     require(len(block) >= 4, "a constant value has no header")
     count = int(block[:4].view("<u4")[0])
     require(count <= MAX_BUFFERS, f"a constant value has {count} buffers")

@@ -61,13 +61,7 @@ class PageItems:
 
         An index at a null slot must be in range as well; writers put 0 there.
 
-        Args:
-            indices: Of some chunks.
-            page_of: The page of each chunk.
-            num_values: How many indices each chunk has.
-
-        Raises:
-            CorruptFileError: An index is out of range or no integer.
+        ``page_of``: the page of each chunk; ``num_values``: how many indices each chunk has.
         """
         require(isinstance(indices, FixedWidthValues), "dictionary indices are not integers")
         assert isinstance(indices, FixedWidthValues)

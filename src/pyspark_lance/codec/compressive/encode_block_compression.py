@@ -43,10 +43,7 @@ def block_compressor(scheme: str, level: int | None) -> Callable[[Bytes], bytes]
 def compressed_chunks(values: ValueChunks, scheme: str, level: int | None) -> ValueChunks:
     """The chunks with their first buffers compressed; the same chunks if that saves nothing.
 
-    Args:
-        values: The chunks.
-        scheme: ``lz4`` or ``zstd``.
-        level: Compression level, None for the default.
+    ``scheme``: ``lz4`` or ``zstd``; ``level``: compression level, None for the default.
     """
     first, *others = values.buffers
     sizes = first.sizes()

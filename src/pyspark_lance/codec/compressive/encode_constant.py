@@ -27,8 +27,7 @@ _FIRST_LOOK: Final = 64
 def only_value(values: pa.Array) -> tuple[NDArray[np.uint8], ...] | None:
     """The Arrow buffers, without validity, of the one value that all of these are.
 
-    Args:
-        values: At least one, none null.
+    ``values``: at least one, none null.
 
     Returns:
         None if there are several, or if the type is nested.

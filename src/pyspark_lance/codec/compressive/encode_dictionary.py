@@ -55,10 +55,8 @@ def compressed_block(
 ) -> DictionaryBlock:
     """The block with its content compressed.
 
-    Args:
-        block: Items as they are.
-        request: Whether and how.
-        by_default: Whether to compress with lz4 what shrinks much, if nothing is asked.
+    ``request``: whether and how; ``by_default``: whether to compress with lz4 what shrinks much, if
+    nothing is asked.
     """
     scheme = request.compression
     if scheme is None and by_default and len(block.content) >= _MIN_COMPRESSED_BYTES:
@@ -79,10 +77,7 @@ def few_items(
 
     Counting distinct values that turn out to be many is what costs, so samples are asked first.
 
-    Args:
-        values: The values.
-        plain_bytes: If bit-packed indices alone cannot be smaller, the answer is None.
-        request: Other limits.
+    ``plain_bytes``: if bit-packed indices alone cannot be smaller, the answer is None.
     """
     count, ratio = len(values), request.size_ratio
     limit = min(MAX_ITEMS, int((count - values.null_count) / request.divisor))

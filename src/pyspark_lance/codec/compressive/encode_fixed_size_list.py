@@ -24,13 +24,10 @@ class FixedSizeLists:
     """Lists of lists of values, taken apart.
 
     Attributes:
-        num_rows: Outermost lists.
         bits_per_row: Bits of the values of one outermost list.
-        encoding: Its description.
         validity: For every level with null items, outermost first: one byte (0 or 1) per item,
             shape (rows, items per row).
         content: The values: bytes, or zeros and ones if they are booleans; shape (rows, …).
-        is_boolean: Which of the two.
     """
 
     num_rows: int
@@ -44,9 +41,8 @@ class FixedSizeLists:
 def take_apart(array: pa.Array, nulls: NDArray[np.bool_] | None) -> FixedSizeLists:
     """The parts of a fixed-size list array.
 
-    Args:
-        array: Fixed-size lists, nested or not, of fixed-width values.
-        nulls: True where an outermost list does not matter.
+    ``array``: fixed-size lists, nested or not, of fixed-width values; ``nulls``: true where an
+    outermost list does not matter.
     """
     num_rows, items_per_row, level = len(array), 1, array
     dimensions: list[int] = []

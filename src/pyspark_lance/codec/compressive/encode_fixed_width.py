@@ -72,9 +72,7 @@ def bit_packed_chunks(
 ) -> ValueChunks:
     """InlineBitpacking: every chunk is its width and one packed block.
 
-    Args:
-        values: At least one.
-        widths: Bits each block of 1024 needs, from ``bit_widths``.
+    ``values``: at least one; ``widths``: bits each block of 1024 needs, from ``bit_widths``.
     """
     word_bytes, num_full = values.itemsize, len(values) // BLOCK_VALUES
     sizes = word_bytes + 128 * widths

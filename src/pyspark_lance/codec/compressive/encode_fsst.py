@@ -63,10 +63,7 @@ def encode_strings(
 ) -> Codes:
     """The codes of all strings.
 
-    Args:
-        offsets: One more than strings.
-        content: The bytes they count into.
-        matcher: Finds the symbols.
+    ``offsets``: one more than strings; ``content``: the bytes they count into.
     """
     piece_offsets, first_pieces = cut_into_pieces(offsets.astype(np.int64))
     num_pieces = len(piece_offsets) - 1
@@ -88,9 +85,8 @@ def cut_into_pieces(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
     """Offsets of pieces, and the piece with which each string begins; None if none was cut.
 
-    Args:
-        offsets: Of the strings, shape (num_strings + 1,).
-        longest: Bytes of a piece at most; few bytes if most strings have only few.
+    ``offsets``: of the strings, shape (num_strings + 1,). ``longest``: bytes of a piece at most;
+    few bytes if most strings have only few.
     """
     lengths = offsets[1:] - offsets[:-1]
     if not len(lengths):
@@ -144,7 +140,6 @@ class _Walk:
     """Steps of the same pieces side by side.
 
     Attributes:
-        pieces: Which ones.
         steps: The tokens of each step.
     """
 

@@ -39,14 +39,8 @@ def packed_children(
 ) -> list[pa.Array]:
     """The fields of a struct array.
 
-    Args:
-        values: The structs.
-        nulls: True where a struct does not matter.
-        column: Its name, for messages.
-        item_nulls: Whether items of fixed-size lists may be null.
-
-    Raises:
-        UnsupportedFeatureError: A field is null where its struct is not; records cannot say so.
+    ``nulls``: true where a struct does not matter; ``item_nulls``: whether items of fixed-size
+    lists may be null.
     """
     children = []
     for index, field in enumerate(values.type):

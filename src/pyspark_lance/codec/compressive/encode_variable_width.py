@@ -40,11 +40,8 @@ def variable_chunks(
 ) -> ValueChunks:
     """Chunks of offsets, counted from the start of their buffer, and bytes.
 
-    Args:
-        offsets: One more than values.
-        content: The bytes they count into.
-        encoding: What the bytes are.
-        chunk_bytes: About how large chunks are, None for the default.
+    ``offsets``: one more than values; ``content``: the bytes they count into; ``encoding``: what
+    the bytes are; ``chunk_bytes``: about how large chunks are, None for the default.
     """
     count, width = len(offsets) - 1, offsets.itemsize
     log2_values = _log2_values(offsets, chunk_bytes or CHUNK_BYTES)

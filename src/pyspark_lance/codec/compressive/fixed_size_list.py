@@ -52,11 +52,7 @@ class ListLayer:
 
 
 def items_per_row(layers: Sequence[ListLayer]) -> int:
-    """Items of the innermost lists in one row.
-
-    Raises:
-        CorruptFileError: There are none, or impossibly many.
-    """
+    """Items of the innermost lists in one row."""
     items = 1
     for layer in layers:
         require(0 < layer.dimension < MAX_ITEMS, f"lists of {layer.dimension} items")
@@ -66,11 +62,7 @@ def items_per_row(layers: Sequence[ListLayer]) -> int:
 
 
 def row_bytes(layers: Sequence[ListLayer], item_bits: int) -> tuple[int, int]:
-    """Bytes of the bitmaps and of the items of one row of a full-zip page.
-
-    Raises:
-        CorruptFileError: There are no items, or impossibly many.
-    """
+    """Bytes of the bitmaps and of the items of one row of a full-zip page."""
     items_per_row(layers)
     validity, items = 0, 1
     for layer in layers:
@@ -98,11 +90,7 @@ def nest(
 
 
 def decode_list_chunks(chunks: ChunkBuffers, layers: Sequence[ListLayer], item_bits: int) -> Values:
-    """FixedSizeList over Flat in mini-block chunks.
-
-    Raises:
-        CorruptFileError: A buffer is missing or too small.
-    """
+    """FixedSizeList over Flat in mini-block chunks."""
     require_width(item_bits)
     total = items_per_row(layers)
     chunks.require_buffers(1 + sum(layer.has_validity for layer in layers), "FixedSizeList")
@@ -125,10 +113,8 @@ def decode_list_rows(
 ) -> Values:
     """FixedSizeList over Flat in a full-zip page.
 
-    Args:
-        rows: Shape (rows, bytes per row), any stride between rows.
-        layers: Outermost first.
-        item_bits: Bits per item; 1 for booleans, although each takes a byte.
+    ``rows``: shape (rows, bytes per row), any stride between rows; ``layers``: outermost first.
+    ``item_bits``: bits per item; 1 for booleans, although each takes a byte.
     """
     num_rows, items = len(rows), items_per_row(layers)
     validities, position = _row_validities(rows, layers)
@@ -140,9 +126,8 @@ def decode_list_rows(
 def decode_null_rows(rows: NDArray[np.uint8], layers: Sequence[ListLayer]) -> Values:
     """FixedSizeList over nothing in a full-zip page: every item is null.
 
-    Args:
-        rows: Shape (rows, bytes of the bitmaps).
-        layers: Outermost first; if there are none, the type of the column has them.
+    ``rows``: shape (rows, bytes of the bitmaps). ``layers``: outermost first; if there are none,
+    the type of the column has them.
     """
     if not layers:
         return NullItems(len(rows))

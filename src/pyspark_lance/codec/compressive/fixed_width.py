@@ -28,21 +28,13 @@ from pyspark_lance.codec.values import FixedWidthValues
 
 
 def require_width(bits_per_value: int) -> None:
-    """Raises unless Arrow could have values of that width.
-
-    Raises:
-        CorruptFileError: It could not.
-    """
+    """Raises unless Arrow could have values of that width."""
     fine = bits_per_value == 1 or (bits_per_value % 8 == 0 and 0 < bits_per_value < 1 << 35)
     require(fine, f"values of {bits_per_value} bits do not exist")
 
 
 def decode_flat_chunks(chunks: ChunkBuffers, bits_per_value: int) -> FixedWidthValues:
-    """Flat in mini-block chunks: one buffer each.
-
-    Raises:
-        CorruptFileError: A buffer is too small.
-    """
+    """Flat in mini-block chunks: one buffer each."""
     require_width(bits_per_value)
     chunks.require_buffers(1, "Flat")
     joined = chunks.gather_bits(0, bits_per_value, f"{bits_per_value}-bit values")
@@ -52,11 +44,7 @@ def decode_flat_chunks(chunks: ChunkBuffers, bits_per_value: int) -> FixedWidthV
 def decode_flat_block(
     block: NDArray[np.uint8], bits_per_value: int, num_values: int
 ) -> FixedWidthValues:
-    """Flat outside of chunks.
-
-    Raises:
-        CorruptFileError: The block is too small.
-    """
+    """Flat outside of chunks."""
     require_width(bits_per_value)
     size = (num_values * bits_per_value + 7) // 8
     require(len(block) >= size, f"{num_values} values need {size} bytes, found {len(block)}")

@@ -121,11 +121,7 @@ class SymbolTable:
 
     @classmethod
     def from_bytes(cls, table: bytes) -> SymbolTable:
-        """Parses ``Fsst.symbol_table``.
-
-        Raises:
-            CorruptFileError: It is no such table.
-        """
+        """Parses ``Fsst.symbol_table``."""
         require(len(table) == TABLE_BYTES, f"an FSST table of {len(table)} bytes")
         content = np.frombuffer(table, np.uint8)
         header = int(content[:8].view("<u8")[0])
@@ -153,9 +149,8 @@ class SymbolTable:
     def pairs(self, *, literals: bool) -> _Slots:
         """What two neighbouring codes stand for, by ``first + 256 * second``.
 
-        Args:
-            literals: Add 65536 entries for pairs whose first byte is a literal because the byte
-                before is an escape.
+        ``literals``: add 65536 entries for pairs whose first byte is a literal because the byte
+        before is an escape.
         """
         if literals not in self._pairs:
             self._pairs[literals] = self._make_pairs(literals=literals)
@@ -187,9 +182,7 @@ class SymbolTable:
 def decode_fsst(codes: VariableWidthValues, table: SymbolTable) -> VariableWidthValues:
     """The strings that ``codes`` stand for.
 
-    Args:
-        codes: Code bytes per string; offsets must have been checked.
-        table: The symbols of the page.
+    ``codes``: code bytes per string; offsets must have been checked.
     """
     if not table.encoded or codes.num_values == 0:
         return codes
@@ -246,11 +239,8 @@ def _expand(
 ) -> tuple[NDArray[np.signedinteger], pa.Buffer]:
     """The chosen contents one behind another.
 
-    Args:
-        chosen: Slots.
-        slots: What they stand for.
-        code_offsets: Where strings begin and end, counted in codes; ascending.
-        last: What a last code stands for that has no slot.
+    ``code_offsets``: where strings begin and end, counted in codes; ascending. ``last``: what a
+    last code stands for that has no slot.
 
     Returns:
         Where each string begins and the last one ends, counted in bytes; and the bytes.
@@ -324,10 +314,8 @@ class _Starts:
     def fill(self, starts: NDArray[np.int64], first: int, count: int) -> NDArray[np.int64]:
         """Where ``count`` contents from ``first`` on begin, and the last one ends.
 
-        Args:
-            starts: Takes them, counted from the first one; has room for the rest of a group.
-            first: Begins a group.
-            count: At least one group, or all that are left.
+        ``starts``: takes them, counted from the first one; has room for the rest of a group.
+        ``count``: at least one group, or all that are left.
         """
         group, num_groups = first // _GROUP, -(-count // _GROUP)
         of_groups = self.of_groups[group : group + num_groups + 1] - self.of_groups[group]
@@ -343,8 +331,6 @@ class _Expansion:
     """Writes contents to their places, some codes at a time; see ``_expand``.
 
     Attributes:
-        chosen: Slots.
-        slots: What they stand for.
         contents: The bytes of each slot.
         starts: Where the content of each begins, counted in bytes.
         code_offsets: Where strings begin and end, counted in codes; ascending.
@@ -438,11 +424,8 @@ def _starts_of_codes(
 ) -> NDArray[np.int64]:
     """Where the content of some codes starts.
 
-    Args:
-        starts: Where the content of each slot starts, and the last one ends.
-        chosen: The slots.
-        codes: Up to one behind the last.
-        slots: What slots stand for.
+    ``starts``: where the content of each slot starts, and the last one ends; ``codes``: up to one
+    behind the last.
     """
     if slots.first_lengths is None:
         return starts.take(codes)

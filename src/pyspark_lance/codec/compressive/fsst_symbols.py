@@ -53,11 +53,7 @@ class Symbols:
 
 
 class Matcher:
-    """Finds the longest symbol at the start of a word.
-
-    Args:
-        symbols: What to look for.
-    """
+    """Finds the longest symbol at the start of a word."""
 
     def __init__(self, symbols: Symbols) -> None:
         steps = np.arange(len(symbols.words)) | symbols.lengths << LENGTH_SHIFT
@@ -98,9 +94,7 @@ def _hashes(words: NDArray[np.uint64]) -> NDArray[np.int64]:
 def best_symbols(words: NDArray[np.uint64], gains: NDArray[np.float64]) -> Symbols:
     """The most worthwhile symbols that can be found together.
 
-    Args:
-        words: Candidates of 1 to 8 bytes, none twice.
-        gains: What each is worth.
+    ``words``: candidates of 1 to 8 bytes, none twice; ``gains``: what each is worth.
     """
     order = np.argsort(-gains, kind="stable")
     words = words[order]

@@ -47,9 +47,7 @@ _MAX_PAIRS: Final = 2048
 def train_symbols(offsets: NDArray[np.int64], sample: NDArray[np.uint8]) -> Symbols:
     """Symbols for strings like these.
 
-    Args:
-        offsets: Of the strings, from 0 on; as from ``sample_of``.
-        sample: Their bytes.
+    ``offsets``: of the strings, from 0 on; as from ``sample_of``. ``sample``: their bytes.
     """
     words = np.zeros(0, np.uint64)
     symbols = Symbols(words, byte_lengths(words))
@@ -133,9 +131,7 @@ def sample_of(
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Evenly spaced pieces of the strings, side by side: their offsets and their bytes.
 
-    Args:
-        offsets: One more than strings.
-        content: The bytes they count into.
+    ``offsets``: one more than strings; ``content``: the bytes they count into.
     """
     first, end = int(offsets[0]), int(offsets[-1])
     starts = np.unique(np.linspace(first, end, _SAMPLE_BYTES // _PIECE_BYTES + 1).astype(np.int64))

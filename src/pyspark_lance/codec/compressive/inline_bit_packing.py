@@ -35,11 +35,7 @@ from pyspark_lance.codec.values import FixedWidthValues
 
 
 def decode_inline_chunks(chunks: ChunkBuffers, word_bits: int) -> FixedWidthValues:
-    """InlineBitpacking in mini-block chunks: each holds its width and one block.
-
-    Raises:
-        CorruptFileError: A width or a size contradicts the format.
-    """
+    """InlineBitpacking in mini-block chunks: each holds its width and one block."""
     require(word_bits in WORD_TYPES, f"bit packing of {word_bits}-bit values does not exist")
     chunks.require_buffers(1, "InlineBitpacking")
     counts, starts, sizes = chunks.num_values, chunks.starts[0], chunks.sizes[0]
@@ -111,11 +107,7 @@ def _blocks_of_width(
 def decode_inline_block(
     block: NDArray[np.uint8], word_bits: int, num_values: int
 ) -> FixedWidthValues:
-    """InlineBitpacking outside of chunks: a width and one block of at most 1024 values.
-
-    Raises:
-        CorruptFileError: A width or a size contradicts the format.
-    """
+    """InlineBitpacking outside of chunks: a width and one block of at most 1024 values."""
     require(num_values <= BLOCK_VALUES, f"one bit-packed block cannot hold {num_values} values")
     chunk = ChunkBuffers(
         block,

@@ -37,9 +37,6 @@ def decode_out_of_line_block(
     """OutOfLineBitpacking: full blocks, then a tail that is raw or one more block.
 
     The tail is raw exactly if that explains the length.
-
-    Raises:
-        CorruptFileError: A width or a size contradicts the format.
     """
     require(word_bits in WORD_TYPES, f"bit packing of {word_bits}-bit values does not exist")
     require(packed_bits <= word_bits, f"{packed_bits} bits do not fit into {word_bits}")

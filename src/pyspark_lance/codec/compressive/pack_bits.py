@@ -39,10 +39,9 @@ def pack_blocks(
 ) -> None:
     """Packs blocks to one width.
 
-    Args:
-        blocks: Shape (blocks, 1024); no value needs more than ``packed_bits``.
-        packed_bits: Bits per packed value, 1 to the bits of the words.
-        out: Shape (blocks, words per block), same word type; filled. Rows must be contiguous.
+    ``blocks``: shape (blocks, 1024); no value needs more than ``packed_bits``. ``packed_bits``:
+    bits per packed value, 1 to the bits of the words. ``out``: shape (blocks, words per block),
+    same word type; filled. Rows must be contiguous.
     """
     count, word_type = len(blocks), blocks.dtype
     word_bits = word_type.itemsize * 8
@@ -84,8 +83,7 @@ def _pack_step(
 def pack_one_bit_blocks(blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Zeros and ones as 16-bit values packed to one bit: by far the commonest level block.
 
-    Args:
-        blocks: Shape (blocks, 1024).
+    ``blocks``: shape (blocks, 1024).
 
     Returns:
         The packed bytes, shape (blocks, 128); see ``bit_packing.unpack_one_bit_blocks``.
@@ -102,9 +100,7 @@ def pack_one_bit_blocks(blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def pack_level_blocks(blocks: NDArray[np.uint8], packed_bits: int) -> NDArray[np.uint8]:
     """Levels, widened to 16 bits and packed.
 
-    Args:
-        blocks: Shape (blocks, 1024).
-        packed_bits: 1 to 8.
+    ``blocks``: shape (blocks, 1024); ``packed_bits``: 1 to 8.
 
     Returns:
         The packed bytes, shape (blocks, 128 * packed_bits).

@@ -21,11 +21,7 @@ from pyspark_lance.codec.values import FixedWidthValues, StructValues, Values
 
 
 def split_records(records: Values, bits_per_field: Sequence[int]) -> StructValues:
-    """The columns of row-major records of fixed width.
-
-    Raises:
-        CorruptFileError: The fields do not fill the record.
-    """
+    """The columns of row-major records of fixed width."""
     require(isinstance(records, FixedWidthValues), "packed records are not of fixed width")
     assert isinstance(records, FixedWidthValues)
     whole_bytes = all(bits % 8 == 0 and bits > 0 for bits in bits_per_field)

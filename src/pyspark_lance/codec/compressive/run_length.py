@@ -33,11 +33,7 @@ LENGTH_BITS = 8
 def decode_run_length_chunks(
     chunks: ChunkBuffers, value_bits: int, length_bits: int
 ) -> FixedWidthValues:
-    """RLE in mini-block chunks: a buffer of run values, a buffer of run lengths.
-
-    Raises:
-        CorruptFileError: Runs and chunks do not fit together.
-    """
+    """RLE in mini-block chunks: a buffer of run values, a buffer of run lengths."""
     data_type = _word_type(value_bits, length_bits)
     chunks.require_buffers(2, "RLE")
     counts = chunks.num_values
@@ -74,11 +70,7 @@ def _fit_to_chunks(
 def decode_run_length_block(
     block: NDArray[np.uint8], value_bits: int, length_bits: int, num_values: int
 ) -> FixedWidthValues:
-    """RLE outside of chunks: size of the run values, the values, the lengths.
-
-    Raises:
-        CorruptFileError: The runs do not make ``num_values``.
-    """
+    """RLE outside of chunks: size of the run values, the values, the lengths."""
     return decode_run_length_blocks(
         block,
         np.zeros(1, np.int64),
@@ -98,11 +90,7 @@ def decode_run_length_blocks(
     value_bits: int,
     length_bits: int,
 ) -> FixedWidthValues:
-    """Many such blocks, one after another: block i is ``sizes[i]`` bytes at ``starts[i]``.
-
-    Raises:
-        CorruptFileError: The runs of a block do not make ``counts[i]`` values.
-    """
+    """Many such blocks, one after another: block i is ``sizes[i]`` bytes at ``starts[i]``."""
     data_type = _word_type(value_bits, length_bits)
     require(bool((sizes >= 8).all()), "a run-length block has no header")
     headers = gather(data, starts, np.full(len(starts), 8)).view("<i8")
@@ -118,11 +106,7 @@ def decode_run_length_blocks(
 
 
 def _word_type(value_bits: int, length_bits: int) -> np.dtype[np.unsignedinteger]:
-    """The type of run values.
-
-    Raises:
-        CorruptFileError: Run values or lengths have a width the format does not allow.
-    """
+    """The type of run values."""
     require(length_bits == LENGTH_BITS, f"run lengths of {length_bits} bits are not allowed")
     require(value_bits in WORD_TYPES, f"run values of {value_bits} bits are not allowed")
     return WORD_TYPES[value_bits]

@@ -132,11 +132,8 @@ def compressed_values(
 ) -> StoredStrings:
     """Every value compressed by itself; nulls stay without any bytes.
 
-    Args:
-        strings: The values.
-        nulls: True where a value does not matter; it is empty.
-        scheme: ``lz4`` or ``zstd``.
-        level: Compression level, None for the default.
+    ``nulls``: true where a value does not matter; it is empty. ``scheme``: ``lz4`` or ``zstd``;
+    ``level``: compression level, None for the default.
     """
     compress = block_compressor(scheme, level)
     absent = set() if nulls is None else set(np.flatnonzero(nulls).tolist())

@@ -35,21 +35,13 @@ _MAX_INT32 = 2**31 - 1
 
 
 def offset_type(offset_bits: int) -> np.dtype[np.signedinteger]:
-    """The type of offsets of that width.
-
-    Raises:
-        CorruptFileError: There is none.
-    """
+    """The type of offsets of that width."""
     require(offset_bits in OFFSET_TYPES, f"offsets of {offset_bits} bits do not exist")
     return OFFSET_TYPES[offset_bits]
 
 
 def require_ascending(offsets: NDArray[np.signedinteger], end: int) -> None:
-    """Raises unless the offsets ascend from at least 0 to at most ``end``.
-
-    Raises:
-        CorruptFileError: They do not; Arrow would read foreign memory.
-    """
+    """Raises unless the offsets ascend from at least 0 to at most ``end``."""
     if len(offsets) == 0:
         return
     fine = offsets[0] >= 0 and offsets[-1] <= end and bool((offsets[1:] >= offsets[:-1]).all())
@@ -61,9 +53,6 @@ def decode_variable_chunks(chunks: ChunkBuffers, offset_bits: int) -> VariableWi
 
     Returns:
         Offsets of the type of ``offset_bits``, wider if there are too many bytes for them.
-
-    Raises:
-        CorruptFileError: An offset is out of place.
     """
     kind = offset_type(offset_bits)
     chunks.require_buffers(1, "Variable")
@@ -113,12 +102,7 @@ def _join_offsets(
 
 
 def decode_variable_block(block: NDArray[np.uint8], num_values: int) -> VariableWidthValues:
-    """Variable outside of chunks: offset width, position of the bytes, offsets, bytes.
-
-    Raises:
-        CorruptFileError: An offset is out of place.
-        UnsupportedFeatureError: The form that pre-releases wrote.
-    """
+    """Variable outside of chunks: offset width, position of the bytes, offsets, bytes."""
     require(len(block) >= 8, "a block of strings has no header")
     offset_bits = int(block[:4].view("<u4")[0])
     if offset_bits not in OFFSET_TYPES:

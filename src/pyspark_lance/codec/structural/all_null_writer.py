@@ -31,10 +31,7 @@ def encode_constant(
 ) -> EncodedPage:
     """One value for all rows; only files of version 2.2 have such pages.
 
-    Args:
-        column: The column.
-        rows: Without any levels.
-        value: The Arrow buffers of the value, without validity.
+    ``rows``: without any levels; ``value``: the Arrow buffers of the value, without validity.
     """
     layout = pb.ConstantLayout(layers=column.page_layers(rows))
     buffers: list[object] = []

@@ -26,14 +26,7 @@ from pyspark_lance.proto import encodings_v2_1_pb2
 class BlobPage:
     """Decoder of one blob page.
 
-    Args:
-        layout: The page's description.
-        num_rows: Rows of the page.
-        buffer_sizes: Bytes of each buffer of the page.
-
-    Raises:
-        CorruptFileError: The description contradicts itself.
-        UnsupportedFeatureError: Blobs inside of lists.
+    ``buffer_sizes``: bytes of each buffer of the page.
     """
 
     def __init__(

@@ -14,8 +14,6 @@ class EncodedPage:
 
     Attributes:
         buffers: Page buffers: bytes or contiguous arrays.
-        layout: What they are.
-        num_rows: Top-level rows.
     """
 
     buffers: Sequence[object]

@@ -61,14 +61,7 @@ def _joined(
 class FullZipPage:
     """Decoder of one full-zip page.
 
-    Args:
-        layout: The page's description.
-        num_rows: Rows of the page.
-        buffer_sizes: Bytes of each buffer of the page.
-
-    Raises:
-        CorruptFileError: The description contradicts itself.
-        UnsupportedFeatureError: It names an encoding that no writer uses here.
+    ``buffer_sizes``: bytes of each buffer of the page.
     """
 
     def __init__(

@@ -26,11 +26,7 @@ def encode_fixed_full_zip(
 ) -> EncodedPage:
     """Values of equal width; every visible entry has one, null or not.
 
-    Args:
-        column: The column.
-        rows: Their levels.
-        values: Bytes, shape (values, width).
-        encoding: What the bytes of a value are.
+    ``values``: bytes, shape (values, width); ``encoding``: what the bytes of a value are.
     """
     control, bits = _control_words(rows)
     layout = pb.PageLayout(
@@ -77,12 +73,8 @@ def encode_variable_full_zip(
 ) -> EncodedPage:
     """Strings and binaries; only valid values have a length and bytes.
 
-    Args:
-        column: The column.
-        rows: Their levels.
-        offsets: One more than values; nulls are empty.
-        content: The bytes they count into.
-        encoding: What the bytes of a value are.
+    ``offsets``: one more than values; nulls are empty. ``content``: the bytes they count into;
+    ``encoding``: what the bytes of a value are.
     """
     control, bits = _control_words(rows)
     layout = pb.PageLayout(

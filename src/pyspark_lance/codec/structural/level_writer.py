@@ -21,9 +21,7 @@ def entries_per_chunk(rows: LeafValues, value_ends: NDArray[np.int64]) -> NDArra
 
     Entries without a value go with the value that follows, trailing ones with the last chunk.
 
-    Args:
-        rows: The page.
-        value_ends: One past the last value of each chunk.
+    ``value_ends``: one past the last value of each chunk.
     """
     if rows.visible is None:
         return value_ends
@@ -37,9 +35,7 @@ def encode_levels(
 ) -> tuple[pb.CompressiveEncoding, ChunkBuffer]:
     """The level blocks of every chunk.
 
-    Args:
-        levels: One per entry of the page.
-        ends: One past the last entry of each chunk.
+    ``levels``: one per entry of the page; ``ends``: one past the last entry of each chunk.
     """
     starts = np.concatenate(([0], ends[:-1]))
     if len(levels) < _BLOCK:
@@ -90,10 +86,7 @@ def repetition_index(
 ) -> NDArray[np.uint64]:
     """For every chunk: rows that end in it, entries at its end of a row that goes on.
 
-    Args:
-        rows: The page.
-        column: Has lists.
-        ends: One past the last entry of each chunk.
+    ``ends``: one past the last entry of each chunk.
 
     Returns:
         Shape (chunks, 2).

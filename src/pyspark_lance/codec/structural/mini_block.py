@@ -80,11 +80,7 @@ class ChunkTable:
     def from_words(
         cls, words: NDArray[np.unsignedinteger], num_values: int, num_bytes: int
     ) -> ChunkTable:
-        """Parses the metadata words.
-
-        Raises:
-            CorruptFileError: They contradict the sizes.
-        """
+        """Parses the metadata words."""
         sizes = ((words >> 4).astype(np.int64) + 1) * _ALIGNMENT
         counts = np.left_shift(1, (words & 15).astype(np.int64))
         starts = np.zeros(len(words) + 1, np.int64)
@@ -162,11 +158,7 @@ class RepetitionIndex:
     def from_words(
         cls, words: NDArray[np.uint64], num_chunks: int, num_rows: int
     ) -> RepetitionIndex:
-        """Parses the index: per chunk the rows that end in it and the levels left over.
-
-        Raises:
-            CorruptFileError: It contradicts the number of rows.
-        """
+        """Parses the index: per chunk the rows that end in it and the levels left over."""
         require(len(words) == 2 * num_chunks, "the repetition index does not fit the chunks")
         pairs = words.reshape(-1, 2)
         sane = not len(pairs) or bool((pairs[:, 0] <= num_rows).all())
@@ -208,16 +200,7 @@ class RepetitionIndex:
 
 
 class MiniBlockForm:
-    """What the description of mini-block pages says, apart from how many values a page has.
-
-    Args:
-        layout: The description of a page.
-        num_buffers: Buffers of the page.
-
-    Raises:
-        CorruptFileError: The description contradicts itself.
-        UnsupportedFeatureError: It names an encoding that no writer uses here.
-    """
+    """What the description of mini-block pages says, apart from how many values a page has."""
 
     def __init__(self, layout: encodings_v2_1_pb2.MiniBlockLayout, num_buffers: int) -> None:
         self.layers = Layers.from_message(layout.layers)
@@ -255,10 +238,7 @@ class MiniBlockForm:
 class MiniBlockPage:
     """Decoder of one mini-block page, or of several that were joined.
 
-    Args:
-        form: What the page's description says.
-        num_rows: Rows of the page.
-        chunk_bytes: Bytes of its chunks.
+    ``chunk_bytes``: bytes of its chunks.
     """
 
     def __init__(self, form: MiniBlockForm, num_rows: int, chunk_bytes: int) -> None:
@@ -344,11 +324,7 @@ class MiniBlockPage:
 
     @classmethod
     def join(cls, pages: Sequence[MiniBlockPage]) -> MiniBlockPage:
-        """Several pages as one, whose rows come one behind another.
-
-        Args:
-            pages: Loaded, all of one kind.
-        """
+        """Several pages as one, whose rows come one behind another."""
         num_rows = [page.num_rows for page in pages]
         tables = [page._loaded_table() for page in pages]
         joined = cls(pages[0]._form, sum(num_rows), sum(page._chunk_bytes for page in pages))

@@ -37,12 +37,8 @@ def encode_mini_block(
 ) -> EncodedPage | None:
     """A mini-block page; None if a chunk would be larger than the format allows.
 
-    Args:
-        column: The column.
-        rows: Their levels.
-        values: Their values.
-        dictionary: Set if the values are indices.
-        large_chunks: Whether sizes take 32 bits, as they do from 2.2 on.
+    ``dictionary``: set if the values are indices; ``large_chunks``: whether sizes take 32 bits, as
+    they do from 2.2 on.
     """
     has_levels = rows.repetition is not None or rows.definition is not None
     ends = entries_per_chunk(rows, values.value_ends())

@@ -73,9 +73,6 @@ class DecodedRows:
         values: One value per visible entry.
         repetition: Level of each entry, or None without lists.
         definition: Level of each entry, or None if all are 0.
-        layers: The layers of the page.
-        entries: Which entries belong to the wanted rows.
-        slots: Which values belong to the wanted rows.
     """
 
     values: Values
@@ -99,21 +96,13 @@ class PageDecoder(Protocol):
     state_buffers: tuple[int, ...]
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
-        """Takes the contents of ``state_buffers``.
-
-        Raises:
-            CorruptFileError: They contradict the format.
-        """
+        """Takes the contents of ``state_buffers``."""
 
     def plan(self, rows: RowRanges) -> PagePlan:
         """Which bytes hold the rows; the ranges must not be empty."""
 
     def decode(self, plan: PagePlan, pieces: Sequence[NDArray[np.uint8]]) -> DecodedRows:
-        """The rows of a plan.
-
-        Raises:
-            CorruptFileError: The bytes contradict the format.
-        """
+        """The rows of a plan."""
 
 
 def select_all(count: int) -> slice:
@@ -133,10 +122,8 @@ def select_rows(
 ) -> tuple[Selection, Selection]:
     """Entries and slots of rows.
 
-    Args:
-        rows_start: First entry of each wanted range of rows, ascending.
-        rows_end: One past the last entry of each range.
-        visible: Which entries have a slot, as booleans; None for all.
+    ``rows_start``: first entry of each wanted range of rows, ascending; ``rows_end``: one past the
+    last entry of each range. ``visible``: which entries have a slot, as booleans; None for all.
     """
     entries = select_ranges(RowRanges(rows_start, rows_end))
     if visible is None:

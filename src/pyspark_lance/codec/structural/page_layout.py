@@ -19,11 +19,7 @@ from pyspark_lance.proto import encodings_v2_1_pb2
 
 @lru_cache(maxsize=512)
 def parse_page_layout(encoding: bytes) -> encodings_v2_1_pb2.PageLayout:
-    """The description of a page; pages of equal descriptions share it.
-
-    Raises:
-        CorruptFileError: The bytes are no such message.
-    """
+    """The description of a page; pages of equal descriptions share it."""
     try:
         return encodings_v2_1_pb2.PageLayout.FromString(encoding)
     except DecodeError as error:
@@ -38,14 +34,8 @@ def make_page_decoder(
 ) -> PageDecoder:
     """The decoder for a page.
 
-    Args:
-        encoding: The page's description.
-        num_rows: Rows of the page; below fixed-size lists of structs their items.
-        buffer_sizes: Bytes of each buffer of the page.
-
-    Raises:
-        CorruptFileError: The description contradicts itself.
-        UnsupportedFeatureError: It names a layout or an encoding that is not implemented.
+    ``num_rows``: rows of the page; below fixed-size lists of structs their items. ``buffer_sizes``:
+    bytes of each buffer of the page.
     """
     layout = parse_page_layout(encoding)
     kind = layout.WhichOneof("layout")

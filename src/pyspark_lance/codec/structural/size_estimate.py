@@ -24,11 +24,7 @@ def estimate_row_bytes(
 ) -> float:
     """Bytes of a decoded row of the page.
 
-    Args:
-        layout: The page's description.
-        data_type: Arrow type of the leaf.
-        num_rows: Rows of the page.
-        buffer_sizes: Bytes of each buffer of the page.
+    ``buffer_sizes``: bytes of each buffer of the page.
     """
     rows = max(num_rows, 1)
     kind = layout.WhichOneof("layout")

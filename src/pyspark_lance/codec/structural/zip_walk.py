@@ -74,14 +74,7 @@ def walk(
 ) -> Entries:
     """All entries of the rows.
 
-    Args:
-        data: The bytes.
-        row_starts: Where each row begins, ascending.
-        row_ends: Where it ends.
-        shape: What entries look like.
-
-    Raises:
-        CorruptFileError: The entries do not fill a row exactly.
+    ``data``: the bytes; ``row_starts``: where each row begins, ascending.
     """
     inside = bool(((row_starts <= row_ends) & (row_ends <= len(data))).all())
     require(inside, "a row reaches out of its page")

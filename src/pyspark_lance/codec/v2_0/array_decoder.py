@@ -21,8 +21,6 @@ class ArrayDecoder(Protocol):
     """One node of an encoding tree.
 
     Attributes:
-        data_type: The Arrow storage type of the values.
-        num_values: Values of the page at this node.
         has_bits: Whether some buffer holds bits; ranges must then start at a multiple of 8.
     """
 
@@ -34,11 +32,7 @@ class ArrayDecoder(Protocol):
         """What ``decode(start, end)`` reads, as far as that is known before reading."""
 
     def decode(self, start: int, end: int) -> pa.Array:
-        """The values ``start`` to ``end``, as an array of offset 0.
-
-        Raises:
-            CorruptFileError: The bytes contradict the format.
-        """
+        """The values ``start`` to ``end``, as an array of offset 0."""
 
 
 class AllNullDecoder:

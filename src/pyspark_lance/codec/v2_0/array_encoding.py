@@ -43,11 +43,7 @@ _NOTHING_ASKED = EncodingRequest()
 
 
 def parse_array_encoding(data: bytes) -> pb.ArrayEncoding:
-    """The tree of a page.
-
-    Raises:
-        CorruptFileError: The bytes are no such message.
-    """
+    """The tree of a page."""
     try:
         return pb.ArrayEncoding.FromString(data)
     except DecodeError as error:
@@ -59,15 +55,7 @@ def make_decoder(
 ) -> ArrayDecoder:
     """A decoder for a page of leaf values.
 
-    Args:
-        encoding: The tree; List and SimpleStruct are not for this function.
-        data_type: Arrow storage type of the values.
-        num_values: Values in the page.
-        buffers: The buffers of the page.
-
-    Raises:
-        CorruptFileError: The tree does not fit the type or the buffers.
-        UnsupportedFeatureError: An encoding that is not implemented.
+    ``encoding``: the tree; List and SimpleStruct are not for this function.
     """
     require(num_values < _MAX_VALUES, f"a page cannot hold {num_values} values")
     kind = encoding.WhichOneof("array_encoding")
@@ -104,11 +92,7 @@ def make_decoder(
 def make_list_decoder(
     encoding: pb.ArrayEncoding, num_values: int, buffers: PageBuffers
 ) -> ListOffsetsDecoder:
-    """A decoder for a page of list offsets.
-
-    Raises:
-        CorruptFileError: The page is none, or does not fit its buffers.
-    """
+    """A decoder for a page of list offsets."""
     require(num_values < _MAX_VALUES, f"a page cannot hold {num_values} values")
     kind = encoding.WhichOneof("array_encoding")
     require(kind == "list", f"a List page is expected, found {kind}")
@@ -125,15 +109,9 @@ def encode_array(
 ) -> pb.ArrayEncoding:
     """The tree of a leaf array; null slots are written as zeros or empty.
 
-    Args:
-        array: Fixed width, string, binary, null, dictionary, a fixed size list of fixed-width
-            values, or a packed struct without nulls; may be a slice.
-        collector: Takes the buffers.
-        request: What the column's metadata ask for.
-        blank: True for slots below a null list, whose content is dropped too.
-
-    Raises:
-        UnsupportedFeatureError: A dictionary has no room for null.
+    ``array``: fixed width, string, binary, null, dictionary, a fixed size list of fixed-width
+    values, or a packed struct without nulls; may be a slice. ``blank``: true for slots below a null
+    list, whose content is dropped too.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage

@@ -28,10 +28,7 @@ _SAMPLE_ROWS = 512
 class DictionaryArrayDecoder:
     """A dictionary column; nulls among the items become null indices.
 
-    Args:
-        indices: Decodes the indices, in the index type of ``data_type``.
-        items: Decodes the items.
-        data_type: A dictionary type.
+    ``indices``: decodes the indices, in the index type of ``data_type``.
     """
 
     def __init__(self, indices: ArrayDecoder, items: ArrayDecoder, data_type: pa.DataType) -> None:
@@ -53,12 +50,7 @@ class DictionaryArrayDecoder:
 
 
 class PlainDictionaryDecoder:
-    """A plain column whose few distinct values are stored once.
-
-    Args:
-        indices: Decodes unsigned indices.
-        items: Decodes the items, in the type of the column.
-    """
+    """A plain column whose few distinct values are stored once."""
 
     def __init__(self, indices: ArrayDecoder, items: ArrayDecoder) -> None:
         self.data_type, self.num_values = items.data_type, indices.num_values
@@ -156,11 +148,7 @@ def plain_dictionary(array: pa.Array) -> tuple[NDArray[np.uint8], pa.Array] | No
 
 
 def with_null_item(array: pa.DictionaryArray) -> tuple[pa.Array, pa.Array]:
-    """Indices without nulls and items of which one is null, if the array has any null.
-
-    Raises:
-        UnsupportedFeatureError: The index type has no room for the null item.
-    """
+    """Indices without nulls and items of which one is null, if the array has any null."""
     indices, items = array.indices, array.dictionary
     if items.offset or len(items) == 0:
         items = pa.concat_arrays([items])

@@ -19,11 +19,7 @@ def encode_buffer(
 ) -> pb.ArrayEncoding:
     """Flat of whole bytes; compressed only if that makes it smaller.
 
-    Args:
-        data: The values.
-        bits: Bits of one; a multiple of 8.
-        collector: Takes the buffer.
-        request: What the column's metadata ask for.
+    ``bits``: bits of one; a multiple of 8.
     """
     flat = pb.Flat(bits_per_value=bits)
     stored: object = data

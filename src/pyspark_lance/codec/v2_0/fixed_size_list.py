@@ -15,11 +15,8 @@ from pyspark_lance.codec.v2_0.page_buffers import BufferSlice
 class FixedSizeListDecoder:
     """``dimension`` items per row.
 
-    Args:
-        dimension: According to the encoding; checked against the type.
-        data_type: A fixed size list.
-        num_values: Rows.
-        items: Decodes ``num_values * dimension`` items.
+    ``dimension``: according to the encoding; checked against the type. ``items``: decodes
+    ``num_values * dimension`` items.
     """
 
     def __init__(

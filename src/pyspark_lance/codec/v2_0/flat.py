@@ -31,16 +31,10 @@ _MAX_ARROW_ALIGNMENT = 8
 class FlatBuffer:
     """The bytes of a Flat encoding, compressed or not.
 
-    Args:
-        message: The encoding.
-        num_bytes: How many bytes the values need; more is tolerated.
-        buffers: The buffers of the page.
+    ``num_bytes``: how many bytes the values need; more is tolerated.
 
     Attributes:
         stored_size: Bytes of the buffer in the file.
-
-    Raises:
-        CorruptFileError: The buffer is missing or too short.
     """
 
     def __init__(self, message: pb.Flat, num_bytes: int, buffers: PageBuffers) -> None:
@@ -78,11 +72,7 @@ class FlatBuffer:
         return []
 
     def read(self, start: int, end: int) -> pa.Buffer:
-        """The bytes ``start`` to ``end`` of the values; a view if they are not compressed.
-
-        Raises:
-            CorruptFileError: There are not so many, or they cannot be decompressed.
-        """
+        """The bytes ``start`` to ``end`` of the values; a view if they are not compressed."""
         if self._scheme is None:
             self._check_end(end, self.stored_size)
             return self._buffers.read(BufferSlice(self._index, start, end))
@@ -143,11 +133,10 @@ def encode_flat(
 ) -> pb.ArrayEncoding:
     """Flat of a fixed-width array.
 
-    Args:
-        array: Any primitive, boolean, decimal or fixed size binary array; may be a slice.
-        blank: True for slots that are written as zeros, whatever they hold.
-        collector: Takes the buffer; a view of the array unless something is blank.
-        request: What the column's metadata ask for; pylance knows no compressed booleans.
+    ``array``: any primitive, boolean, decimal or fixed size binary array; may be a slice.
+    ``blank``: true for slots that are written as zeros, whatever they hold. ``collector``: takes
+    the buffer; a view of the array unless something is blank. ``request``: what the column's
+    metadata ask for; pylance knows no compressed booleans.
     """
     bits = bit_width_of(array.type)
     if bits != 1:

@@ -24,12 +24,7 @@ _MAX_ITEMS = 1 << 62
 
 
 class ListOffsetsDecoder:
-    """The lists of one page.
-
-    Attributes:
-        num_values: Lists in the page.
-        num_items: Items that belong to the page.
-    """
+    """The lists of one page."""
 
     def __init__(self, message: pb.List, offsets: FlatDecoder) -> None:
         self.num_values, self.num_items = offsets.num_values, message.num_items

@@ -96,10 +96,8 @@ def encode_packed_struct(
 ) -> pb.ArrayEncoding:
     """PackedStruct of a struct array.
 
-    Args:
-        array: Structs of fixed-width fields, nothing in it null; may be a slice.
-        blank: True for rows that are written as zeros.
-        collector: Takes the one buffer.
+    ``array``: structs of fixed-width fields, nothing in it null; may be a slice. ``blank``: true
+    for rows that are written as zeros.
     """
     children = [array.field(index) for index in range(array.type.num_fields)]
     buffer = pb.Buffer(buffer_index=collector.add(record_rows(children, blank)))

@@ -25,11 +25,7 @@ class PageBuffers(Protocol):
     """The buffers of one page."""
 
     def size(self, index: int) -> int:
-        """Length of a buffer in bytes.
-
-        Raises:
-            CorruptFileError: The page has no such buffer.
-        """
+        """Length of a buffer in bytes."""
 
     def read(self, wanted: BufferSlice) -> pa.Buffer:
         """The bytes of a slice inside a buffer; a view where the store has one."""

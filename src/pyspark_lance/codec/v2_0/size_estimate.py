@@ -14,13 +14,7 @@ _FSST_GROWTH = 3
 def estimate_value_bytes(
     encoding: pb.ArrayEncoding, data_type: pa.DataType, num_values: int
 ) -> float:
-    """Decoded bytes per value; 0 if the description does not tell.
-
-    Args:
-        encoding: The tree of the page.
-        data_type: Arrow storage type of the values.
-        num_values: Values in the page.
-    """
+    """Decoded bytes per value; 0 if the description does not tell."""
     fixed = bit_width_of(data_type)
     if fixed:
         return fixed / 8

@@ -51,9 +51,7 @@ class Ends(NamedTuple):
 class EndPositions:
     """The u64 end positions that Binary and List have in common.
 
-    Args:
-        positions: Decodes them.
-        null_adjustment: What a null has been raised by.
+    ``null_adjustment``: what a null has been raised by.
     """
 
     def __init__(self, positions: FlatDecoder, null_adjustment: int) -> None:
@@ -74,11 +72,7 @@ class EndPositions:
         ]
 
     def span(self, start: int, end: int, limit: int) -> tuple[int, int]:
-        """Where the values ``start`` to ``end`` lie, of which at least one is wanted.
-
-        Raises:
-            CorruptFileError: They lie behind the limit or end before they start.
-        """
+        """Where the values ``start`` to ``end`` lie, of which at least one is wanted."""
         first = self._end(start - 1) if start else 0
         last = self._end(end - 1)
         require(first <= last <= limit, f"values lie in {first}..{last} of {limit}")
@@ -93,13 +87,7 @@ class EndPositions:
     def decode(self, start: int, end: int, limit: int | None) -> Ends:
         """Offsets of the values ``start`` to ``end``.
 
-        Args:
-            start: First value.
-            end: End of the values.
-            limit: What no offset may exceed; None if it is checked later.
-
-        Raises:
-            CorruptFileError: The offsets do not ascend or exceed the limit.
+        ``start``: first value. ``limit``: what no offset may exceed; None if it is checked later.
         """
         if start == end:
             return Ends(np.zeros(1, np.int64), None)
@@ -221,11 +209,7 @@ class FixedSizeBinaryDecoder:
 
 
 def variable_array(data_type: pa.DataType, ends: Ends, data: pa.Buffer) -> pa.Array:
-    """A string or binary array; ``data`` starts at the first offset.
-
-    Raises:
-        BatchTooLargeError: The offsets of the type do not suffice.
-    """
+    """A string or binary array; ``data`` starts at the first offset."""
     decoded = ends.offsets
     count = len(decoded) - 1
     if is_large(data_type):
@@ -249,11 +233,8 @@ def encode_binary(
 ) -> pb.ArrayEncoding:
     """Binary of a string or binary array, or FSST over it.
 
-    Args:
-        array: May be a slice.
-        blank: True for slots written as empty, whatever they hold; they include the nulls.
-        collector: Takes end positions and bytes.
-        request: What the column's metadata ask for.
+    ``blank``: true for slots written as empty, whatever they hold; they include the nulls.
+    ``collector``: takes end positions and bytes.
     """
     validity = validity_of(array)
     if blank is not None and bool((np.diff(value_offsets(array))[blank] > 0).any()):

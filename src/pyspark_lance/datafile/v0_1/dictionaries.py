@@ -19,12 +19,7 @@ from pyspark_lance.format.schema import LanceSchema
 def known_dictionaries(schema: LanceSchema, content: bytes) -> dict[int, pa.Array]:
     """The items of every dictionary that has some, by field id.
 
-    Args:
-        schema: Columns of a table of file version 0.1.
-        content: What its manifest file starts with.
-
-    Raises:
-        CorruptFileError: Items lie outside of the content.
+    ``schema``: columns of a table of file version 0.1.
     """
     return {
         field.id: _items(field, content)
@@ -34,11 +29,7 @@ def known_dictionaries(schema: LanceSchema, content: bytes) -> dict[int, pa.Arra
 
 
 def indices_of(array: pa.DictionaryArray, items: pa.Array, path: str) -> pa.Array:
-    """The places of the values among the items of the table; nulls stay null.
-
-    Raises:
-        UnsupportedFeatureError: A value that is no item; the column is named.
-    """
+    """The places of the values among the items of the table; nulls stay null."""
     values = array.dictionary
     places = pc.index_in(values, value_set=items)
     unknown = pc.and_(pc.is_null(places), pc.is_valid(values))

@@ -20,13 +20,7 @@ from pyspark_lance.store.byte_range import ByteRange
 class LegacyFieldReader:
     """Reads one field with everything below.
 
-    Args:
-        file: The open file.
-        field: The wanted field; its children may be fewer than are stored.
-
-    Raises:
-        CorruptFileError: The file has no pages for a field.
-        UnsupportedFeatureError: A type that 0.1 files cannot hold.
+    ``field``: the wanted field; its children may be fewer than are stored.
     """
 
     def __init__(self, file: LegacyFile, field: Field) -> None:
@@ -54,12 +48,7 @@ class LegacyFieldReader:
         return self.read_arrays(RowRanges.single(start, end))[0]
 
     def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
-        """The wanted rows, as one array.
-
-        Raises:
-            CorruptFileError: The bytes contradict the format.
-            BatchTooLargeError: More strings than one array can hold.
-        """
+        """The wanted rows, as one array."""
         return [self._root.read(list(self._parts(rows)))]
 
     def average_row_bytes(self) -> int:

@@ -68,16 +68,12 @@ class PageTable:
 class LegacyMetadata:
     """Everything a 0.1 file says about itself.
 
-    Args:
-        tail: The end of the file, 16 bytes or more.
+    ``tail``: the end of the file, 16 bytes or more.
 
     Attributes:
         path: Root and path of the file, for messages.
         file_size: Length of the file in bytes.
         batch_starts: First row of each batch, and the number of rows after the last one.
-
-    Raises:
-        CorruptFileError: The bytes contradict the format.
     """
 
     version: Final = "0.1"
@@ -182,20 +178,12 @@ class LegacyMetadata:
 
 @dataclass(frozen=True, slots=True)
 class LegacyFile(FileBytes):
-    """A 0.1 file with its metadata and a way to its bytes.
-
-    Attributes:
-        metadata: What the file says of itself.
-    """
+    """A 0.1 file with its metadata and a way to its bytes."""
 
     metadata: LegacyMetadata
 
     def fetch_checked(self, ranges: Sequence[ByteRange]) -> list[Buffer]:
-        """The bytes of ranges that come out of the file and may be nonsense.
-
-        Raises:
-            CorruptFileError: They lie outside of the file, or are more than the file.
-        """
+        """The bytes of ranges that come out of the file and may be nonsense."""
         self.check(ranges)
         return self.fetch(ranges)
 
@@ -204,9 +192,6 @@ class LegacyFile(FileBytes):
 
         Pages do not share bytes, so ranges of different values cannot exceed the file together;
         this bounds what a damaged page table can make us allocate.
-
-        Raises:
-            CorruptFileError: They lie outside of the file, or are more than the file.
         """
         size, total = self.metadata.file_size, 0
         for start, end in ranges:

@@ -56,13 +56,7 @@ class LegacyNode(Protocol):
 def make_legacy_node(file: LegacyFile, pages: PageTable, field: Field) -> LegacyNode:
     """The node of a field, with everything below.
 
-    Args:
-        file: The open file.
-        pages: Where the pages of the fields are.
-        field: A field of the file; its children may be fewer than are stored.
-
-    Raises:
-        UnsupportedFeatureError: A type that 0.1 files cannot hold.
+    ``field``: a field of the file; its children may be fewer than are stored.
     """
     if field.is_map or field.is_blob or (field.is_fixed_size_list and field.children):
         raise UnsupportedFeatureError(
@@ -89,12 +83,7 @@ class _Leaf:
         self._file, self._pages, self._field_id = file, pages, field_id
 
     def _page(self, part: Part, more: int = 0) -> int:
-        """Position of the page of a part; checks that the page has so many values.
-
-        Args:
-            part: What is wanted of the page.
-            more: How many entries a page has beyond its values.
-        """
+        """Position of the page of a part; checks that the page has so many values."""
         try:
             position, count = self._pages.page(self._field_id, part.batch)
         except CorruptFileError as error:
@@ -338,15 +327,8 @@ def read_strings(
 ) -> pa.Array:
     """Strings or binaries whose offsets are known.
 
-    Args:
-        file: The file that holds the bytes.
-        data_type: A string or binary type.
-        positions: For each run of values where they begin and end in the file, ascending.
-        nullable: Whether an empty value means null.
-
-    Raises:
-        CorruptFileError: The values lie outside of the file.
-        BatchTooLargeError: More bytes than 32-bit offsets can address.
+    ``file``: the file that holds the bytes; ``positions``: for each run of values where they begin
+    and end in the file, ascending; ``nullable``: whether an empty value means null.
     """
     places = [ByteRange(int(run[0]), int(run[-1])) for run in positions if run[0] < run[-1]]
     file.check(places)

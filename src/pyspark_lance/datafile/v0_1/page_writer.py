@@ -28,12 +28,7 @@ class PageEntry(NamedTuple):
 
 
 class LegacyPageWriter:
-    """Writes pages to the end of a file.
-
-    Args:
-        output: The file.
-        dictionaries: The items of dictionaries, by field id.
-    """
+    """Writes pages to the end of a file."""
 
     def __init__(self, output: OutputFile, dictionaries: Mapping[int, pa.Array]) -> None:
         self._output = output
@@ -49,14 +44,7 @@ class LegacyPageWriter:
     ) -> None:
         """Writes the pages of a field and everything below.
 
-        Args:
-            field: The field.
-            array: Its values in one batch.
-            entries: Takes where the page of each field id is.
-            is_strict: Refuse values that would be read as others.
-
-        Raises:
-            UnsupportedFeatureError: A value that the format cannot hold; the column is named.
+        ``entries``: takes where the page of each field id is.
         """
         self._write(field, field.name, array, entries, is_strict=is_strict)
 

@@ -47,11 +47,7 @@ class PageStatistics:
 
 
 def read_statistics(file: LegacyFile, field_ids: Iterable[int]) -> dict[int, PageStatistics]:
-    """Field id -> statistics, for those of the fields that have any.
-
-    Raises:
-        CorruptFileError: The statistics contradict the format.
-    """
+    """Field id -> statistics, for those of the fields that have any."""
     message = file.metadata.statistics
     if message is None or not len(message.fields):
         return {}

@@ -38,11 +38,7 @@ class _Bounds:
 
 
 class StatisticsCollector:
-    """Statistics of columns, and of fields of structs, of types whose values have an order.
-
-    Args:
-        fields: The top-level fields of the file.
-    """
+    """Statistics of columns, and of fields of structs, of types whose values have an order."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self._bounds = {

@@ -38,14 +38,7 @@ _MAJOR, _MINOR = 0, 2
 class LegacyFileWriter:
     """Writes one data file; it appears at ``finish``.
 
-    Args:
-        store: Where to.
-        path: Relative to the table root, such as ``data/x.lance``.
-        schema: The columns, with their field ids.
-        dictionaries: The items of the table's dictionaries, by field id.
-
-    Raises:
-        UnsupportedFeatureError: The version cannot hold a column, which is named.
+    ``path``: relative to the table root, such as ``data/x.lance``.
     """
 
     def __init__(
@@ -79,12 +72,7 @@ class LegacyFileWriter:
         return self._output.tell() + self._held_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends the rows of a batch whose columns are the schema's, in its order.
-
-        Raises:
-            SchemaMismatchError: The columns are others.
-            UnsupportedFeatureError: The version cannot hold a value; the column is named.
-        """
+        """Appends the rows of a batch whose columns are the schema's, in its order."""
         self._check_open()
         if list(self._schema.names) != batch.schema.names:
             raise SchemaMismatchError(

@@ -29,11 +29,7 @@ _NULL_POSITION: Final = 1
 class V20BlobWriter:
     """A column of blobs.
 
-    Args:
-        field: A blob field of the first kind.
-        sink: Takes the values and the pages.
-        column: Its physical column.
-        path: Dotted path of the field, for messages.
+    ``field``: a blob field of the first kind.
     """
 
     def __init__(self, field: Field, sink: PageSink, column: int, path: str) -> None:

@@ -22,11 +22,7 @@ from pyspark_lance.store.byte_range import ByteRange
 
 
 class V20FieldReader:
-    """Reads one field of a 2.0 file.
-
-    Args:
-        node: Reads the field.
-    """
+    """Reads one field of a 2.0 file."""
 
     def __init__(self, node: NodeReader) -> None:
         self._node = node
@@ -68,14 +64,8 @@ def make_v2_0_field_reader(
 ) -> V20FieldReader:
     """A reader for a field and everything below.
 
-    Args:
-        file: A 2.0 file.
-        field: The wanted field; its children may be fewer than are stored.
-        column_of: Field id -> physical column.
-
-    Raises:
-        CorruptFileError: A field has no column.
-        UnsupportedFeatureError: A type that 2.0 files cannot hold.
+    ``file``: a 2.0 file. ``field``: the wanted field; its children may be fewer than are stored.
+    ``column_of``: field id -> physical column.
     """
     return V20FieldReader(make_node(file, field, column_of))
 

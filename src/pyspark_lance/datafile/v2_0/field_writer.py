@@ -39,10 +39,8 @@ _USE_NEWER: Final = "write the table with file version 2.1 or 2.2"
 def make_v2_0_field_writer(field: Field, sink: PageSink, first_column: int = 0) -> FieldWriter:
     """A writer for a field and everything below.
 
-    Args:
-        field: The field; its arrays are of type ``field.to_arrow().type``.
-        sink: Takes the pages.
-        first_column: Column of the field; those below follow depth first.
+    ``field``: the field; its arrays are of type ``field.to_arrow().type``. ``first_column``: column
+    of the field; those below follow depth first.
 
     Raises:
         UnsupportedFeatureError: A type that 2.0 files cannot hold; nothing has been written.
@@ -69,9 +67,8 @@ class _NodeWriter(FieldWriter, Protocol):
     def flush(self, *, page_needed: bool = False) -> None:
         """Writes what is still buffered.
 
-        Args:
-            page_needed: Write an empty page if there is none, because pylance expects one for the
-                items of lists that are all empty.
+        ``page_needed``: write an empty page if there is none, because pylance expects one for the
+        items of lists that are all empty.
         """
 
 

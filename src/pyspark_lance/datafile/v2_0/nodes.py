@@ -74,12 +74,7 @@ class NodeReader(Protocol):
 
 
 def make_node(file: OpenFile, field: Field, column_of: Mapping[int, int]) -> NodeReader:
-    """A reader for a field and everything below.
-
-    Raises:
-        CorruptFileError: A field has no column.
-        UnsupportedFeatureError: A type that 2.0 files cannot hold.
-    """
+    """A reader for a field and everything below."""
     column = column_of.get(field.id, -1)
     if column < 0:
         raise CorruptFileError(

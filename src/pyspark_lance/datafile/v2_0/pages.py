@@ -88,17 +88,7 @@ DecoderFactory = Callable[[pb.ArrayEncoding, int, FileBuffers], _D]
 
 
 class ColumnPages(Generic[_D]):
-    """One column, read in ranges of its values.
-
-    Args:
-        file: The file.
-        column: Physical column.
-        make_decoder: From encoding, number of values and buffers to a decoder.
-
-    Attributes:
-        pages: The pages.
-        num_values: Values in all pages.
-    """
+    """One column, read in ranges of its values."""
 
     def __init__(self, file: OpenFile, column: int, make_decoder: DecoderFactory[_D]) -> None:
         self._file, self._column, self._make_decoder = file, column, make_decoder
@@ -114,11 +104,7 @@ class ColumnPages(Generic[_D]):
         self._decoders: OrderedDict[int, tuple[_D, FileBuffers]] = OrderedDict()
 
     def locate(self, start: int, end: int) -> list[PageRange]:
-        """The pages that hold the values ``start`` to ``end``.
-
-        Raises:
-            CorruptFileError: The column has not so many values.
-        """
+        """The pages that hold the values ``start`` to ``end``."""
         if end > self.num_values:
             raise CorruptFileError(
                 f"column {self._column} has {self.num_values} values, {end} are expected",

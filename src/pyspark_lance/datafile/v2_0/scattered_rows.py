@@ -21,9 +21,7 @@ _MAX_GAP_BYTES: Final = 64 * 1024
 def split_at_gaps(rows: RowRanges, row_bytes: int) -> Iterator[RowRanges]:
     """Groups of ranges with little between neighbours.
 
-    Args:
-        rows: The wanted rows; may have no ranges.
-        row_bytes: Bytes of a row, at least 1.
+    ``rows``: the wanted rows; may have no ranges. ``row_bytes``: bytes of a row, at least 1.
     """
     max_gap = _MAX_GAP_BYTES // row_bytes
     cuts = np.flatnonzero(rows.starts[1:] - rows.ends[:-1] > max_gap) + 1

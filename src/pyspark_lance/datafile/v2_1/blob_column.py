@@ -33,12 +33,7 @@ _SAMPLED_ROWS = 256
 class BlobColumn(LeafColumnReader):
     """Blobs of either version: as descriptors, as bytes, or (v2) as they are written.
 
-    Args:
-        file: The open file.
-        column: Number of the column.
-        name: Dotted path of the leaf, for messages.
-        field: A blob field, in its stored or a logical view.
-        slots_per_row: See ``LeafColumnReader``.
+    ``slots_per_row``: see ``LeafColumnReader``.
     """
 
     def __init__(

@@ -37,12 +37,8 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 class V21BlobWriter:
     """A column of blobs; values go to the file at once, what is collected is where they are.
 
-    Args:
-        sink: Takes the values and the pages.
-        index: Number of the column.
-        column: A blob of either kind; those of the first kind are not inside of lists.
-        version: Any for the first kind (pylance makes no new tables of 2.2 with it), ``2.2`` for
-            the second.
+    ``column``: a blob of either kind; those of the first kind are not inside of lists. ``version``:
+    any for the first kind (pylance makes no new tables of 2.2 with it), ``2.2`` for the second.
     """
 
     def __init__(self, sink: PageSink, index: int, column: LeafColumn, version: str) -> None:
@@ -57,11 +53,7 @@ class V21BlobWriter:
         return self._held_entries * RECORD_BYTES
 
     def add(self, rows: LeafValues) -> None:
-        """Writes the values of some rows.
-
-        Raises:
-            InvalidInputError: A blob that has neither bytes nor a reference, or both.
-        """
+        """Writes the values of some rows."""
         if rows.num_entries > blob_records.PAGE_ROWS and rows.num_rows > 1:
             for half in rows.halves(self._column):
                 self.add(half)

@@ -52,9 +52,6 @@ class PageRead:
     Attributes:
         page: Number of the (first) page.
         end: One past the number of the last page.
-        decoder: Decodes them.
-        plan: What is wanted of them.
-        ranges: Where that is in the file.
     """
 
     page: int
@@ -67,17 +64,8 @@ class PageRead:
 class LeafColumnReader:
     """Reads rows of one column.
 
-    Args:
-        file: The open file.
-        column: Number of the column.
-        name: Dotted path of the leaf, for messages.
-        data_type: Arrow type of the leaf.
-        slots_per_row: Leaf values per row: more than one below fixed-size lists of structs, where
-            pages count these instead of rows.
-        keep_dictionaries: Return strings that are stored as a dictionary of few items as one.
-
-    Raises:
-        CorruptFileError: The pages do not hold as many rows as the file.
+    ``slots_per_row``: leaf values per row: more than one below fixed-size lists of structs, where
+    pages count these instead of rows.
     """
 
     def __init__(

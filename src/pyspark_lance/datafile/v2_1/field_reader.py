@@ -55,13 +55,7 @@ class _Node(Protocol):
 
 
 class V21FieldReader:
-    """Reads one field with everything below.
-
-    Args:
-        file: The open file.
-        field: The wanted field.
-        root: The tree of its readers.
-    """
+    """Reads one field with everything below."""
 
     def __init__(self, file: OpenFile, field: Field, root: _Node) -> None:
         self._file = file
@@ -88,12 +82,7 @@ class V21FieldReader:
         return concat_arrays(arrays) if arrays else pa.nulls(0, self._type)
 
     def read_arrays(self, rows: RowRanges) -> list[pa.Array]:
-        """The wanted rows as consecutive arrays, which spares copying them together.
-
-        Raises:
-            CorruptFileError: The bytes contradict the format.
-            UnsupportedFeatureError: An encoding that is not implemented.
-        """
+        """The wanted rows as consecutive arrays, which spares copying them together."""
         self._load(rows)
         reads = [leaf.plan(rows) for leaf in self._leaves]
         ranges = [place for leaf in reads for read in leaf for place in read.ranges]
@@ -229,16 +218,10 @@ def make_v2_1_field_reader(
 ) -> V21FieldReader:
     """A reader for a field and everything below.
 
-    Args:
-        file: A 2.1 or 2.2 file.
-        field: The wanted field; its children may be fewer than are stored.
-        column_of: Field id -> physical column; only leaves have one.
-        keep_dictionaries: If the field is a column of strings, arrays may be dictionaries of
-            them, where they are stored so.
-
-    Raises:
-        CorruptFileError: A leaf has no column.
-        UnsupportedFeatureError: A type that is not implemented.
+    ``file``: a 2.1 or 2.2 file. ``field``: the wanted field; its children may be fewer than are
+    stored. ``column_of``: field id -> physical column; only leaves have one. ``keep_dictionaries``:
+    if the field is a column of strings, arrays may be dictionaries of them, where they are stored
+    so.
     """
     data_type, column = field.to_arrow().type, column_of.get(field.id, -1)
     if keep_dictionaries and can_be_kept(data_type) and column >= 0 and not field.is_blob:

@@ -38,14 +38,7 @@ MAX_PAGE_BYTES: Final = 2 * PAGE_BYTES
 class V21FieldWriter:
     """See ``FieldWriter``.
 
-    Args:
-        sink: Takes the pages.
-        field: The field with its subtree.
-        first_column: Number of its first physical column.
-        version: ``2.1`` or ``2.2``.
-
-    Raises:
-        UnsupportedFeatureError: The field's metadata ask for an encoding that is not written.
+    ``first_column``: number of its first physical column; ``version``: ``2.1`` or ``2.2``.
     """
 
     def __init__(self, sink: PageSink, field: Field, *, first_column: int, version: str) -> None:
@@ -84,11 +77,7 @@ class V21FieldWriter:
         return self._array_bytes + sum(column.buffered_bytes for column in self._columns)
 
     def write(self, array: pa.Array) -> None:
-        """Appends rows.
-
-        Raises:
-            SchemaMismatchError: A null where the schema allows none.
-        """
+        """Appends rows."""
         for piece, num_bytes in self._pieces(array):
             if num_bytes > MAX_PAGE_BYTES:
                 self._distribute()  # 32-bit offsets may not reach over such a row and others

@@ -12,9 +12,6 @@ def described(spark: SparkSession, name: str) -> dict[str, str]:
     """What Spark says of the table of this name.
 
     It is asked first whether there is one, which is no error: PySpark would print that.
-
-    Raises:
-        TableNotFoundError: There is none.
     """
     hint = "LanceTable.forPath takes the path of a table"
     try:

@@ -31,10 +31,8 @@ def typed_errors(columns: Callable[[], Sequence[str]] = tuple, alias: str = "") 
 
     Also a decorator.
 
-    Args:
-        columns: Gives the names that an expression may use.  Spark, which is given the columns
-            that are needed, would propose one of these only, or a name that is but ours.
-        alias: What the table is called in expressions.
+    ``columns``: gives the names that an expression may use. Spark, which is given the columns that
+    are needed, would propose one of these only, or a name that is but ours.
     """
     try:
         yield

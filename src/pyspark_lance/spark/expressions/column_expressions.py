@@ -50,9 +50,7 @@ class Node:
     """One node of an expression.
 
     Attributes:
-        kind: What it is.
         words: The parts of a name, a SQL text, or the name of a function.
-        children: Gives the nodes below.
     """
 
     kind: Kind

@@ -87,16 +87,7 @@ def reads_of(plan: ChangePlan, condition: Expression | None) -> Reads:
 def stored_values(
     frame: DataFrame, values: Mapping[str, Column], schema: LanceSchema
 ) -> dict[str, Column]:
-    """The values in the types of their columns.
-
-    Args:
-        frame: What the values are computed from.
-        values: By column.
-        schema: The table's schema.
-
-    Raises:
-        InvalidInputError: A value of a kind that its column cannot hold.
-    """
+    """The values in the types of their columns."""
     if not values:
         return {}
     numbered = [value.alias(f"v{i}") for i, value in enumerate(values.values())]

@@ -58,12 +58,7 @@ class LastChanges:
 def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
     """Evaluates the changes, once.
 
-    Args:
-        changes: Columns of a table, and those of a change feed.
-        keys: Column of the table that follows -> column of the changes.
-
-    Raises:
-        InvalidInputError: The changes are no change feed, or a key is null.
+    ``keys``: column of the table that follows -> column of the changes.
     """
     names = {name.lower(): name for name in changes.columns}
     for name in (CHANGE_TYPE, COMMIT_VERSION, *keys.values()):
@@ -118,15 +113,7 @@ def apply_once(
 ) -> Prepared:
     """One attempt to apply changes, all but its commit.
 
-    Args:
-        spark: The session.
-        plan: Pins the version of the table that follows.
-        last: The changes.
-        alias: Of the table.
-        after: Changes up to this version are applied already.
-
-    Raises:
-        InvalidInputError: A column that the table does not have.
+    ``after``: changes up to this version are applied already.
     """
     rows = last.rows.where(sf.col(COMMIT_VERSION) > after) if after else last.rows
     keys = _keys(last.keys, plan.schema)

@@ -46,11 +46,7 @@ def pinned_scan(
 ) -> DataFrame:
     """Some columns (lineage columns among them) of the version that the plan pins.
 
-    Args:
-        spark: The session.
-        plan: Pins the version.
-        columns: At least one.
-        condition: Rows that are surely not wanted are left out.
+    ``columns``: at least one; ``condition``: rows that are surely not wanted are left out.
     """
     options = storage_options_of(plan.table)
     options["version"] = str(plan.read_version)
@@ -69,11 +65,9 @@ def run_change_job(
 ) -> RowChanges:
     """Runs the job; commits nothing.
 
-    Args:
-        plan: Pins the version.
-        clauses: What the numbers in ``changes`` mean.
-        changes: As ``table.moved_rows.write_changes`` wants them, in any order.
-        one_match_each: Report target rows that have more than one row here.
+    ``clauses``: what the numbers in ``changes`` mean; ``changes``: as
+    ``table.moved_rows.write_changes`` wants them, in any order; ``one_match_each``: report target
+    rows that have more than one row here.
     """
     if not writes_rows(clauses):
         note = stage(partial(note_stage, plan, tuple(clauses)))
@@ -100,12 +94,9 @@ def run_pieces(
 ) -> RowChanges:
     """Runs the job for changes that are packed already; commits nothing.
 
-    Args:
-        plan: Pins the version.
-        clauses: What the numbers in the pieces mean.
-        pieces: What ``sort_stage`` yields, as ``PIECE_TYPE``.
-        one_match_each: Report target rows that have more than one row here.
-        are_few: So few rows change that those of a part need not be spread over tasks.
+    ``pieces``: what ``sort_stage`` yields, as ``PIECE_TYPE``; ``one_match_each``: report target
+    rows that have more than one row here; ``are_few``: so few rows change that those of a part need
+    not be spread over tasks.
     """
     if are_few:
         # Who has all rows of a fragment can write its deletion file as well.

@@ -58,10 +58,8 @@ def declared_columns(
 ) -> pa.Schema:
     """The Arrow schema of columns that are declared, not written, with all that is said of them.
 
-    Args:
-        spark: The session.
-        columns: ``"a int not null, b string"`` or a StructType.
-        column_types: Options ``<column>.<kind>``.
+    ``columns``: ``"a int not null, b string"`` or a StructType; ``column_types``: options
+    ``<column>.<kind>``.
     """
     schema = parsed_schema(spark, columns)
     return stored_schema(schema, column_types, existing=None, overwrite=False, declared=True)

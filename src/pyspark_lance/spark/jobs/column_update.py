@@ -52,11 +52,7 @@ _PAYLOAD = "payload binary"
 
 
 class RepeatedRowError(Exception):
-    """A row would get two new values; never leaves this package.
-
-    Args:
-        address: Of the row.
-    """
+    """A row would get two new values; never leaves this package."""
 
     def __init__(self, address: int) -> None:
         super().__init__(f"the row at address {address} would get two new values")
@@ -100,10 +96,7 @@ def run_rewrite_job(
 ) -> tuple[RewriteColumnsRequest, list[RewrittenColumns]]:
     """Writes the new files of touched fragments on the executors; commits nothing.
 
-    Args:
-        plan: Pins the version.
-        names: Top-level columns that get other values.
-        changes: ``_rowaddr`` of each row that changes, once, and all of ``names``; in any order.
+    ``changes``: ``_rowaddr`` of each row that changes, once, and all of ``names``; in any order.
 
     Raises:
         RepeatedRowError: A row comes twice; the new files are removed.

@@ -18,9 +18,7 @@ def rewrite_on_executors(
 ) -> list[RewriteGroup]:
     """Runs the job; commits nothing.
 
-    Args:
-        spark: The session.
-        tasks: At least one.
+    ``tasks``: at least one.
     """
     done = over_tasks(spark, tasks, _rewrite, "payload binary")
     return [pickle.loads(bytes(row[0])) for row in done.collect()]

@@ -26,9 +26,6 @@ def add_columns_of_source(table: Table, merge: Merge, settings: CommitSettings) 
 
     Columns that ``whenMatchedUpdateAll`` and ``whenNotMatchedInsertAll`` find in the source, with
     members of structs, and columns of the source that a clause sets by their own name.
-
-    Raises:
-        UnsupportedFeatureError: The table's files cannot hold a type.
     """
     schema = Snapshot.open(table).schema
     missing = _missing(merge, schema)

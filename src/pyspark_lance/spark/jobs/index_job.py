@@ -21,10 +21,7 @@ def run_on_executors(
 ) -> list[_R]:
     """What work makes of tasks, in their order; commits nothing.
 
-    Args:
-        spark: The session.
-        work: A function of a module; what it returns is small.
-        tasks: May be none.
+    ``work``: a function of a module; what it returns is small. ``tasks``: may be none.
     """
     if not tasks:
         return []

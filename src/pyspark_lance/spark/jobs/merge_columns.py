@@ -43,9 +43,7 @@ class MergeChanges:
     """What becomes of the rows of a merge.
 
     Attributes:
-        clauses: What the numbers of clauses mean.
         frame: The changes, as ``run_change_job`` wants them, or packed.
-        is_packed: Which of the two.
         unchanged: Columns whose new values are surely the old ones.
         are_few: Few rows of the table change; only known of packed ones.
         keys: Of the source, if they are known.
@@ -82,12 +80,7 @@ def rewritten_columns(
 
 
 def may_rewrite(plan: ChangePlan, mode: RewriteMode, names: Collection[str] | None) -> bool:
-    """Whether it has to be looked at what is cheaper.
-
-    Raises:
-        InvalidInputError: Columns were asked for, but rows come or go.
-        UnsupportedFeatureError: Columns were asked for, but cannot be rewritten.
-    """
+    """Whether it has to be looked at what is cheaper."""
     if mode is RewriteMode.ROWS:
         return False
     if names is None:
@@ -118,17 +111,10 @@ def run_by_columns(
 ) -> tuple[RewriteColumnsRequest, list[RewrittenColumns]] | MergeChanges:
     """Writes columns anew, if that is asked for or cheaper; commits nothing.
 
-    Args:
-        plan: Pins the version.
-        mode: What was asked for.
-        changes: Only updates; all ``names`` have a value in each row.
-        names: The columns.
+    ``changes``: only updates; all ``names`` have a value in each row.
 
     Returns:
         What was written, or the changes, evaluated once, if moving rows is cheaper.
-
-    Raises:
-        RepeatedRowError: A row comes twice.
     """
     frame = changes.frame
     if not changes.is_packed:

@@ -26,7 +26,6 @@ class MergeCondition:
         pairs: Columns that must be equal.
         target_filter: What the target row must fulfil whatever the source says, as our own scan
             understands it; None for nothing.
-        is_whole: There is nothing else in the condition.
     """
 
     pairs: tuple[KeyPair, ...]
@@ -35,13 +34,7 @@ class MergeCondition:
 
 
 def understood(condition: Expression, alias: str, schema: LanceSchema) -> MergeCondition:
-    """What the condition of a merge demands.
-
-    Args:
-        condition: Over both sides.
-        alias: Of the target.
-        schema: Of the target.
-    """
+    """What the condition of a merge demands."""
     names = [field.name for field in schema.fields]
     pairs, filters, others = [], [], 0
     for conjunct in conjuncts(condition):

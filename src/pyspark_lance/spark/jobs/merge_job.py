@@ -83,10 +83,7 @@ class Merge:
 
     Attributes:
         source: The rows to merge, under the alias that the texts use.
-        condition: When a source row and a target row match.
         clauses: In order.
-        alias: Of the target.
-        rewrite: How rows get other values.
         evolves: Whether columns that the table lacks are added to it.
     """
 
@@ -116,11 +113,7 @@ class _SourceKeys:
 
 
 def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> Prepared:
-    """One attempt, all but its commit.
-
-    Raises:
-        InvalidInputError: Two source rows match one target row; an unknown column.
-    """
+    """One attempt, all but its commit."""
     source = _aliased_source(merge)
     merge = _with_defaults(merge, source, plan.schema)
     condition = understood(merge.condition, merge.alias, plan.schema)

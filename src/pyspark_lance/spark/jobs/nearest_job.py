@@ -76,11 +76,7 @@ def nearest_to_few(
 ) -> DataFrame:
     """The rows nearest to queries that all tasks get.
 
-    Args:
-        spark: The session.
-        answer: What to find.
-        queries: Named by their place in ``own``.
-        own: The columns of the queries.
+    ``queries``: named by their place in ``own``.
     """
     tasks = answer.plan.tasks if len(queries) else ()
     per_bucket = max(1, _PAIRS_OF_BUCKET // answer.plan.joining.k)
@@ -97,10 +93,7 @@ def nearest_to_few(
 def nearest_to_many(answer: Answer, queries: DataFrame, vector: str) -> DataFrame:
     """The rows nearest to the rows of a DataFrame, which go on as they are, in any number.
 
-    Args:
-        answer: What to find.
-        queries: The column ``vector`` and those that the answer begins with.
-        vector: Its column of vectors.
+    ``queries``: the column ``vector`` and those that the answer begins with.
     """
     return map_rows(queries, stage(partial(_found_by_block, answer, vector)), answer.schema)
 

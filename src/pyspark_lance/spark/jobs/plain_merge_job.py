@@ -57,12 +57,7 @@ def plain_pieces(
 
     The source is evaluated, and keys of the target are read.
 
-    Args:
-        spark: The session.
-        plan: Pins the version.
-        merge: What happens.
-        source: Its columns.
-        target_filter: Only target rows that fulfil it can match.
+    ``target_filter``: only target rows that fulfil it can match.
     """
     # Evaluated once: whatever the source is made of, all that follows must see the same rows.  The
     # job that asks for the filter fills the checkpoint.

@@ -42,14 +42,7 @@ def plain_merge(
 ) -> tuple[PlainMerge, DataFrame] | None:
     """The merge as a plain one and the columns of the source that it needs; None if it is not.
 
-    Args:
-        spark: The session.
-        plan: Pins the version.
-        source: Under its alias.
-        condition: When rows match.
-        alias: Of the target.
-        clauses: In order.
-        every: What stands for all columns of the source in ``clauses``.
+    ``clauses``: in order; ``every``: what stands for all columns of the source in ``clauses``.
     """
     is_plain = condition.is_whole and condition.pairs
     if not is_plain or _spark_version(spark) < _LEAST_SPARK:

@@ -54,7 +54,6 @@ class KeyPair:
     """One ``target column = source column`` of a merge condition.
 
     Attributes:
-        target: Name of the table's column.
         source: The other column, with what qualifies it.
     """
 
@@ -67,13 +66,7 @@ class KeyPair:
 
 
 def equal_columns(condition: Expression, alias: str, names: Sequence[str]) -> tuple[KeyPair, ...]:
-    """The equations of plain columns that a condition demands, as far as they are easily seen.
-
-    Args:
-        condition: When rows match.
-        alias: Of the target.
-        names: Columns of the target.
-    """
+    """The equations of plain columns that a condition demands, as far as they are easily seen."""
     pairs = (equal_sides(conjunct, alias, names) for conjunct in conjuncts(condition))
     return tuple(pair for pair in pairs if pair is not None)
 
@@ -137,13 +130,8 @@ def scan_of_keys(
 ) -> DataFrame:
     """Some columns of the target rows whose keys may be in ``keys``.
 
-    Args:
-        spark: The session.
-        plan: Pins the version.
-        columns: The table's and lineage columns, in any order; the keys are among them.
-        pairs: The parts of the key.
-        keys: Of the source.
-        condition: Rows for which it is not true are left out, too.
+    ``columns``: the table's and lineage columns, in any order; the keys are among them.
+    ``condition``: rows for which it is not true are left out, too.
     """
     snapshot = plan.snapshot()
     names = [name for name in columns if name not in SYSTEM_COLUMNS]

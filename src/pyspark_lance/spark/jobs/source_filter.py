@@ -18,9 +18,8 @@ _MOST_SHARE = 0.5
 def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None:
     """The filter of all keys; None if it would let too much through.
 
-    Args:
-        parts: Filters of some keys each, in the binary column ``payload``.
-        unite_first: Whether an executor makes one filter of them, since they are many.
+    ``parts``: filters of some keys each, in the binary column ``payload``; ``unite_first``: whether
+    an executor makes one filter of them, since they are many.
     """
     if unite_first:
         parts = parts.repartition(1).mapInArrow(_united, "payload binary")

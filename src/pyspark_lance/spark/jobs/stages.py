@@ -63,11 +63,7 @@ def over_tasks(
 ) -> DataFrame:
     """What ``work`` makes of tasks, one partition for each of them; without tasks, of none.
 
-    Args:
-        spark: The session.
-        tasks: Sent in bytes of their own, since an executor unpacks only those that it runs.
-        work: Gets the tasks of a partition.
-        columns: The columns of its batches, maybe as Spark writes types.
+    ``tasks``: sent in bytes of their own, since an executor unpacks only those that it runs.
     """
     packed = tuple(pickle.dumps(task) for task in tasks)
     count = max(1, len(packed))

@@ -74,10 +74,6 @@ def assigned_columns(
     """Whole columns; an assigned member of a struct becomes the struct with that member changed.
 
     Without an ``alias`` of the table there is no row yet, and its other members are null.
-
-    Raises:
-        InvalidInputError: There is no such column, one is assigned twice, or names differ by case
-            only.
     """
     values: dict[str, Column] = {}
     partly: set[str] = set()
@@ -100,11 +96,7 @@ def assigned_columns(
 def with_member(
     whole: Column, kind: DataType, path: Sequence[str], value: Column, key: str
 ) -> Column:
-    """A struct with another value in the member at ``path``; a null one becomes a struct by it.
-
-    Raises:
-        InvalidInputError: There is no such member; ``key`` is what the user wrote.
-    """
+    """A struct with another value in the member at ``path``; a null one becomes a struct by it."""
     first, *rest = path
     known = kind.fields if isinstance(kind, StructType) else []
     if not any(member.name.lower() == first.lower() for member in known):

@@ -17,9 +17,7 @@ def build_on_executors(
 ) -> list[tuple[BuiltZones, ...]]:
     """Runs the job; commits nothing.
 
-    Args:
-        spark: The session.
-        tasks: May be none.
+    ``tasks``: may be none.
     """
     if not tasks:
         return []

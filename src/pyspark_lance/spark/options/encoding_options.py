@@ -52,12 +52,7 @@ def split_options(asked: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
 
 
 def with_encodings(field: pa.Field, metadata: Mapping[str, str]) -> pa.Field:
-    """The field with the metadata on each of its leaves; ``packed`` goes to the struct.
-
-    Raises:
-        UnsupportedFeatureError: An encoding that is not written, or not for this type.
-        InvalidInputError: A value is no number where one is needed.
-    """
+    """The field with the metadata on each of its leaves; ``packed`` goes to the struct."""
     if not metadata:
         return field
     metadata = dict(metadata)
@@ -76,11 +71,7 @@ def with_encodings(field: pa.Field, metadata: Mapping[str, str]) -> pa.Field:
 
 
 def check_same_encodings(existing: pa.Field, metadata: Mapping[str, str]) -> None:
-    """Refuses to ask for other encodings than the table's column has.
-
-    Raises:
-        InvalidInputError: They differ.
-    """
+    """Refuses to ask for other encodings than the table's column has."""
     for leaf in leaf_columns(existing):
         for key, value in metadata.items():
             stored = metadata_texts(existing) if key == _PACKED else leaf.metadata

@@ -33,9 +33,7 @@ class NearestOption:
     """What to look for.
 
     Attributes:
-        key: The vector.
         column: The column of vectors; None for the only one.
-        k: How many rows.
         metric: What is near; None for that of the index, or ``l2``.
         nprobes: Partitions of an index to look at; None for as many as it takes.
         refine_factor: So many times ``k`` rows of an index are compared by their vectors.
@@ -52,11 +50,7 @@ class NearestOption:
 
     @classmethod
     def parse(cls, text: str) -> NearestOption:
-        """Reads the option.
-
-        Raises:
-            InvalidInputError: No JSON object, a name that is not known, no vector.
-        """
+        """Reads the option."""
         given = _named(_object(text))
         minimum = given.pop("minimum", None)
         given.pop("ef", None)

@@ -79,11 +79,7 @@ class ReadOptions:
     nearest: NearestOption | None = None
 
     def check_batch(self) -> None:
-        """Refuses what only a stream can do; whether it is one is known late.
-
-        Raises:
-            InvalidInputError: That.
-        """
+        """Refuses what only a stream can do; whether it is one is known late."""
         if self.of_streams is not None:
             raise InvalidInputError(self.of_streams, hint="add readChangeFeed = true")
 
@@ -94,11 +90,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Reads the options of ``spark.read`` or of a view.
-
-        Raises:
-            InvalidInputError: An unknown option or a value that cannot be read.
-        """
+        """Reads the options of ``spark.read`` or of a view."""
         canonical, storage = canonical_options(options, "read")
         columns = canonical.get("columns")
         return cls(
@@ -152,11 +144,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Reads the options of ``df.write`` or of a view.
-
-        Raises:
-            InvalidInputError: An unknown option or a value that cannot be read.
-        """
+        """Reads the options of ``df.write`` or of a view."""
         canonical, storage = canonical_options(options, "write")
         shown, _ = canonical_options(options, "read")
         if parsed(shown, "readChangeFeed", parse_flag):
@@ -309,11 +297,7 @@ def _properties(options: Mapping[str, str], application: str | None) -> dict[str
 
 
 def parsed(options: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
-    """The value of an option; None if it is not given.
-
-    Raises:
-        InvalidInputError: It cannot be read.
-    """
+    """The value of an option; None if it is not given."""
     if name not in options:
         return None
     try:

@@ -135,15 +135,7 @@ def check_words(
 ) -> None:
     """Refuses words that are none of the options, in whatever spelling.
 
-    Args:
-        call: The method that they were given to.
-        words: Those that are no names of parameters.
-        names: The names of parameters.
-        options: The options that the method heeds.
-        where: The table, if one is known.
-
-    Raises:
-        InvalidInputError: There is one; the message names the nearest.
+    ``where``: the table, if one is known.
     """
     heeded = set(options)
     for word in sorted(words):

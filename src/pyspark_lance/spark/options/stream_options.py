@@ -43,12 +43,7 @@ class StreamOptions:
     def parse(cls, options: Mapping[str, str], read: ReadOptions) -> StreamOptions:
         """Reads the options of a stream.
 
-        Args:
-            options: As Spark hands them over.
-            read: The same, as those of any read.
-
-        Raises:
-            InvalidInputError: Options that contradict each other, or are not for streams.
+        ``read``: the same, as those of any read.
         """
         canonical, _ = canonical_options(options, "read")
         for name in _NOT_OF_STREAMS:

@@ -59,10 +59,7 @@ def write_settings(
 ) -> WriteSettings:
     """How to write, without the path and the storage options.
 
-    Args:
-        options: As they were given.
-        overwrite: Whether rows give way.
-        source_version: The version of the very table that the rows come from.
+    ``overwrite``: whether rows give way.
     """
     return WriteSettings(
         properties=options.properties,

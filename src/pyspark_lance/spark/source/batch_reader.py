@@ -30,13 +30,8 @@ class LanceBatchReader(DataSourceReader):
     It does not override ``pushFilters``: on Spark 4.1 to 4.3 a source that lets a pushed filter
     change what it yields returns wrong rows as soon as two scans share one DataFrame.
 
-    Args:
-        options: The options of the read.
-        pinned: Root and version.
-        schema: The columns that Spark wants, lineage columns among them.
-        pushed: What the JVM companion pushed down.
-        keep_dictionaries: Columns of strings may come as dictionaries of few strings, by batch;
-            Spark itself does not take these.
+    ``keep_dictionaries``: columns of strings may come as dictionaries of few strings, by batch;
+    Spark itself does not take these.
     """
 
     def __init__(
@@ -93,11 +88,7 @@ def spark_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition as Spark wants them.
 
-    Args:
-        batches: The rows.
-        schema: The columns that Spark wants.
-        limit: Rows that are enough; None for all.
-        keep_dictionaries: Leave dictionaries of few strings.
+    ``limit``: rows that are enough; None for all.
     """
     # Spark's worker runs a full garbage collection after each task, 25 ms for all the modules
     # that are loaded; frozen objects are left out of it.
@@ -125,13 +116,7 @@ def _at_most(limit: int | None, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 def to_spark_batch(
     batch: pa.RecordBatch, target: pa.Schema, *, keep_dictionaries: bool = False
 ) -> pa.RecordBatch:
-    """The columns of ``batch``, matched by name, in the types of ``target``.
-
-    Args:
-        batch: Rows as Lance stores them.
-        target: What Spark demands.
-        keep_dictionaries: Leave dictionaries of few strings.
-    """
+    """The columns of ``batch``, matched by name, in the types of ``target``."""
     spelled = {name: index for index, name in enumerate(batch.schema.names)}
     in_any_case = {name.lower(): index for name, index in spelled.items()}
     if not len(target):

@@ -31,11 +31,7 @@ from pyspark_lance.table.write.write_table import abort_write, commit_write, wri
 class LanceBatchWriter(DataSourceArrowWriter):
     """Appends to or overwrites one table.
 
-    Args:
-        options: The options of the write.
-        schema: The columns of the data.
-        overwrite: Replace the contents instead of adding to them.
-        declared: The columns are those of a CREATE TABLE, and there will be no rows.
+    ``overwrite``: replace the contents instead of adding to them.
     """
 
     def __init__(

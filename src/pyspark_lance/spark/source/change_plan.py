@@ -57,12 +57,7 @@ FEED_COLUMNS = StructType(
 
 @dataclass(frozen=True, slots=True)
 class PinnedFeed:
-    """The change feed that a query reads, decided once.
-
-    Attributes:
-        table: The table or branch.
-        window: The versions.
-    """
+    """The change feed that a query reads, decided once."""
 
     table: Table
     window: ChangeWindow
@@ -76,14 +71,7 @@ class PinnedFeed:
 def pin_feed(options: ReadOptions, pinned: tuple[str, int] | None) -> PinnedFeed:
     """The window that the options ask for.
 
-    Args:
-        options: With ``changes``.
-        pinned: Root and last version, if they are decided already.
-
-    Raises:
-        InvalidInputError: A window that cannot be.
-        VersionNotFoundError: It needs a version that was removed.
-        UnsupportedFeatureError: The table does not keep row ids.
+    ``options``: with ``changes``; ``pinned``: root and last version, if they are decided already.
     """
     changes = changes_of(options)
     table = (
@@ -103,11 +91,7 @@ def pin_feed(options: ReadOptions, pinned: tuple[str, int] | None) -> PinnedFeed
 
 
 def newest_feed(options: ReadOptions) -> PinnedFeed:
-    """No versions, and the columns of the newest one: what a stream shows.
-
-    Raises:
-        UnsupportedFeatureError: The table does not keep row ids.
-    """
+    """No versions, and the columns of the newest one: what a stream shows."""
     snapshot = Snapshot.open(options.table)
     check_change_feed(snapshot)
     return PinnedFeed(snapshot.table, ChangeWindow(snapshot.version + 1, snapshot.version))
@@ -132,11 +116,7 @@ def feed_request_of(
     schema: StructType,
     pushed: PushedDown = NOTHING_PUSHED,
 ) -> ChangeRequest:
-    """What gives the columns of ``schema``, which Spark or the user narrowed.
-
-    Raises:
-        InvalidInputError: The schema or the filter names what the feed does not have.
-    """
+    """What gives the columns of ``schema``, which Spark or the user narrowed."""
     snapshot = open_pinned(options, feed.pinned)
     columns, predicate = view_of_feed(options, snapshot, schema, pushed)
     return ChangeRequest(

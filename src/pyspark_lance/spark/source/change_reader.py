@@ -25,12 +25,6 @@ class LanceChangeReader(DataSourceReader):
     """Reads what some versions changed.
 
     As ``LanceBatchReader``, it does not override ``pushFilters``.
-
-    Args:
-        options: The options of the read.
-        feed: The versions, decided when the query was analysed.
-        schema: The columns that Spark wants.
-        pushed: What the JVM companion pushed down.
     """
 
     def __init__(

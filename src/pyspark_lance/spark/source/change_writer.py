@@ -64,19 +64,11 @@ class ChangesWritten(WriterCommitMessage):
 class LanceChangeWriter(DataSourceArrowWriter):
     """Changes rows of the version that Spark read.
 
-    Args:
-        options: The options of the table.
-        pinned: Root and version that the scan of the same command reads.
-        schema: ``CLAUSE`` (1 delete, 2 update, 3 insert), ``CHANGED_ROW_ID``,
-            ``CHANGED_ADDRESS`` and the columns that get values.
-        command: DELETE, UPDATE or MERGE.
-        base: What ``BaseVersion.digest`` gave when Spark looked at the table; empty if nobody did.
-        pushed: What holds of every row that the command looked at.
-        retried: What earlier runs of the command left of its attempts; empty for the first.
-
-    Raises:
-        RetryableCommitError: The version was cleaned up.
-        CommitConflictError: The table was replaced by another one after Spark had looked at it.
+    ``pinned``: root and version that the scan of the same command reads; ``schema``: ``CLAUSE`` (1
+    delete, 2 update, 3 insert), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS`` and the columns that get
+    values. ``base``: what ``BaseVersion.digest`` gave when Spark looked at the table; empty if
+    nobody did. ``pushed``: what holds of every row that the command looked at. ``retried``: what
+    earlier runs of the command left of its attempts; empty for the first.
     """
 
     def __init__(

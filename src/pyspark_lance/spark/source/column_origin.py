@@ -28,13 +28,7 @@ def with_origin(schema: StructType, root: str, version: int) -> StructType:
 
 
 def version_read(schema: StructType, sources: Mapping[str, int], root: str) -> int | None:
-    """The oldest version of the table at ``root`` that rows come from; None if from no one known.
-
-    Args:
-        schema: The columns of the rows.
-        sources: By root, what the JVM companion says.
-        root: The table.
-    """
+    """The oldest version of the table at ``root`` that rows come from; None if none is known."""
     versions = [version for source, version in sources.items() if source == root]
     for column in schema.fields:
         metadata = column.metadata or {}

@@ -31,7 +31,6 @@ class Left:
     """What metadata leave of a scan.
 
     Attributes:
-        fragments: Those that are read.
         rows: So many at most.
         is_tested: Whether a condition is still to choose among them.
     """
@@ -48,15 +47,7 @@ def few_rows(
 
     What cannot be read is left to the tasks, which say so where Spark shows it.
 
-    Args:
-        options: Those of the companion; they say how many bytes are few, and which columns.
-        read: The options of the read.
-        snapshot: The version that is read.
-        left: What is left of it.
-
-    Raises:
-        InvalidInputError: The user chose a way for batches that there is not, or a batch is asked
-            for what only streams do.
+    ``options``: those of the companion; they say how many bytes are few, and which columns.
     """
     way_of(options)
     read.check_batch()

@@ -42,11 +42,7 @@ class NearestPartition(InputPartition):
 
 
 def nearest_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType:
-    """The columns of the read, then the distance.
-
-    Raises:
-        InvalidInputError: The table has a column of that name.
-    """
+    """The columns of the read, then the distance."""
     schema = spark_schema_of(options, pinned)
     if DISTANCE in (name.lower() for name in schema.names):
         raise InvalidInputError(
@@ -60,12 +56,7 @@ class LanceNearestReader(DataSourceReader):
 
     As ``LanceBatchReader``, it does not override ``pushFilters``.
 
-    Args:
-        options: The options of the read.
-        asked: What to look for.
-        pinned: Root and version.
-        schema: The columns that Spark wants.
-        pushed: What the JVM companion pushed down: at most a limit.
+    ``pushed``: what the JVM companion pushed down: at most a limit.
     """
 
     def __init__(

@@ -88,11 +88,7 @@ def scan_request_of(
     snapshot: Snapshot,
     pushed: PushedDown = NOTHING_PUSHED,
 ) -> ScanRequest:
-    """The scan that gives the rows of ``schema``, which Spark or the user narrowed.
-
-    Raises:
-        InvalidInputError: The schema or the filter names what the table does not have.
-    """
+    """The scan that gives the rows of ``schema``, which Spark or the user narrowed."""
     from pyspark_lance.table.scan.plan_scan import (
         DEFAULT_BATCH_ROWS,
         ScanRequest,
@@ -118,11 +114,7 @@ def scan_request_of(
 
 
 def condition_of(options: ReadOptions, pushed: PushedDown, schema: pa.Schema) -> Predicate | None:
-    """What rows must satisfy, of the option and pushed down; None for nothing.
-
-    Raises:
-        InvalidInputError: The condition names what ``schema`` does not have.
-    """
+    """What rows must satisfy, of the option and pushed down; None for nothing."""
     if options.filter is None:
         return pushed.predicate(schema)
     from pyspark_lance.predicate.conditions import all_of

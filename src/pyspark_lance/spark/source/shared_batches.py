@@ -64,11 +64,7 @@ def columns_of_batches(options: Mapping[str, str]) -> StructType:
 
 
 def way_of(options: Mapping[str, str]) -> str:
-    """How the user wants batches: by shared memory, or copied.
-
-    Raises:
-        InvalidInputError: The user chose something else.
-    """
+    """How the user wants batches: by shared memory, or copied."""
     way = options.get(_WAY, _SHARED)
     if way not in (_SHARED, _COPIED):
         raise InvalidInputError(
@@ -78,15 +74,7 @@ def way_of(options: Mapping[str, str]) -> str:
 
 
 class SharedBatchReader(DataSourceReader):
-    """Gives what another reader reads to the companion.
-
-    Args:
-        reader: Yields batches in the types that Spark demands.
-        options: One of them is what the user chose: shared memory, or copies within rows.
-
-    Raises:
-        InvalidInputError: The user chose something else.
-    """
+    """Gives what another reader reads to the companion."""
 
     def __init__(self, reader: DataSourceReader, options: Mapping[str, str]) -> None:
         self._reader = reader

@@ -50,14 +50,7 @@ except ImportError:  # Spark 4.1
 
 
 class _TableReader(DataSourceStreamReader):
-    """Follows a table.
-
-    Args:
-        options: The options of the read.
-        stream: Those of streams.
-        snapshot: The version whose columns the stream shows.
-        schema: The columns that Spark wants.
-    """
+    """Follows a table."""
 
     def __init__(
         self, options: ReadOptions, stream: StreamOptions, snapshot: Snapshot, schema: StructType

@@ -61,10 +61,7 @@ class BatchWritten(WriterCommitMessage):
 class LanceStreamWriter(DataSourceStreamArrowWriter):
     """Appends each batch to a table, or puts it in place of all rows.
 
-    Args:
-        options: The options of the write.
-        schema: The columns of the data.
-        overwrite: Each batch replaces the contents: output mode ``complete``.
+    ``overwrite``: each batch replaces the contents: output mode ``complete``.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -148,11 +145,7 @@ def _batch_of(store: ObjectStore, query: str, location: ManifestLocation) -> int
 
 
 def _check_options(options: WriteOptions) -> None:
-    """Refuses options of single writes.
-
-    Raises:
-        InvalidInputError: That.
-    """
+    """Refuses options of single writes."""
     if "pyspark_lance.txn_app_id" in options.properties:
         raise InvalidInputError(
             "txnAppId and txnVersion are for single writes; a stream numbers its own batches",

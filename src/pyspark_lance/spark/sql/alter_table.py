@@ -42,10 +42,6 @@ def alter_table(table: Table, text: str, settings: CommitSettings) -> None:
     """Makes the changes in ``text``, a list of objects named after Spark's ``TableChange``.
 
     Columns that are added together become one version, and so do columns that are dropped.
-
-    Raises:
-        UnsupportedFeatureError: A change that Lance tables do not have.
-        InvalidInputError: A change that does not fit the table.
     """
     changes: list[dict[str, Any]] = json.loads(text)
     columns = _Columns(table, settings)
@@ -68,11 +64,7 @@ class _Columns:
         self._settings = settings
 
     def refuse_replacing(self, changes: list[dict[str, Any]]) -> None:
-        """Refuses REPLACE COLUMNS, which drops all columns and adds those that it names.
-
-        Raises:
-            UnsupportedFeatureError: The changes are those of REPLACE COLUMNS.
-        """
+        """Refuses REPLACE COLUMNS, which drops all columns and adds those that it names."""
         if {change["kind"] for change in changes} != {"DeleteColumn", "AddColumn"}:
             return  # no other statement both drops and adds
         raise UnsupportedFeatureError(

@@ -51,12 +51,7 @@ def _parent(names: Namespace, options: Mapping[str, str]) -> Name:
 def located(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
     """The options with the path of the table instead of its name.
 
-    Args:
-        options: With the name, and the settings of the catalog.
-        hint: Whether the error shall name what is near, for which the catalog's tables are listed.
-
-    Raises:
-        TableNotFoundError: Nothing has that name.
+    ``hint``: whether the error shall name what is near, for which the catalog's tables are listed.
     """
     names = _namespace(options)
     *parent, last = _name(names, options[NAME])

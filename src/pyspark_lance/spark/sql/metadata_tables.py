@@ -53,7 +53,6 @@ class MetadataTable:
     """One kind of rows about a table.
 
     Attributes:
-        schema: Their columns.
         rows: Reads them for a table or branch, at a version.
         of_one_version: Whether they are of one version, which may be an old one.
     """
@@ -334,12 +333,7 @@ def metadata_read(options: Mapping[str, str], *, writes: bool = False) -> Metada
 
     A table whose own path ends like that is a table.
 
-    Args:
-        options: As they were given.
-        writes: It is a write, which may make a table whose path ends in any other way.
-
-    Raises:
-        InvalidInputError: There is a table, but no such rows about it.
+    ``writes``: it is a write, which may make a table whose path ends in any other way.
     """
     match = _NAME.fullmatch(options.get("path", ""))
     if match is None:
@@ -375,12 +369,7 @@ class RowsPartition(InputPartition):
 
 
 class LanceMetadataReader(DataSourceReader):
-    """Gives rows that the driver reads while it plans.
-
-    Args:
-        asked: What to read.
-        schema: The columns that Spark wants of it.
-    """
+    """Gives rows that the driver reads while it plans."""
 
     def __init__(self, asked: MetadataRead, schema: StructType) -> None:
         self._asked = asked

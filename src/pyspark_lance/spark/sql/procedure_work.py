@@ -74,7 +74,6 @@ class Call:
     Attributes:
         table: The table, or a branch of it.
         arguments: What was given, by name.
-        settings: How to commit.
         zone: Of times that say none.
     """
 
@@ -121,8 +120,6 @@ class Compaction:
     """A compaction whose bins are rewritten; picklable.
 
     Attributes:
-        plan: The bins.
-        options: What they were planned by.
         done: What landed before.
         retries: The attempts that were spent; empty for none.
     """
@@ -212,7 +209,6 @@ class IndexBuild:
     """Indices whose parts are made by tasks; picklable.
 
     Attributes:
-        plan: What is made.
         kind: How it is planned, committed and shown.
         retries: The attempts that were spent; empty for none.
     """
@@ -239,14 +235,7 @@ class IndexBuild:
 
 @dataclass(frozen=True, slots=True)
 class _BuildKind:
-    """The steps of a build; picklable functions.
-
-    Attributes:
-        plan: Plans it on the newest version.
-        commit: Commits what tasks made.
-        shown: The rows that the procedure answers.
-        nothing: The result where there is nothing to do.
-    """
+    """The steps of a build; picklable functions."""
 
     plan: Callable[[Call], ZoneMapPlan | IndexPlan]
     commit: Callable[..., Any]

@@ -104,10 +104,8 @@ class Procedure:
     """One procedure.
 
     Attributes:
-        description: One line.
         parameters: After the table, which is the first of all; those that may be left out are
             nullable.
-        result: Columns of its rows.
         run: Does it; gives rows, or the work for the executors.
         rewrites: Whether rows, or what is hidden of them, are others afterwards.
     """
@@ -128,11 +126,7 @@ def list_procedures() -> dict[str, Any]:
 
 
 def refuse_unknown(options: Mapping[str, str]) -> dict[str, Any]:
-    """Says which procedures there are, when a CALL names none of them.
-
-    Raises:
-        InvalidInputError: Always.
-    """
+    """Says which procedures there are, when a CALL names none of them."""
     asked = options[_NAME]
     like = difflib.get_close_matches(asked.rpartition(".")[2].lower(), PROCEDURES, n=1)
     near = f"did you mean system.{like[0]}? " if like else ""
@@ -202,8 +196,7 @@ class WorkPartition(InputPartition):
 class LanceTaskReader(DataSourceReader):
     """Runs the tasks of a procedure, one in each task of Spark.
 
-    Args:
-        state: What ``run_procedure`` answered.
+    ``state``: what ``run_procedure`` answered.
     """
 
     def __init__(self, state: str) -> None:

@@ -38,13 +38,7 @@ _CURRENT_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 def plain_strings(kind: DataType, path: str = "", *, collations: bool = False) -> DataType:
     """The type with strings in place of texts of limited length.
 
-    Args:
-        kind: The type.
-        path: What has it, for messages.
-        collations: Whether they may be lost, because a column takes the values that has none.
-
-    Raises:
-        UnsupportedFeatureError: A collation, by which Lance could not compare.
+    ``collations``: whether they may be lost, because a column takes the values that has none.
     """
     if isinstance(kind, CharType | VarcharType):
         return StringType()

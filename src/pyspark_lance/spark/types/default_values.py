@@ -22,15 +22,7 @@ def default_texts(schema: LanceSchema) -> dict[str, str]:
 
 
 def defaults_for(schema: LanceSchema, given: Iterable[str]) -> Mapping[str, pa.Scalar]:
-    """The values of columns that rows are not given, in the types in which Spark shows them.
-
-    Args:
-        schema: The columns of the table.
-        given: The names of the columns that the rows have.
-
-    Raises:
-        SchemaMismatchError: A default that is more than a constant, which only SQL evaluates.
-    """
+    """The values of columns that rows are not given, in the types in which Spark shows them."""
     known = {name.lower() for name in given}
     texts = default_texts(schema)
     missing = [

@@ -137,9 +137,6 @@ def narrow(schema: LanceSchema, asked: StructType) -> tuple[LanceSchema, tuple[s
     """The part of a table that a user-given Spark schema names: columns and lineage columns.
 
     Sub-fields of structs may be left out; types must be those that the table shows.
-
-    Raises:
-        InvalidInputError: A column that the table does not have, or in another type.
     """
     fields, system = [], []
     for column in asked.fields:

@@ -42,15 +42,7 @@ def with_text_for_variants(kind: DataType) -> DataType:
 
 
 def variants_as_text(column: pa.Array, field: Field) -> pa.Array:
-    """The column with JSON text in place of the variants that go to JSON.
-
-    Args:
-        column: As Spark hands it over.
-        field: The column of the table that it goes to.
-
-    Raises:
-        InvalidInputError: A variant that is none; its column is named.
-    """
+    """The column with JSON text in place of the variants that go to JSON."""
     if not holds_part(field, _is_json):
         return column
     return convert_parts(column, field, _is_json, _as_text)

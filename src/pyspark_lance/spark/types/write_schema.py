@@ -78,18 +78,11 @@ def stored_schema(
 ) -> pa.Schema:
     """The Arrow schema of the columns to store; lineage columns of ours are left out.
 
-    Args:
-        schema: The DataFrame's schema.
-        column_types: Options ``<column>.<kind>``.
-        existing: The table's schema, if there is a table.
-        overwrite: Whether the table is replaced.
-        keeps_declarations: Whether, then, NOT NULL, defaults and lengths stay with the columns
-            that keep their names and types.
-        declared: Whether the columns are declared, and not those of rows: what is said of nulls,
-            defaults, lengths and comments counts.
-
-    Raises:
-        InvalidInputError: A column that cannot be stored, or an option that does not fit it.
+    ``column_types``: options ``<column>.<kind>``; ``existing``: the table's schema, if there is a
+    table; ``overwrite``: whether the table is replaced; ``keeps_declarations``: whether, then, NOT
+    NULL, defaults and lengths stay with the columns that keep their names and types; ``declared``:
+    whether the columns are declared, and not those of rows: what is said of nulls, defaults,
+    lengths and comments counts.
     """
     given = StructType([column for column in schema.fields if not _is_ours(column)])
     _check_duplicates(given)
@@ -166,11 +159,7 @@ def _metadata_of(
 
 
 def _with_blobs(field: pa.Field) -> pa.Field:
-    """The field with every binary in it as a blob.
-
-    Raises:
-        InvalidInputError: There is none.
-    """
+    """The field with every binary in it as a blob."""
     marked = _mark_blobs(field)
     if marked.equals(field, check_metadata=True):
         raise InvalidInputError(f"{field.name}.blob = true, but the column holds no binary")
@@ -189,11 +178,7 @@ def _mark_blobs(field: pa.Field) -> pa.Field:
 
 
 def _with_json(field: pa.Field, shown: DataType) -> pa.Field:
-    """The field with every variant in it as JSON.
-
-    Raises:
-        InvalidInputError: There is none.
-    """
+    """The field with every variant in it as JSON."""
     marked = _mark_json(field, shown)
     if marked.equals(field, check_metadata=True):
         raise InvalidInputError(f"{field.name}.json = true, but the column holds no variants")
@@ -263,11 +248,8 @@ def _check_storable(
 ) -> None:
     """Refuses types that Lance cannot hold; variants go to JSON only.
 
-    Args:
-        kind: The type.
-        path: What has it, for messages.
-        target: The part of the table that it goes to, if that exists.
-        is_json: Whether it is to become JSON.
+    ``target``: the part of the table that it goes to, if that exists; ``is_json``: whether it is to
+    become JSON.
     """
     if isinstance(kind, VariantType):
         if is_json or (target is not None and target.logical_type == JSON_TYPE):

@@ -36,11 +36,8 @@ _Item = Mapping[str, Mapping[str, str]]
 class DynamoDBManifests:
     """Versions of one table.
 
-    Args:
-        table_name: The DynamoDB table, of any number of Lance tables.
-        base_uri: The key of the table: its path in the bucket.
-        options: Storage options; credentials and region are those of S3, ``dynamodb_endpoint`` is
-            another address than AWS's own.
+    ``table_name``: the DynamoDB table, of any number of Lance tables. ``options``: storage options;
+    credentials and region are those of S3, ``dynamodb_endpoint`` is another address than AWS's own.
     """
 
     def __init__(self, table_name: str, base_uri: str, options: Mapping[str, str]) -> None:

@@ -12,7 +12,6 @@ class ManifestEntry:
     """Where the manifest of a version is.
 
     Attributes:
-        version: Version number.
         path: Path of the manifest, relative to the root of the table.
         size: Its length in bytes; 0 if nobody noted it.
     """
@@ -36,9 +35,6 @@ class ManifestTable(Protocol):
 
         Returns:
             Whether the version is there with this path, which nobody else has.
-
-        Raises:
-            StorageError: It is not known whether it was added.
         """
 
     def replace_path(self, entry: ManifestEntry) -> None:

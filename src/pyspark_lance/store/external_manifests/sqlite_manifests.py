@@ -24,9 +24,7 @@ _CREATE = (
 class SqliteManifests:
     """Versions of one table in a file that holds those of any number of tables.
 
-    Args:
-        path: The file; made at the first use.
-        base_uri: The key of the table.
+    ``path``: the file; made at the first use.
     """
 
     def __init__(self, path: str, base_uri: str) -> None:

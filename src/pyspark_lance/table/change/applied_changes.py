@@ -27,12 +27,7 @@ def applied_version(snapshot: Snapshot, source: str) -> int:
 
 
 def recorded(plan: ChangePlan, commit: Prepared) -> Prepared:
-    """The commit of changes that is remembered also if they changed nothing.
-
-    Args:
-        plan: Its settings name the work.
-        commit: Of the rows.
-    """
+    """The commit of changes that is remembered also if they changed nothing."""
 
     def run(work: UnitOfWork) -> ChangeResult:
         done = commit(work)

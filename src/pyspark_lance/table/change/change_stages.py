@@ -50,12 +50,7 @@ def sort_stage(
 ) -> Iterator[pa.RecordBatch]:
     """The first stage: pieces.
 
-    Args:
-        plan: Pins the version.
-        clauses: What the numbers in the batches mean.
-        parts: Of the version.
-        batches: As ``write_changes`` wants them, in any order.
-        task: Number of the task.
+    ``batches``: as ``write_changes`` wants them, in any order.
     """
     for piece in sort_changes(plan, clauses, parts, map(with_offsets, batches), task=task):
         if not isinstance(piece, SortedChanges):
@@ -71,10 +66,7 @@ def write_stage(
 ) -> Iterator[pa.RecordBatch]:
     """The second stage: messages; what the first stage wrote passes through.
 
-    Args:
-        plan: Pins the version.
-        clauses: What the numbers in the pieces mean.
-        batches: Pieces, sorted by part.
+    ``batches``: pieces, sorted by part.
     """
     passed: list[tuple[int, object]] = []
 
@@ -102,10 +94,8 @@ def settle_stage(
 ) -> Iterator[pa.RecordBatch]:
     """The third stage; what was written passes through.
 
-    Args:
-        plan: Pins the version.
-        one_match_each: Report target rows that have more than one change.
-        batches: All messages about the same fragments.
+    ``one_match_each``: report target rows that have more than one change; ``batches``: all messages
+    about the same fragments.
     """
     touched: list[TouchedRows] = []
     passed: list[tuple[int, object]] = []

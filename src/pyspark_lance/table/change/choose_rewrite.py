@@ -49,11 +49,7 @@ class RewriteCost:
 
 
 def rewrite_mode(text: str) -> RewriteMode:
-    """The mode that an option names.
-
-    Raises:
-        InvalidInputError: There is no such mode.
-    """
+    """The mode that an option names."""
     try:
         return RewriteMode(text.strip().lower())
     except ValueError:
@@ -72,14 +68,8 @@ def choose_rewrite(
 ) -> RewriteMode:
     """``ROWS`` or ``COLUMNS``.
 
-    Args:
-        snapshot: The version whose rows change.
-        names: Top-level columns that get other values.
-        changed: Fragment id -> rows that change.
-        asked: Anything but ``AUTO`` is taken, if it is possible.
-
-    Raises:
-        UnsupportedFeatureError: Columns were asked for, but cannot be rewritten.
+    ``changed``: fragment id -> rows that change; ``asked``: anything but ``AUTO`` is taken, if it
+    is possible.
     """
     if asked is RewriteMode.ROWS:
         return asked
@@ -109,10 +99,7 @@ def rewrite_cost(
 
     The rows that change are taken to be spread over their fragment.
 
-    Args:
-        snapshot: The version whose rows change.
-        names: Top-level columns that get other values.
-        changed: Fragment id -> rows that change.
+    ``changed``: fragment id -> rows that change.
     """
     rows_s = columns_s = 0.0
     stable = snapshot.uses_stable_row_ids

@@ -25,11 +25,7 @@ class RowChanges:
     """All that the tasks of one attempt did.
 
     Attributes:
-        plan: What they were given.
         losses: Each touched fragment once.
-        new_fragments: Rows that moved or were inserted.
-        num_inserted_rows: Rows that are new.
-        num_updated_rows: Rows that moved.
         assigned: Columns that got values, for the indices; empty for none.
         only_deletes: The job can only delete.
         reads: What was looked at; rows that others brought there make the work plan again.
@@ -106,13 +102,7 @@ def commit_changes(changes: RowChanges, work: UnitOfWork) -> ChangeResult:
 def commit_row_changes(changes: RowChanges, work: UnitOfWork) -> CommitResult | None:
     """Makes the version that holds all changes; None if there are none, or were before.
 
-    Args:
-        changes: What the tasks did.
-        work: That they are a part of.
-
     Raises:
-        RetryableCommitError: The work must be planned again on the newest version.
-        CommitConflictError: Another commit makes the work pointless.
         StorageError: It is not certain whether the version was made.
     """
     work.register_files(changes.files)

@@ -49,15 +49,7 @@ def delete_where(
 ) -> ChangeResult:
     """Deletes rows; a delete that matches none makes no version.
 
-    Args:
-        table: The table or branch.
-        condition: Makes the condition for the columns of a snapshot.
-        text: The condition for people; kept in the transaction.
-        settings: How to change rows.
-        environment: Clock, sleep and chance.
-
-    Raises:
-        RetryableCommitError: Other commits were in the way too often.
+    ``text``: the condition for people; kept in the transaction.
     """
     settings = settings or ChangeSettings()
 

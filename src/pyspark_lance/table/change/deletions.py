@@ -36,8 +36,6 @@ class TouchedRows:
     """Rows of one fragment that one task met.
 
     Attributes:
-        fragment_id: The fragment.
-        gone: Rows that are deleted or move away.
         matched: All rows that a source row matched, ``gone`` among them.
         repeated: Offset of a row that was matched more than once; None if there is none.
     """
@@ -66,8 +64,6 @@ class FragmentLoss:
     """What a fragment has lost.
 
     Attributes:
-        fragment_id: The fragment.
-        num_gone: Rows that it loses.
         deletion_file: Where its deleted rows are stored now; None when nothing is left of it, or
             when nothing is gone.
         repeated: Address of a row that two source rows matched; None if there is none.
@@ -82,9 +78,8 @@ class FragmentLoss:
 def touched_rows(addresses: NDArray[np.uint64], gone: NDArray[np.bool_]) -> dict[int, TouchedRows]:
     """What one batch touches, by fragment.
 
-    Args:
-        addresses: Addresses of the matched rows, in any order.
-        gone: Which of them are deleted or move away, same shape.
+    ``addresses``: addresses of the matched rows, in any order; ``gone``: which of them are deleted
+    or move away, same shape.
     """
     leaving = group_by_fragment(addresses[gone])
     touched = {}
@@ -111,14 +106,8 @@ def write_deletions(
 ) -> list[FragmentLoss]:
     """Writes the deletion files of fragments, united with what was deleted before.
 
-    Args:
-        plan: Pins the version.
-        touched: Everything that all tasks met in these fragments.
-        one_match_each: Report rows that were matched more than once.  The files of a fragment
-            that has one are not written.
-
-    Raises:
-        CommitConflictError: A fragment that the version does not have.
+    ``one_match_each``: report rows that were matched more than once. The files of a fragment that
+    has one are not written.
     """
     together: dict[int, TouchedRows] = {}
     add_touched(together, touched)

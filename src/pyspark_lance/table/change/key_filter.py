@@ -48,8 +48,7 @@ class KeyFilter:
     def of(cls, hashes: Sequence[NDArray[np.uint64]]) -> KeyFilter:
         """The filter of some keys.
 
-        Args:
-            hashes: As ``hash_keys`` gives them.
+        ``hashes``: as ``hash_keys`` gives them.
         """
         if sum(map(len, hashes)) <= _FEW_KEYS:
             return cls(_listed(hashes).tobytes())
@@ -162,8 +161,7 @@ def same_hashes(left: pa.DataType, right: pa.DataType) -> bool:
 def hash_keys(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:
     """One hash for each row; nulls are hashed like a value.
 
-    Args:
-        columns: The parts of the key; each type is ``is_hashable``.
+    ``columns``: the parts of the key; each type is ``is_hashable``.
     """
     hashes = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:

@@ -22,8 +22,7 @@ _EXACT_INTEGER = pa.decimal128(20, 0)
 class KeyTable:
     """Rows of the target, found by their key.
 
-    Args:
-        keys: The parts of the key, one array each; their types are ``is_hashable``.
+    ``keys``: the parts of the key, one array each; their types are ``is_hashable``.
     """
 
     def __init__(self, keys: Sequence[pa.Array]) -> None:
@@ -41,9 +40,6 @@ class KeyTable:
 
     def pairs(self, keys: Sequence[pa.Array]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All pairs of a source row and a target row with equal keys.
-
-        Args:
-            keys: Of the source rows.
 
         Returns:
             Positions in ``keys``, ascending, and positions in the target's keys; same shape.

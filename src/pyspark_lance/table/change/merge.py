@@ -65,11 +65,7 @@ class MergeClause(Generic[_C, _V]):
 
 
 def check_clauses(clauses: Sequence[MergeClause[_C, _V]]) -> None:
-    """Refuses clauses that make no sense together.
-
-    Raises:
-        InvalidInputError: No clause, or one behind another that takes all rows.
-    """
+    """Refuses clauses that make no sense together."""
     if not clauses:
         raise InvalidInputError(
             "a merge needs at least one clause", hint="add whenMatchedUpdateAll() or another one"
@@ -123,9 +119,7 @@ def table_clauses(
 
     Behind them comes one for matches to which no clause applies, if these count.
 
-    Args:
-        clauses: In order.
-        columns: Of the table, to which each clause gives a value.
+    ``clauses``: in order; ``columns``: of the table, to which each clause gives a value.
     """
     result = [
         Clause(clause.action, tuple(names)) for clause, names in zip(clauses, columns, strict=True)
@@ -141,7 +135,6 @@ class SourceKeys:
 
     Attributes:
         columns: Of the target, to which they are compared.
-        key_filter: The keys.
     """
 
     columns: tuple[str, ...]
@@ -155,10 +148,8 @@ def merge_reads(
 ) -> Reads:
     """The rows that a merge looks for: those with a key of the source, or all.
 
-    Args:
-        plan: Pins the version.
-        clauses: In order.
-        keys: Called when others brought rows; None if the keys are not known.
+    ``clauses``: in order. ``keys``: called when others brought rows; None if the keys are not
+    known.
     """
     if looks_at_everything(clauses):
         return EVERYTHING
@@ -183,11 +174,7 @@ def checked_merge(
 ) -> RowChanges:
     """What the stages did for a merge, ready to be committed.
 
-    Args:
-        changes: What they did.
-        reads: Of ``merge_reads``.
-        keys: Columns that the condition names.
-        shown_keys: Those of them that tell rows apart, for an error.
+    ``reads``: of ``merge_reads``.
 
     Raises:
         InvalidInputError: Two source rows match one target row; files of the attempt are removed.

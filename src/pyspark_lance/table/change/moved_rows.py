@@ -87,8 +87,6 @@ class WrittenChanges:
     Attributes:
         fragments: Rows that moved or were inserted; with the row ids of those that moved.
         touched: Rows that were met in each fragment.
-        num_inserted_rows: Rows that are new.
-        num_updated_rows: Rows that moved.
     """
 
     fragments: tuple[Fragment, ...]
@@ -102,16 +100,9 @@ def write_changes(
 ) -> WrittenChanges:
     """Writes the data files of one task and says which rows are gone.
 
-    Args:
-        plan: Pins the version.
-        clauses: What the numbers in the batches mean.
-        batches: ``CLAUSE`` (position in ``clauses``), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS``
-            (null for inserts), and every column that some clause gives a value.  Inserts come
-            last; the order of the others is kept, so sorted by address is best.
-
-    Raises:
-        SchemaMismatchError: A value does not fit its column.
-        CommitConflictError: A fragment that the version does not have.
+    ``batches``: ``CLAUSE`` (position in ``clauses``), ``CHANGED_ROW_ID``, ``CHANGED_ADDRESS`` (null
+    for inserts), and every column that some clause gives a value. Inserts come last; the order of
+    the others is kept, so sorted by address is best.
     """
     task = _Task(plan, tuple(clauses))
     if not any(clause.action in (RowAction.UPDATE, RowAction.INSERT) for clause in clauses):
@@ -230,13 +221,7 @@ def inserted_rows(
 ) -> pa.RecordBatch:
     """Whole new rows: ``columns`` of the batch, null in all others.
 
-    Args:
-        fields: Of the table.
-        batch: Has ``columns``, perhaps more.
-        columns: The columns that get a value.
-
-    Raises:
-        SchemaMismatchError: A value does not fit, or there is none where there must be one.
+    ``batch``: has ``columns``, perhaps more.
     """
     values = _given(fields, batch, columns)
     for field in fields:
@@ -285,11 +270,7 @@ class _RowSource:
         addresses: NDArray[np.uint64],
         max_bytes: int | None = None,
     ) -> pa.RecordBatch:
-        """Columns of the rows at ``addresses``, in that order; repeated addresses are fine.
-
-        Raises:
-            BatchTooLargeError: The rows take more than ``max_bytes``.
-        """
+        """Columns of the rows at ``addresses``, in that order; repeated addresses are fine."""
         wanted, place = np.unique(addresses, return_inverse=True)
         owners = fragment_ids(wanted)
         starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
@@ -333,10 +314,8 @@ def with_lineage(
 ) -> tuple[Fragment, ...]:
     """Gives the first rows of ``fragments`` the ids and created-at versions that they had.
 
-    Args:
-        fragments: In the order in which they were written.
-        row_ids: Of the rows that moved; the rows behind them are new.
-        created_at: Of the same rows.
+    ``fragments``: in the order in which they were written. ``row_ids``: of the rows that moved; the
+    rows behind them are new. ``created_at``: of the same rows.
     """
     done, start = [], 0
     for fragment in fragments:

@@ -75,10 +75,7 @@ def plain_changes(
 ) -> Iterator[pa.RecordBatch]:
     """What becomes of the rows of one bucket, as ``write_changes`` wants it.
 
-    Args:
-        merge: What happens.
-        target: Rows that may match: the key columns, ``_rowid`` and ``_rowaddr``.
-        source: Rows of the source.
+    ``target``: rows that may match: the key columns, ``_rowid`` and ``_rowaddr``.
     """
     matcher = _Matcher(merge, target)
     buffer = RowBuffer(_BATCH_ROWS, _BATCH_BYTES)

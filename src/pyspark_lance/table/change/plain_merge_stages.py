@@ -63,10 +63,7 @@ def target_tasks(
 ) -> tuple[ScanTask, ...]:
     """The scan of the keys and addresses of the target.
 
-    Args:
-        plan: Pins the version.
-        merge: Names the keys.
-        target_filter: Only rows that fulfil it can match.
+    ``target_filter``: only rows that fulfil it can match.
     """
     snapshot = plan.snapshot()
     every = predicate_schema(snapshot.schema)
@@ -115,14 +112,7 @@ def few_of_task(num_tasks: int) -> int:
 def few_of_target(
     merge: PlainMerge, keys: KeyFilter | None, few: int, tasks: Iterable[ScanTask]
 ) -> Iterator[pa.RecordBatch]:
-    """The target rows that may match, packed; or only that they are too many.
-
-    Args:
-        merge: Names the keys.
-        keys: Of the source.
-        few: More rows are too many.
-        tasks: Of the scan.
-    """
+    """The target rows that may match, packed; or only that they are too many."""
     batches, count, size = [], 0, 0
     for rows in _may_match(merge, keys, tasks):
         batches.append(rows)
@@ -138,8 +128,7 @@ def few_of_target(
 def found_by_few(staged: Iterable[tuple[int, bytes]]) -> tuple[bytes, ...] | None:
     """The target rows that may match, packed; None if they are too many for every task to hold.
 
-    Args:
-        staged: Kinds and payloads of ``few_of_target``.
+    ``staged``: kinds and payloads of ``few_of_target``.
     """
     packed = list(staged)
     few = sum(len(payload) for _, payload in packed) <= _FEW_ROWS * _FEW_ROW_BYTES

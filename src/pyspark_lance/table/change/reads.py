@@ -50,11 +50,7 @@ def matching_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the version that a plan pins, by address.
 
-    Args:
-        plan: Pins the version.
-        predicate: None for all rows.
-        columns: Of the table.
-        system: Lineage columns.
+    ``predicate``: none for all rows.
     """
     snapshot = plan.snapshot()
     request = ScanRequest(
@@ -89,13 +85,7 @@ def reads_by(read: Snapshot, condition: Callable[[Snapshot], Predicate]) -> Read
 
 
 def reads_of_keys(read: Snapshot, columns: Sequence[str], keys: KeyFilter) -> Reads:
-    """Rows whose keys a merge looked for.
-
-    Args:
-        read: The version that it was planned on.
-        columns: Of the keys.
-        keys: What it looked for.
-    """
+    """Rows whose keys a merge looked for."""
 
     def request(snapshot: Snapshot) -> ScanRequest:
         return ScanRequest(schema=project(snapshot.schema, tuple(dict.fromkeys(columns))))
@@ -167,11 +157,7 @@ def _lost_rows(
 ) -> dict[int, OffsetSet]:
     """Fragment id -> rows that are gone, or whose values of some fields are.
 
-    Args:
-        read: What was looked at.
-        latest: The newest version.
-        changed: Ids of fragments; those that were not there are passed over.
-        fields: Field ids.
+    ``changed``: ids of fragments; those that were not there are passed over.
     """
     after = {fragment.id: fragment for fragment in latest.manifest.fragments}
     lost = {}

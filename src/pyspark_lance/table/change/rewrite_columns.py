@@ -58,10 +58,7 @@ class RewriteColumnsRequest:
     """What an executor needs to rewrite columns; picklable.
 
     Attributes:
-        files: Opens the stores of the table.
-        read_version: The version whose rows get other values.
         columns: The top-level columns with other values, whole.
-        file_version: Version of the data files.
         stable_row_ids: Whether the table has stable row ids.
         fragments: The fragments of the version that are touched, by id.
     """
@@ -87,10 +84,7 @@ class RewrittenColumns:
     """The new file of a fragment.
 
     Attributes:
-        fragment_id: The fragment.
-        file: Holds the columns for all physical rows.
         changed: Offsets of the rows with other values, a portable roaring bitmap.
-        num_changed: How many those are.
     """
 
     fragment_id: int
@@ -104,14 +98,7 @@ def plan_rewrite(
 ) -> RewriteColumnsRequest:
     """What executors need to give top-level columns other values.
 
-    Args:
-        snapshot: The version whose rows change.
-        names: The columns.
-        fragment_ids: The fragments that may be touched; None for all.
-
-    Raises:
-        InvalidInputError: No such column.
-        UnsupportedFeatureError: Files whose columns cannot be rewritten.
+    ``fragment_ids``: the fragments that may be touched; None for all.
     """
     wanted = None if fragment_ids is None else set(fragment_ids)
     return RewriteColumnsRequest(
@@ -140,15 +127,8 @@ def rewrite_columns(
 
     When anything fails, the files written by this call are removed.
 
-    Args:
-        request: What to write.
-        batches: Rows with their address (``_rowaddr``) and all of the request's columns,
-            ascending by address; all rows of a fragment that change are in one call.
-
-    Raises:
-        InvalidInputError: Rows come twice or out of order.
-        SchemaMismatchError: Values that do not fit the columns.
-        CommitConflictError: Rows of a fragment that the request does not know.
+    ``batches``: rows with their address (``_rowaddr``) and all of the request's columns, ascending
+    by address; all rows of a fragment that change are in one call.
     """
     store = request.files.store_of(None)
     finished: list[RewrittenColumns] = []
@@ -250,11 +230,7 @@ class _NewValues:
         self._changed |= BitMap(places.astype(np.uint32))
 
     def finish(self) -> BitMap:
-        """All offsets that were handed out; nothing may be left.
-
-        Raises:
-            InvalidInputError: A row beyond the end, or out of order.
-        """
+        """All offsets that were handed out; nothing may be left."""
         if self._held is not None:
             raise InvalidInputError(
                 f"row {int(self._held[0][0])} of fragment {self._fragment.id}, which has "
@@ -308,12 +284,8 @@ def column_update(
 ) -> Update:
     """The operation that puts new files into fragments.
 
-    Args:
-        fragments: The touched fragments as they are in the version that was read; a fragment
-            that also loses rows comes with its new deletion file.
-        schema: The table's schema.
-        columns: The columns that were rewritten.
-        rewritten: One new file for each fragment.
+    ``fragments``: the touched fragments as they are in the version that was read; a fragment that
+    also loses rows comes with its new deletion file. ``rewritten``: one new file for each fragment.
     """
     together = {rewrite.fragment_id: rewrite for rewrite in rewritten}
     ids = frozenset(part.id for part in columns.walk())
@@ -356,12 +328,7 @@ def commit_rewrite(
     *,
     reads: Reads | None = None,
 ) -> ChangeResult:
-    """Commits new files of fragments, in one version; none when there are none.
-
-    Raises:
-        RetryableCommitError: Another commit changed one of the fragments; plan again.
-        CommitConflictError: Another commit makes the work pointless.
-    """
+    """Commits new files of fragments, in one version; none when there are none."""
     done = [rewrite for rewrite in rewritten if rewrite.num_changed]
     work.register_files(paths_of(done))
     if not done:

@@ -83,12 +83,7 @@ class ChangePlan:
     is_done: bool = False
 
     def snapshot(self) -> Snapshot:
-        """The version whose rows are changed; read once in each process.
-
-        Raises:
-            RetryableCommitError: The version was cleaned up since the plan was made.
-            CommitConflictError: The table was replaced by another one.
-        """
+        """The version whose rows are changed; read once in each process."""
         try:
             snapshot = Snapshot.load(self.table, self.table.store(), self.location)
         except FileNotFoundError as error:
@@ -139,14 +134,10 @@ def plan_change(
 ) -> ChangePlan:
     """A plan on the newest version; writes nothing.
 
-    Args:
-        table: The table or branch.
-        settings: How to change rows.
-        at: The version that the rows are found in, for rows that somebody else has found.
-        moves_rows: Rows only move, and nothing of them changes.
+    ``at``: the version that the rows are found in, for rows that somebody else has found;
+    ``moves_rows``: rows only move, and nothing of them changes.
 
     Raises:
-        TableNotFoundError: There is no table.
         UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
     return plan_change_of(Snapshot.open(table, at), settings, moves_rows=moves_rows)
@@ -157,10 +148,7 @@ def plan_change_of(
 ) -> ChangePlan:
     """As ``plan_change``, for whoever has opened the table: a second look may find another one.
 
-    Args:
-        snapshot: The version that the rows are found in.
-        settings: How to change rows.
-        moves_rows: Rows only move, and nothing of them changes.
+    ``moves_rows``: rows only move, and nothing of them changes.
 
     Raises:
         UnsupportedFeatureError: The table has a part that would be lost or broken.

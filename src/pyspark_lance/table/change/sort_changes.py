@@ -39,7 +39,6 @@ class Parts:
     """Ranges of neighbouring fragments; the rows of a range are in one part, new rows in others.
 
     Attributes:
-        first: The lowest fragment id.
         shift: A part holds ``2 ** shift`` fragment ids.
         count: How many there are; parts from here on hold new rows.
     """
@@ -68,12 +67,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class SortedChanges:
-    """What a task made of its changes, besides pieces.
-
-    Attributes:
-        new_fragments: Files of inserted rows.
-        num_inserted_rows: The rows in them.
-    """
+    """What a task made of its changes, besides pieces."""
 
     new_fragments: tuple[Fragment, ...]
     num_inserted_rows: int
@@ -93,15 +87,7 @@ def sort_changes(
     decides as before, even if its rows come in another order.  When anything fails, the files
     written by this call are removed.
 
-    Args:
-        plan: Pins the version.
-        clauses: What the numbers in the batches mean.
-        parts: Of the version.
-        batches: As ``write_changes`` wants them, in any order.
-        task: Number of the task, for parts of new rows.
-
-    Raises:
-        SchemaMismatchError: A value does not fit its column.
+    ``batches``: as ``write_changes`` wants them, in any order.
     """
     actions = np.array([clause.action for clause in clauses], dtype=np.int8)
     others = RowBuffer(_MOST_SORTED_ROWS, _MOST_SORTED_BYTES)
@@ -140,8 +126,7 @@ def in_order(pieces: Iterable[tuple[int, Iterable[pa.RecordBatch]]]) -> Iterator
 
     Rows of a part are sorted by address as far as memory allows.
 
-    Args:
-        pieces: Each with its part, ascending by part.
+    ``pieces``: each with its part, ascending by part.
     """
     buffer = RowBuffer(_MOST_SORTED_ROWS, _MOST_SORTED_BYTES)
     last: int | None = None

@@ -46,11 +46,7 @@ _PART: Final = re.compile(r"\s*(\d+)\s*([A-Za-z]+)\s*")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``14days`` or ``1day 2h 3m``.
-
-    Raises:
-        InvalidInputError: It is no duration.
-    """
+    """Seconds of ``14days`` or ``1day 2h 3m``."""
     seconds, position = 0.0, 0
     while position < len(text):
         part = _PART.match(text, position)
@@ -64,11 +60,7 @@ def parse_duration(text: str) -> float:
 
 
 def auto_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None:
-    """What to clean up after ``version`` was made; None for nothing.
-
-    Raises:
-        InvalidInputError: The configuration is wrong.
-    """
+    """What to clean up after ``version`` was made; None for nothing."""
     interval = config.get(f"{PREFIX}interval")
     if interval is None:
         return None

@@ -132,20 +132,12 @@ def cleanup_old_versions(
 ) -> CleanupResult:
     """Removes old versions of a table or of a branch.
 
-    Args:
-        table: The table or branch.
-        policy: Which versions are old; without any rule, those older than two weeks.
-        dry_run: Only say what would be removed.
-        progress: Told as files are removed.
-        now_ns: The time to count ages from; None for now.
-        newest: Keep this version and all above; None for the newest.
+    ``policy``: which versions are old; without any rule, those older than two weeks. ``dry_run``:
+    only say what would be removed. ``now_ns``: the time to count ages from; None for now.
+    ``newest``: keep this version and all above; None for the newest.
 
     Raises:
-        TableNotFoundError: There is no table.
-        InvalidInputError: Tags stand on old versions, or consumers have not read them.
         CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
-        UnsupportedFeatureError: The same for a manifest of a newer format.
-        StorageError: A file could not be removed; another run goes on.
     """
     policy = policy or CleanupPolicy()
     store = table.store()
@@ -197,11 +189,7 @@ def _mark(
     policy: CleanupPolicy,
     now_ns: int,
 ) -> CleanupMark:
-    """Marks the old versions; where there is no room for that, makes some first.
-
-    Raises:
-        StorageError: The mark cannot be put.
-    """
+    """Marks the old versions; where there is no room for that, makes some first."""
     versions = [one.version for one in survey.old]
     try:
         return CleanupMark(store, versions)
@@ -244,7 +232,6 @@ class _Survey:
         seen: Paths of all manifests that were read, by the root that they are below.
         old: The versions to remove, ascending.
         begun: Paths of those that an earlier cleanup has set aside.
-        referenced: What the others refer to.
         verified: What only old versions may refer to.
     """
 
@@ -273,12 +260,7 @@ def _survey(
     now_ns: int,
     newest: int | None,
 ) -> _Survey:
-    """Reads all manifests and tells the old ones.
-
-    Raises:
-        FileNotFoundError: The newest that was listed is gone, so that all may be other ones.
-        InvalidInputError: Tags or consumers need old versions, and the policy does not allow it.
-    """
+    """Reads all manifests and tells the old ones."""
     locations = manifests_of(store)
     numbers = sorted(
         location.version for location in locations if not location.version & DETACHED_BIT
@@ -436,10 +418,7 @@ def _is_removed(file: RemovableFile, survey: _Survey, policy: CleanupPolicy, now
 def _spare_what_is_needed(store: ObjectStore, survey: _Survey, *, restores: bool) -> None:
     """Keeps old versions that somebody has begun to need since the survey.
 
-    Args:
-        store: The store of the table or branch.
-        survey: Its old versions are marked.
-        restores: Whether somebody may be about to restore one.
+    ``restores``: whether somebody may be about to restore one.
     """
     held = _Held.of(survey.main, survey.branch)
     restored = versions_to_restore(store, survey.referenced | survey.verified) if restores else ()

@@ -49,14 +49,8 @@ def find_orphan_files(table: Table, *, older_than_s: float = 0.0) -> list[Orphan
 
     Files of writes that are under way are among them; their age tells them apart.
 
-    Args:
-        table: The table or branch.
-        older_than_s: Leaves out younger files.
-
     Raises:
-        TableNotFoundError: There is no table.
         CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
-        UnsupportedFeatureError: The same for a manifest of a newer format.
     """
     store = table.store()
     limit_ns = time.time_ns() - int(older_than_s * 1e9)
@@ -92,13 +86,7 @@ def remove_orphan_files(
 ) -> list[OrphanFile]:
     """Removes such files, and says which.
 
-    Args:
-        table: The table or branch.
-        older_than_s: Keeps younger files.
-        force: Allows less than ``SAFE_AGE_S``; only right when nobody writes to the table.
-
-    Raises:
-        InvalidInputError: Too young an age without ``force``.
+    ``force``: allows less than ``SAFE_AGE_S``; only right when nobody writes to the table.
     """
     if older_than_s < SAFE_AGE_S and not force:
         raise InvalidInputError(

@@ -66,12 +66,7 @@ def pending_location(location: ManifestLocation) -> ManifestLocation:
 
 
 def versions_to_restore(store: ObjectStore, finished: Iterable[str]) -> frozenset[int]:
-    """Versions that somebody is about to restore, as files of transactions say.
-
-    Args:
-        store: The store at the root of the table or branch.
-        finished: Paths of the transactions that versions name.
-    """
+    """Versions that somebody is about to restore, as files of transactions say."""
     known = set(finished)
     names = [
         info.path.removeprefix(f"{TRANSACTIONS}/")

@@ -81,7 +81,6 @@ class Target:
     """What a table is to look like.
 
     Attributes:
-        schema: The whole new schema.
         written: Those of its top-level columns that get new files.
         sources: Field ids that a fragment must hold to need a file; None if all need one.
     """
@@ -99,12 +98,7 @@ def add_null_columns(
     columns: pa.Schema,
     settings: CommitSettings | None = None,
 ) -> ColumnResult:
-    """Adds nullable columns that are null in every row; writes no data file.
-
-    Raises:
-        InvalidInputError: A name is taken, or a column must not be null.
-        UnsupportedFeatureError: The table's files cannot hold a type.
-    """
+    """Adds nullable columns that are null in every row; writes no data file."""
     for column in columns:
         if not column.nullable:
             raise InvalidInputError(
@@ -125,17 +119,7 @@ def add_struct_members(
     columns: pa.Schema,
     settings: CommitSettings | None = None,
 ) -> ColumnResult:
-    """Adds members to structs, null in every row; writes no data file.
-
-    Args:
-        table: The table.
-        columns: Structs with the members that are new.
-        settings: How to commit.
-
-    Raises:
-        SchemaMismatchError: There is no such struct.
-        UnsupportedFeatureError: The table's files cannot hold a type.
-    """
+    """Adds members to structs, null in every row; writes no data file."""
 
     def operation(snapshot: Snapshot) -> Operation | None:
         known = {field.name.lower() for field in snapshot.schema.fields}
@@ -152,14 +136,7 @@ def add_missing_columns(
 ) -> ColumnResult:
     """Adds columns, and members of structs, that the table lacks; null in every row.
 
-    Args:
-        table: The table.
-        columns: Those to add; of structs that are there, the members that are new.
-        settings: How to commit.
-
-    Raises:
-        SchemaMismatchError: A column is there with a type that does not fit.
-        UnsupportedFeatureError: The table's files cannot hold a type.
+    ``columns``: those to add; of structs that are there, the members that are new.
     """
     return _change(table, lambda snapshot: _with_missing(snapshot, columns), settings)
 
@@ -178,11 +155,7 @@ def drop_columns(
     paths: Sequence[str],
     settings: CommitSettings | None = None,
 ) -> ColumnResult:
-    """Drops columns, or fields of structs (``a.b``); writes no data file.
-
-    Raises:
-        InvalidInputError: No such column, or nothing would be left.
-    """
+    """Drops columns, or fields of structs (``a.b``); writes no data file."""
 
     def operation(snapshot: Snapshot) -> Operation:
         schema = without_fields(snapshot.schema, paths)
@@ -199,11 +172,7 @@ def rename_column(
     new_name: str,
     settings: CommitSettings | None = None,
 ) -> ColumnResult:
-    """Renames a column, or a field of a struct; its id and its indices stay.
-
-    Raises:
-        InvalidInputError: No such column, or the name is taken.
-    """
+    """Renames a column, or a field of a struct; its id and its indices stay."""
 
     def operation(snapshot: Snapshot) -> Operation | None:
         schema = with_renamed(snapshot.schema, path, new_name)
@@ -224,16 +193,8 @@ def change_nullability(
 ) -> ColumnResult:
     """Allows or forbids nulls in a column, or in a field of a struct; writes no data file.
 
-    Args:
-        table: The table or branch.
-        path: The column.
-        nullable: Whether nulls are allowed.
-        has_nulls: Looks whether a live row of a version holds null; asked for every version
-            that the change is planned on.
-        settings: How to commit.
-
-    Raises:
-        InvalidInputError: No such column, or it holds a null.
+    ``nullable``: whether nulls are allowed. ``has_nulls``: looks whether a live row of a version
+    holds null; asked for every version that the change is planned on.
     """
 
     def operation(snapshot: Snapshot) -> Operation | None:
@@ -252,11 +213,7 @@ def set_metadata(
     columns: Mapping[str, Mapping[str, str | None]] | None = None,
     settings: CommitSettings | None = None,
 ) -> ColumnResult:
-    """Sets metadata of the schema and of columns; None as a value removes the key.
-
-    Raises:
-        InvalidInputError: No such column, or a key column would change.
-    """
+    """Sets metadata of the schema and of columns; None as a value removes the key."""
 
     def operation(snapshot: Snapshot) -> Operation | None:
         updates = {
@@ -283,12 +240,7 @@ def add_columns(
     run: RunColumns,
     settings: CommitSettings | None = None,
 ) -> ColumnResult:
-    """Adds columns whose values ``run`` computes for every row.
-
-    Raises:
-        InvalidInputError: A name is taken, or ``run`` misses rows.
-        UnsupportedFeatureError: The table's files cannot hold a type.
-    """
+    """Adds columns whose values ``run`` computes for every row."""
     return _write_columns(
         table, lambda snapshot: _with_new_columns(snapshot, columns), run, settings
     )
@@ -305,10 +257,6 @@ def widen_column(
 
     The column gets another id and new files; ``run`` reads it and writes it as the type that
     the request names.
-
-    Raises:
-        InvalidInputError: No such column, or values could be lost.
-        UnsupportedFeatureError: An index covers the column.
     """
 
     def target(snapshot: Snapshot) -> Target | None:

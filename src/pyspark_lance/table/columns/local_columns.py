@@ -30,10 +30,8 @@ def computed(
 ) -> RunColumns:
     """The new columns are what ``compute`` makes of batches of the columns ``names``.
 
-    Args:
-        names: Columns to read.
-        compute: The new columns of a batch, in their order.
-        lineage: Lineage columns to read besides.
+    ``compute``: the new columns of a batch, in their order; ``lineage``: lineage columns to read
+    besides.
     """
 
     def run_here(request: ColumnFilesRequest) -> Iterator[ColumnFile]:

@@ -56,9 +56,6 @@ def find_field(schema: LanceSchema, path: str) -> tuple[Field, ...]:
     Upper and lower case are the same, unless both exist.  A column that is called as the whole
     ``path`` is meant first.  The items of a list are called ``element`` (or by the name they
     have), those of a map ``key`` and ``value``.
-
-    Raises:
-        InvalidInputError: There is no such field.
     """
     whole = named(schema.fields, path)
     if whole is not None:
@@ -101,12 +98,7 @@ def with_field(
 
 
 def without_fields(schema: LanceSchema, paths: Iterable[str]) -> LanceSchema:
-    """The schema without the named columns or sub-fields.
-
-    Raises:
-        InvalidInputError: No such column, nothing would be left, or a part that has no place of
-            its own.
-    """
+    """The schema without the named columns or sub-fields."""
     for path in paths:
         *parents, field = find_field(schema, path)
         if any(parent.is_list or parent.is_map for parent in parents[-1:]):
@@ -130,11 +122,7 @@ def without_fields(schema: LanceSchema, paths: Iterable[str]) -> LanceSchema:
 
 
 def with_renamed(schema: LanceSchema, path: str, new_name: str) -> LanceSchema:
-    """The schema with the last name of ``path`` replaced.
-
-    Raises:
-        InvalidInputError: No such column, or the new name is taken or not allowed.
-    """
+    """The schema with the last name of ``path`` replaced."""
     *parents, field = find_field(schema, path)
     if any(parent.is_list or parent.is_map for parent in parents[-1:]):
         raise InvalidInputError(f"{path!r} is an item, which has no name of its own")
@@ -146,11 +134,7 @@ def with_renamed(schema: LanceSchema, path: str, new_name: str) -> LanceSchema:
 
 
 def check_new_name(name: str, siblings: Iterable[Field], *, top: bool) -> None:
-    """Refuses a name that is taken, reserved or ambiguous in SQL.
-
-    Raises:
-        InvalidInputError: It is.
-    """
+    """Refuses a name that is taken, reserved or ambiguous in SQL."""
     if not name:
         raise InvalidInputError(
             "a column has an empty name", hint="give it one of a letter or more"
@@ -164,12 +148,7 @@ def check_new_name(name: str, siblings: Iterable[Field], *, top: bool) -> None:
 
 
 def with_columns(schema: LanceSchema, columns: pa.Schema, first_id: int) -> LanceSchema:
-    """The schema with new columns at its end; they get ids from ``first_id`` on.
-
-    Raises:
-        InvalidInputError: A name is taken.
-        UnsupportedFeatureError: A type that the format cannot hold.
-    """
+    """The schema with new columns at its end; they get ids from ``first_id`` on."""
     known = list(schema.fields)
     for name in columns.names:
         check_new_name(name, known, top=True)
@@ -191,9 +170,6 @@ def merged_schema(
 
     What is new becomes nullable and comes last; old rows read it as null.  No type changes:
     files of another type would have to be written anew.
-
-    Raises:
-        SchemaMismatchError: A column whose type does not fit the table's.
     """
     return _SchemaMerger(first_id, file_version).merge(table, data)
 
@@ -249,11 +225,7 @@ class _SchemaMerger:
 
 
 def check_null_columns(before: LanceSchema, after: LanceSchema, file_version: str) -> None:
-    """Refuses new columns that cannot be null in rows that exist, or could not be rewritten.
-
-    Raises:
-        UnsupportedFeatureError: It names the column.
-    """
+    """Refuses new columns that cannot be null in rows that exist, or could not be rewritten."""
     if file_version != "2.0":
         return
     known = {field.id for field in before.walk()}
@@ -277,12 +249,7 @@ def check_null_columns(before: LanceSchema, after: LanceSchema, file_version: st
 
 
 def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
-    """The table's fields that ``data`` holds, in the table's order.
-
-    Raises:
-        SchemaMismatchError: An unknown column, a missing one that must not be null, or a type
-            that does not fit.
-    """
+    """The table's fields that ``data`` holds, in the table's order."""
     names = {name.lower(): name for name in data.names}
     known = {field.name.lower() for field in table.fields}
     for name in data.names:
@@ -314,11 +281,7 @@ def match_columns(table: LanceSchema, data: pa.Schema) -> LanceSchema:
 
 
 def same_columns(written: LanceSchema, now: LanceSchema) -> Mapping[int, int]:
-    """For each field that was written, the id that the same column has now.
-
-    Raises:
-        CommitConflictError: A column is not there any more, or is of another type.
-    """
+    """For each field that was written, the id that the same column has now."""
     mapping: dict[int, int] = {}
 
     def pair(ours: Field, theirs: Field, path: str) -> None:

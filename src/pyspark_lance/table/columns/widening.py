@@ -15,11 +15,7 @@ _EXACT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
 
 
 def widened_field(field: Field, new_type: pa.DataType, first_id: int) -> Field | None:
-    """The column with a wider type and new ids; None if it has the type already.
-
-    Raises:
-        InvalidInputError: The type does not hold all values of the column's own.
-    """
+    """The column with a wider type and new ids; None if it has the type already."""
     old_type = field.to_arrow().type
     # Whoever has no fixed-size lists asks for a list, and means that of the column.
     if pa.types.is_fixed_size_list(old_type) and pa.types.is_list(new_type):

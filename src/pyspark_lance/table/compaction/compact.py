@@ -45,7 +45,6 @@ class CompactionPlan:
     """One attempt to compact one version of a table.
 
     Attributes:
-        change: Pins the version.
         tasks: One for each bin, in the order of their fragments.
     """
 
@@ -96,17 +95,10 @@ def compact(
 ) -> CompactionResult:
     """Compacts a table; a table in good shape gets no version.
 
-    Args:
-        table: The table or branch.
-        given: Fields of ``CompactionOptions``; what is not given is as the table is configured.
-        settings: Retries and properties of the commit.
-        rewrite: Rewrites the bins.
-        dry_run: Only say what would be done.
+    ``given``: fields of ``CompactionOptions``; what is not given is as the table is configured.
+    ``dry_run``: only say what would be done.
 
     Raises:
-        TableNotFoundError: There is no table.
-        RetryableCommitError: Others changed every bin, every time.
-        CommitConflictError: Another commit makes the compaction pointless.
         UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
     settings = settings or ChangeSettings()
@@ -143,8 +135,6 @@ def plan_compaction(
     """A plan on the newest version; writes nothing.
 
     Raises:
-        TableNotFoundError: There is no table.
-        InvalidInputError: An option that is none, or not for this table.
         UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
     change = plan_change(table, settings, moves_rows=True)
@@ -184,8 +174,6 @@ def commit_bins(
     Bins that others changed since the plan was made are given up.
 
     Raises:
-        RetryableCommitError: Another commit concerns all bins, or others were always faster.
-        CommitConflictError: Another commit makes the compaction pointless.
         StorageError: It is not certain whether the version was made.
     """
     change = plan.change

@@ -78,12 +78,8 @@ class CompactionOptions:
     def of(cls, config: Mapping[str, str], given: Mapping[str, Any]) -> CompactionOptions:
         """What was asked for, else what the table is configured to, else the defaults.
 
-        Args:
-            config: Of the table; keys ``lance.compaction.<name>``.
-            given: By name; None counts as not given.
-
-        Raises:
-            InvalidInputError: A value that is none, in either.
+        ``config``: of the table; keys ``lance.compaction.<name>``. ``given``: by name; None counts
+        as not given.
         """
         configured = {}
         for name, parse in _CONFIGURABLE.items():

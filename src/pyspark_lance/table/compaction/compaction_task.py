@@ -44,9 +44,6 @@ class CompactionTask:
     """One bin and all that is needed to rewrite it; picklable.
 
     Attributes:
-        files: Opens the stores of the table.
-        fragments: The bin.
-        request: How to write the new files.
         stable_row_ids: Whether rows keep their ids.
         notes_addresses: Whether indices are told later where rows went.
     """
@@ -70,10 +67,6 @@ def rewrite_bin(task: CompactionTask) -> RewriteGroup:
 
     Returns:
         The old fragments, and the new ones with id 0 and with the lineage of their rows.
-
-    Raises:
-        CorruptFileError: The files of the bin are damaged, or contradict the manifest.
-        StorageError: The store failed.
     """
     # Both the rows and their lineage need to know which are deleted: that is read once.
     deleted = _Deleted(task)

@@ -55,9 +55,8 @@ def current_indices(snapshot: Snapshot) -> tuple[IndexMetadata, ...]:
 def is_worth_a_note(indices: Sequence[IndexMetadata], fragment_ids: frozenset[int]) -> bool:
     """Whether an index, or an older note, knows rows of the fragments.
 
-    Args:
-        indices: As ``current_indices`` has them.
-        fragment_ids: Of all fragments that are rewritten.
+    ``indices``: as ``current_indices`` has them; ``fragment_ids``: of all fragments that are
+    rewritten.
     """
     return any(
         index.fragment_bitmap is not None
@@ -72,9 +71,7 @@ def next_reuse_index(snapshot: Snapshot, groups: Sequence[RewriteGroup]) -> Inde
 
     Compactions that all indices have followed are left out.  A large entry writes a file.
 
-    Args:
-        snapshot: The version that the rewrite goes on from.
-        groups: With the addresses of their rows, and with the ids of the new fragments.
+    ``groups``: with the addresses of their rows, and with the ids of the new fragments.
     """
     moved = ReuseVersion(snapshot.version, tuple(map(_group, groups)))
     versions = (*_still_needed(reuse_versions(snapshot), snapshot.indices), moved)

@@ -49,13 +49,7 @@ class CopyResult:
 
 
 def enable_stable_row_ids(table: Table, settings: CommitSettings | None = None) -> MetadataResult:
-    """Gives all rows of a table stable ids, in one commit that writes no data.
-
-    Raises:
-        UnsupportedFeatureError: The table has indices.
-        InvalidInputError: The table has no rows.
-        RetryableCommitError: Other commits were in the way too often.
-    """
+    """Gives all rows of a table stable ids, in one commit that writes no data."""
 
     def plan(newest: Snapshot) -> Operation | None:
         if newest.uses_stable_row_ids:
@@ -106,14 +100,7 @@ def copy_with_stable_row_ids(
     The copy has one version, the same schema with the same field ids, the same configuration, no
     indices, and full fragments.
 
-    Args:
-        table: The table or branch to copy.
-        target: Where the copy is to be; there must be no table.
-        settings: Properties of the commit.
-        rewrite: Writes the fragments.
-
-    Raises:
-        TableAlreadyExistsError: There is a table at the target.
+    ``target``: where the copy is to be; there must be no table.
     """
     settings = settings or ChangeSettings()
     if open_existing(target) is not None:

@@ -37,13 +37,8 @@ def differing_rows(
 ) -> _Mask:
     """Which rows differ in some column, shape (num_rows,).
 
-    Args:
-        old: Rows.
-        new: As many, with the same schema.
-        fields: The columns of both, as shown.
-        in_one_file: Where descriptors can be compared as they are.
-        read_bytes: Reads the blobs of rows that nothing else decides.
-        batch_bytes: About as many bytes of one side are read at a time.
+    ``new``: as many, with the same schema; ``batch_bytes``: about as many bytes of one side are
+    read at a time.
     """
     differs = np.zeros(old.num_rows, dtype=np.bool_)
     blobs = [n for n, field in enumerate(fields) if holds_part(field, is_blob_descriptor)]

@@ -82,11 +82,8 @@ class ChangeRequest:
     """What to read of a change feed.
 
     Attributes:
-        window: The versions.
-        mode: What to leave out.
         columns: Columns of the table at the end of the window, as shown, possibly cut down.
         predicate: Rows of the feed to return; None for all.
-        batch_rows: Most rows of a batch.
         batch_bytes: Bytes that a batch aims at.
         parallelism: Tasks that can run at once.
         checks_text: Whether strings that are not UTF-8 are an error.
@@ -125,12 +122,7 @@ class ChangeCounts:
 
 
 def check_change_feed(snapshot: Snapshot) -> None:
-    """Refuses tables whose rows cannot be followed.
-
-    Raises:
-        UnsupportedFeatureError: The table has no stable row ids.
-        InvalidInputError: A column has the name of one that the feed adds.
-    """
+    """Refuses tables whose rows cannot be followed."""
     _check_row_ids(snapshot)
     added = {field.name for field in CHANGE_FIELDS}
     for field in snapshot.schema.fields:
@@ -162,17 +154,7 @@ def feed_predicate_schema(snapshot: Snapshot) -> pa.Schema:
 def plan_changes(
     table: Table, shown: Sequence[Field], request: ChangeRequest
 ) -> tuple[ChangeTask, ...]:
-    """The tasks that together read a change feed; reads no data file.
-
-    Args:
-        table: The table or branch.
-        shown: All columns of the table at the end of the window, as shown.
-        request: What to read.
-
-    Raises:
-        CorruptFileError: Lineage contradicts a manifest.
-        VersionNotFoundError: The window needs a version that was removed since it was resolved.
-    """
+    """The tasks that together read a change feed; reads no data file."""
     return _without_removed_versions(table, lambda: _plan(table, shown, request))
 
 
@@ -183,12 +165,7 @@ def _plan(table: Table, shown: Sequence[Field], request: ChangeRequest) -> tuple
 
 
 def count_changes(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
-    """Counts for each version of ``window`` that changed rows; opens no data file.
-
-    Raises:
-        CorruptFileError: Lineage contradicts a manifest.
-        VersionNotFoundError: The window needs a version that was removed since it was resolved.
-    """
+    """Counts for each version of ``window`` that changed rows; opens no data file."""
     return _without_removed_versions(table, lambda: _count(table, window))
 
 
@@ -214,11 +191,7 @@ def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
 
 
 def _without_removed_versions(table: Table, plan: Callable[[], _R]) -> _R:
-    """Plans again when a version went while it was read: what is between the bounds may go.
-
-    Raises:
-        MissingFileError: A version that is there lacks a file.
-    """
+    """Plans again when a version went while it was read: what is between the bounds may go."""
     missing = ""
     while True:
         try:
@@ -291,10 +264,8 @@ def read_steps(
 ) -> Iterator[VersionStep]:
     """The steps between versions that are there.
 
-    Args:
-        table: The table or branch.
-        locations: Their manifests, ascending.
-        from_nothing: The first of them is a step, too, from a table without rows.
+    ``locations``: their manifests, ascending; ``from_nothing``: the first of them is a step, too,
+    from a table without rows.
     """
     store = table.store()
     files = read_neighbours(store, locations)
@@ -346,11 +317,10 @@ class ChangePlanner:
 
         What a change of columns shows is known when the columns at the end are, so such steps wait.
 
-        Args:
-            steps: The steps, ascending.
-            changes_of: The changes of a step that are read, for all modes but net changes.
-            later: The steps after them, up to the version whose columns are shown.
-            follows_columns: Whether new values by a change of columns are changes of their rows.
+        ``steps``: the steps, ascending; ``changes_of``: the changes of a step that are read, for
+        all modes but net changes; ``later``: the steps after them, up to the version whose columns
+        are shown; ``follows_columns``: whether new values by a change of columns are changes of
+        their rows.
         """
         kept: dict[int, Step] = {}
         is_net = self._request.mode is Deduplication.NET_CHANGES

@@ -35,9 +35,6 @@ class PlacedChange:
 
     Attributes:
         change_type: ``INSERT`` or ``DELETE``.
-        commit: The step that did it.
-        snapshot: The version to read the rows from.
-        rows: Where they are in it.
     """
 
     change_type: ChangeType
@@ -56,9 +53,6 @@ class KeptChange:
 
     Attributes:
         commit: The step that did it, the last of them.
-        before: The version with the old values.
-        after: The version with the new values.
-        rows: Where they are in both.
     """
 
     commit: Commit

@@ -94,7 +94,6 @@ class VersionFiles:
     """How columns are read from one version.
 
     Attributes:
-        files: Opens the stores.
         sources: Where each wanted column comes from.
         checks_text: Whether strings that are not UTF-8 are an error.
     """
@@ -109,7 +108,6 @@ class Side:
     """Names the ``VersionFiles`` of a task.
 
     Attributes:
-        version: The version to read.
         compared: Whether all columns are read, to see if they differ, or only those returned.
     """
 
@@ -123,9 +121,6 @@ class WholeChanges:
 
     Attributes:
         change_type: ``INSERT`` or ``DELETE``.
-        commit: The step that did it.
-        side: The version that has the rows.
-        slices: Where they are.
     """
 
     change_type: ChangeType
@@ -144,8 +139,6 @@ class UpdateChanges:
 
     Attributes:
         commit: The step that changed them.
-        before: The version with the old values.
-        after: The version with the new values.
         rows: Where they are. Those that lineage calls updated are, whatever their values; the
             others are some only if their values differ.
     """
@@ -162,10 +155,9 @@ class ChangeTask:
 
     Attributes:
         sides: How the versions are read that the changes name.
-        fields: Columns of the table to return, as shown; the sides may have more, and structs
-            with more members.
+        fields: Columns of the table to return, as shown; the sides may have more, and structs with
+            more members.
         predicate: Rows of the feed to return; None for all.
-        batch_rows: Most rows of a batch.
         batch_bytes: Bytes that a batch aims at.
         changes: In the order in which they happened.
     """
@@ -333,11 +325,7 @@ class _SideReader:
         return next(iter(self._readers.values())).average_row_bytes(self._fields)
 
     def take(self, addresses: NDArray[np.uint64], most_bytes: int | None) -> pa.RecordBatch:
-        """The wanted columns of the rows, in the order of ``addresses``.
-
-        Raises:
-            BatchTooLargeError: They take more than ``most_bytes``.
-        """
+        """The wanted columns of the rows, in the order of ``addresses``."""
         batch = self._take(self._fields, ROW_ADDRESS, addresses, most_bytes)
         columns = _as_wanted(batch.columns, self.sources, len(addresses))
         # Nulls stand for what a version did not have, also where the column allows none.
@@ -354,13 +342,7 @@ class _SideReader:
     def blob_files(
         self, column: int, addresses: NDArray[np.uint64], names: dict[object, int]
     ) -> NDArray[np.int64]:
-        """A number for each row, of the files that hold the blobs of a wanted column.
-
-        Args:
-            column: Which.
-            addresses: The rows.
-            names: Numbers of files, to add to.
-        """
+        """A number for each row, of the files that hold the blobs of a wanted column."""
         read = self.sources[column].read
         ids = [] if read is None else [part.id for part in read.walk() if part.is_blob]
         fragments, inverse = np.unique(fragment_ids(addresses), return_inverse=True)

@@ -23,7 +23,6 @@ class Bound:
     """One end of a window: a version or a time; neither means as far as there is.
 
     Attributes:
-        version: Version number.
         timestamp_ns: UTC nanoseconds since 1970, inclusive.
         is_exclusive: Whether the version itself is left out.
     """
@@ -82,17 +81,10 @@ def resolve_window(
     Nothing is in a window that begins where all is known already: after the version that it ends
     with, after the newest version, or after the time when that was committed.
 
-    Args:
-        table: The table or branch.
-        starting: First version, or the first one committed at or after a time. Version 0 or 1 is
-            the beginning.
-        ending: Last version, or the last one committed at or before a time; open is the newest.
-        pinned_end: The end of the window, where it was resolved before: what happened since does
-            not count.
-
-    Raises:
-        InvalidInputError: No start, a version that is not there yet, or an end before the start.
-        VersionNotFoundError: The changes need a version that was removed.
+    ``starting``: first version, or the first one committed at or after a time. Version 0 or 1 is
+    the beginning. ``ending``: last version, or the last one committed at or before a time; open is
+    the newest. ``pinned_end``: the end of the window, where it was resolved before: what happened
+    since does not count.
     """
     if starting.is_open:
         raise InvalidInputError(

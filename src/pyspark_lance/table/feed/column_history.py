@@ -32,7 +32,6 @@ class _Columns:
     """The columns of one version.
 
     Attributes:
-        schema: As stored.
         column_of: Field id -> number of the column, or of the part of one.
     """
 

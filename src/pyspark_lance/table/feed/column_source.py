@@ -29,7 +29,6 @@ class ColumnSource:
     """Where the values of a column, or of a part of one, come from.
 
     Attributes:
-        shown: The column as it is wanted.
         read: What is read for it, in a logical view too; None if there is nothing.
         parts: For each child of ``shown`` where it comes from; empty where nothing is to be told
             apart below.
@@ -57,10 +56,7 @@ class ColumnSource:
 def column_source(shown: Field, stored: Sequence[Field], find: Find) -> ColumnSource:
     """Where the column comes from.
 
-    Args:
-        shown: The column as it is wanted.
-        stored: The columns of the version to read.
-        find: Tells which of them it is, and which part of that each part is.
+    ``find``: tells which of them it is, and which part of that each part is.
     """
     return _source(shown, stored, find, whole=False)
 

@@ -34,10 +34,9 @@ class KeptRows:
 
     Attributes:
         before: Fragments of the older version that have them all.
-        after: The fragment of the newer version.
         rows: Which rows of ``after``.
-        updated: Those of them that lineage calls updated; values that were replaced without a
-            trace in it are told only by comparing them.
+        updated: Those of them that lineage calls updated; values that were replaced without a trace
+            in it are told only by comparing them.
         in_place: Whether the only fragment of ``before`` has each row at the same offset.
     """
 
@@ -109,13 +108,7 @@ def index_of(
 
 
 class KeptPlaces:
-    """Tells of kept rows, one by one, where they are; row ids are decoded when first needed.
-
-    Args:
-        kept: Rows of two versions.
-        files_before: Those of the older version.
-        files_after: Those of the newer version.
-    """
+    """Tells of kept rows, one by one, where they are; row ids are decoded when first needed."""
 
     def __init__(
         self, kept: Sequence[KeptRows], files_before: TableFiles, files_after: TableFiles
@@ -131,11 +124,7 @@ class KeptPlaces:
         return self._lineage[1].take(ROW_ID, offsets)
 
     def of(self, part: KeptRows, offsets: NDArray[np.uint32], row_ids: _U64Array) -> RowPlaces:
-        """Some of the rows of a part of ``kept``.
-
-        Raises:
-            CorruptFileError: A row is not where lineage says.
-        """
+        """Some of the rows of a part of ``kept``."""
         after = row_addresses(part.after.id, offsets)
         updated = part.updated.contains_each(offsets)
         if part.in_place:
@@ -153,11 +142,7 @@ class KeptPlaces:
 def row_places(
     kept: Sequence[KeptRows], files_before: TableFiles, files_after: TableFiles
 ) -> Iterator[RowPlaces]:
-    """The rows one by one, a bounded number at a time, in the order of ``kept``.
-
-    Raises:
-        CorruptFileError: A row is not where lineage says.
-    """
+    """The rows one by one, a bounded number at a time, in the order of ``kept``."""
     places = KeptPlaces(kept, files_before, files_after)
     for part in kept:
         for offsets in part.rows.windows():

@@ -49,11 +49,9 @@ class Envelope:
     """How changes are shown.
 
     Attributes:
-        table: The URI of the table.
         before: Columns of the row before the change; None if they are not wanted.
         after: The same for the row after it.
         predicate: Rows of this form to return; None for all.
-        is_snapshot: The rows were there when a stream began.
     """
 
     table: str
@@ -64,11 +62,7 @@ class Envelope:
 
 
 def envelope_schema(columns: Sequence[pa.Field]) -> pa.Schema:
-    """The columns of changes in this form.
-
-    Args:
-        columns: Of the table.
-    """
+    """The columns of changes in this form."""
     # A row that is not there has no values.
     row = pa.struct([field.with_nullable(True) for field in columns])
     return pa.schema(
@@ -85,12 +79,7 @@ def envelope_schema(columns: Sequence[pa.Field]) -> pa.Schema:
 def enveloped(batches: Iterator[pa.RecordBatch], envelope: Envelope) -> Iterator[pa.RecordBatch]:
     """Changes in this form.
 
-    Args:
-        batches: What ``run_changes`` yields, all of it.
-        envelope: What is wanted of it.
-
-    Raises:
-        CorruptFileError: Old values are not followed by the new ones of the same rows.
+    ``batches``: what ``run_changes`` yields, all of it.
     """
     old: pa.RecordBatch | None = None
     for batch in batches:

@@ -217,8 +217,7 @@ def _decoded_bytes(fragment: Fragment) -> int:
 def _bands(parts: Sequence[_Part]) -> Iterator[_Band]:
     """All changes in bands of row ids that share no row.
 
-    Args:
-        parts: In the order of time.
+    ``parts``: in the order of time.
     """
     decoded = _Decoded()
     windows = [(part, window) for part in parts for window in range(part.num_windows)]
@@ -252,10 +251,8 @@ def _edges(low: _U64Array, high: _U64Array, rows: NDArray[np.int64]) -> list[int
 
     Row ids that are mixed lie in windows that each band reads; then there are fewer bands.
 
-    Args:
-        low: Least row id of each window.
-        high: Greatest row id of each window.
-        rows: Rows of each window.
+    ``low``: least row id of each window; ``high``: greatest row id of each window; ``rows``: rows
+    of each window.
     """
     count = -(-int(rows.sum()) // _BAND_ROWS)
     # Rows below a row id, if those of each window are spread evenly.
@@ -307,8 +304,6 @@ class _Rows:
     """Rows of one fragment that changed alike; they grow.
 
     Attributes:
-        offsets: Where they are.
-        sources: Ids of the fragments that they were in.
         in_place: Whether all are where they were.
     """
 

@@ -126,7 +126,6 @@ class BatchView:
         shown: All columns of the table, as shown.
         columns: Those that are wanted, possibly cut down.
         predicate: Rows of the feed to return; None for all.
-        batch_rows: Most rows of an Arrow batch.
         checks_text: Whether strings that are not UTF-8 are an error.
     """
 
@@ -142,11 +141,7 @@ class TableStream:
     """A table that is followed.
 
     Attributes:
-        table: The table or branch.
-        version: The version whose columns the stream shows.
-        columns: Those columns.
         settings: Where it begins, and what it shows.
-        memo: What was found out about its versions.
     """
 
     table: Table
@@ -157,20 +152,12 @@ class TableStream:
 
     @classmethod
     def of(cls, snapshot: Snapshot, settings: StreamSettings) -> TableStream:
-        """The stream that shows the columns of a version.
-
-        Raises:
-            UnsupportedFeatureError: The rows have no stable ids.
-        """
+        """The stream that shows the columns of a version."""
         check_change_feed(snapshot)
         return cls(snapshot.table, snapshot.version, snapshot.schema.to_arrow(), settings)
 
     def newest(self) -> int:
-        """The newest version.
-
-        Raises:
-            VersionNotFoundError: There is no table any more.
-        """
+        """The newest version."""
         return self._versions()[-1].version
 
     def beginning(self) -> StreamOffset:
@@ -193,17 +180,8 @@ class TableStream:
     ) -> StreamOffset:
         """Where the batch ends that begins at ``start``; ``start`` itself if there is nothing new.
 
-        Args:
-            start: What is done.
-            limits: How much a batch holds; one row at least.
-            newest: Versions after this one do not count.
-
-        Raises:
-            InvalidInputError: The table was replaced by another one.
-            VersionNotFoundError: Versions that were not read were removed.
-            SchemaMismatchError: The next version has other columns.
-            UnsupportedFeatureError: The next version does not only add rows, and nothing says
-                what to do about that.
+        ``limits``: how much a batch holds; one row at least. ``newest``: versions after this one do
+        not count.
         """
         return look_again(self.table.store(), lambda: self._latest_offset(start, limits, newest))
 
@@ -444,13 +422,7 @@ class TableStream:
         end: StreamOffset,
         view: Callable[[Snapshot], BatchView],
     ) -> tuple[ChangeTask, ...]:
-        """The tasks that read what is between two offsets; reads no data file.
-
-        Raises:
-            InvalidInputError: The table was replaced by another one.
-            VersionNotFoundError: Versions of the batch were removed.
-            SchemaMismatchError: A version of it has other columns than the stream shows.
-        """
+        """The tasks that read what is between two offsets; reads no data file."""
         if start == end:
             return ()
         self._check_cursors(start, end)

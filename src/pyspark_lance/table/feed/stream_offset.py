@@ -46,11 +46,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> StreamOffset:
-        """Reads what ``to_json`` made.
-
-        Raises:
-            CorruptFileError: It is something else, or of a newer release.
-        """
+        """Reads what ``to_json`` made."""
         if value.get("f") != _FORMAT:
             raise CorruptFileError(
                 f"the checkpoint of the stream holds {dict(value)!r}",

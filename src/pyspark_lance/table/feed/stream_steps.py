@@ -24,7 +24,6 @@ class Budget:
     """What a batch may still hold; None is no limit.
 
     Attributes:
-        versions: Steps.
         rows: Rows that changed, before and after counted once.
         num_bytes: Their bytes, by the average of their files.
         is_untouched: Whether the batch is empty so far, so that it takes at least one row.

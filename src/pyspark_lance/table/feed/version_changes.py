@@ -42,7 +42,6 @@ class FragmentRows:
     """Live rows of one fragment.
 
     Attributes:
-        fragment: As the version has it.
         offsets: Which of them; None for all live rows.
     """
 
@@ -61,7 +60,6 @@ class VersionChanges:
 
     Attributes:
         before: The older version; None for the table before it had any.
-        after: The newer version.
         deleted: Rows of ``before`` that ``after`` does not have.
         inserted: Rows of ``after`` that ``before`` does not have.
         kept: Rows of both that may have changed.
@@ -83,13 +81,8 @@ def version_changes(
 
     The cost follows the fragments that are not the same, and the rows that left their place.
 
-    Args:
-        before: The older version; None for none.
-        after: The newer version.
-        shown: Field ids of each whose values count; None for those that both have.
-
-    Raises:
-        CorruptFileError: Lineage or a deletion file contradicts the manifest.
+    ``before``: the older version; None for none. ``shown``: field ids of each whose values count;
+    None for those that both have.
     """
     vanished, appeared, kept = [], [], []
     stayed = set()

@@ -26,13 +26,7 @@ _PARALLEL_READS = 16
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """One of the versions that led to another.
-
-    Attributes:
-        table: The table or branch that it is of.
-        store: The store at its root.
-        location: Of its manifest.
-    """
+    """One of the versions that led to another."""
 
     table: Table
     store: ObjectStore = field(repr=False)
@@ -62,9 +56,6 @@ def ancestry_of(newest: Snapshot) -> list[Ancestor]:
 
     A branch begins with a copy of the version that it was forked from; here that one is its
     parent's, as long as it is left there.
-
-    Raises:
-        FileNotFoundError: ``newest`` is gone, and there are newer ones.
     """
     line: list[Ancestor] = []
     table, branch, last = newest.table, newest.manifest.branch, newest.version
@@ -101,11 +92,7 @@ def are_restores(line: Sequence[Ancestor]) -> dict[int, bool]:
 
 
 def ancestor_history(table: Table) -> list[HistoryEntry]:
-    """What made each of the versions that led to the newest one, the newest first.
-
-    Raises:
-        TableNotFoundError: There is no table.
-    """
+    """What made each of the versions that led to the newest one, the newest first."""
 
     def look() -> list[HistoryEntry]:
         line = ancestry_of(Snapshot.open(table))

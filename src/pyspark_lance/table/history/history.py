@@ -53,18 +53,10 @@ class HistoryEntry:
     """One version.
 
     Attributes:
-        version: Its number.
         timestamp: When it was committed, UTC.
         operation: Such as ``Append``; '' if nobody can tell any more.
         metrics: Counts of the operation, by name.
-        user_metadata: The note that was given with the write.
-        application_id: The Spark application that wrote it.
-        writer: The software that wrote it.
-        num_rows: Live rows of the version.
-        num_fragments: Its fragments.
         num_bytes: Sizes of its data files, as far as they are known.
-        manifest_bytes: Size of its manifest.
-        tags: Names that it has.
     """
 
     version: int
@@ -84,13 +76,7 @@ class HistoryEntry:
 def history(table: Table, limit: int | None = None) -> list[HistoryEntry]:
     """The versions that are left, the newest first.
 
-    Args:
-        table: The table or branch.
-        limit: The newest so many; None for all.
-
-    Raises:
-        TableNotFoundError: There is no table.
-        InvalidInputError: A negative limit.
+    ``limit``: the newest so many; None for all.
     """
     if limit is not None and limit < 0:
         raise InvalidInputError(f"a history has no newest {limit} versions", table.uri)
@@ -120,13 +106,7 @@ def entries_left(
 ) -> list[HistoryEntry]:
     """Those of versions that are not gone.
 
-    Args:
-        store: The store at the root.
-        locations: Of the versions, the newest first.
-        entries: What each of them is.
-
-    Raises:
-        FileNotFoundError: The newest is gone, so that there are newer ones.
+    ``locations``: of the versions, the newest first; ``entries``: what each of them is.
     """
     if locations and entries[0] is None:
         raise missing(store.uri, locations[0].path)
@@ -136,13 +116,7 @@ def entries_left(
 def history_entry(
     store: ObjectStore, location: ManifestLocation, tags: Sequence[str]
 ) -> HistoryEntry | None:
-    """What a version is and what made it; None if it is gone.
-
-    Args:
-        store: The store at the root.
-        location: Of its manifest.
-        tags: Its names.
-    """
+    """What a version is and what made it; None if it is gone."""
     try:
         file = read_manifest(store, location, with_indices=False)
     except FileNotFoundError:
@@ -231,22 +205,11 @@ class TableDetail:
     """What a table is made of.
 
     Attributes:
-        location: Root of the table or branch.
-        version: The version that is described.
         branch: Its branch; None for main.
         last_modified: When it was committed, UTC.
-        num_rows: Live rows.
         num_deleted_rows: Rows that are deleted and still in the files.
-        num_fragments: Fragments.
-        num_files: Data files.
         num_bytes: Their sizes, as far as they are known.
-        manifest_bytes: Size of the manifest.
-        num_versions: Versions that are left.
-        oldest_version: The oldest of them.
-        file_version: Version of the data files.
         stable_row_ids: Whether rows keep their ids when they move.
-        indices: Names of the indices.
-        properties: Properties of the table.
         consumers: Who follows it, and how far each has read it.
         advice: What to do about its shape; empty if it is in good order.
     """
@@ -272,11 +235,7 @@ class TableDetail:
 
 
 def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
-    """Describes a version, and how the table could be in better order.
-
-    Raises:
-        TableNotFoundError: There is no table, or no such version.
-    """
+    """Describes a version, and how the table could be in better order."""
     snapshot = Snapshot.open(table, at)
     manifest = snapshot.manifest
     versions = list_versions(snapshot.store)
@@ -322,14 +281,10 @@ class FragmentDetail:
 
     Attributes:
         fragment_id: Its id; row addresses begin with it.
-        num_rows: Live rows.
         physical_rows: Rows in its files, deleted ones included.
         num_bytes: Sizes of its data files, as far as they are known.
-        files: Paths of its data files.
         first_row_id: Smallest stable row id; None if rows have none, or they are not inline.
-        last_row_id: Largest one.
         min_created_at: Version that made its oldest row; None if that is not recorded.
-        max_created_at: Version that made its newest row.
         min_last_updated_at: Version that changed a row, the longest ago.
         max_last_updated_at: Version that last changed a row.
     """
@@ -348,11 +303,7 @@ class FragmentDetail:
 
 
 def fragments(table: Table, at: VersionSpec = LATEST) -> list[FragmentDetail]:
-    """The layout of a version, fragment by fragment.
-
-    Raises:
-        TableNotFoundError: There is no table, or no such version.
-    """
+    """The layout of a version, fragment by fragment."""
     snapshot = Snapshot.open(table, at)
     return [_fragment_detail(fragment) for fragment in snapshot.manifest.fragments]
 

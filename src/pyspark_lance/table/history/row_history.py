@@ -37,8 +37,6 @@ class RowState:
         uri: Root of the table or branch in which that version is.
         timestamp: When the version was committed, UTC; None if it was cleaned up.
         operation: What made it; None if nobody can tell any more.
-        user_metadata: The note that was given with it.
-        application_id: The Spark application that made it.
     """
 
     version: int
@@ -56,14 +54,7 @@ def row_history(table: Table, row_id: int, version: int | None = None) -> list[R
     States that are older than the oldest version that is left are not known.  On a branch those
     from before the fork are among them.
 
-    Args:
-        table: The table or branch.
-        row_id: Stable id of the row.
-        version: The version to begin with; None for the newest one that has the row.
-
-    Raises:
-        UnsupportedFeatureError: The table has no stable row ids.
-        VersionNotFoundError: No version that is left has the row.
+    ``version``: the version to begin with; None for the newest one that has the row.
     """
     return look_again(table.store(), lambda: _row_history(table, row_id, version))
 
@@ -125,11 +116,7 @@ class _Restores:
 
 
 def _versions_of(at: Ancestor, row_id: int) -> tuple[int, int] | None:
-    """The versions that made and last changed a row; None if this version does not have it.
-
-    Raises:
-        FileNotFoundError: The version is gone.
-    """
+    """The versions that made and last changed a row; None if this version does not have it."""
     try:
         return _lineage_of(Snapshot.open(at.table, VersionSpec(version=at.number)), row_id)
     except (VersionNotFoundError, MissingFileError) as error:

@@ -82,24 +82,11 @@ class BitmapIndex(_SetsOfRows):
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BitmapIndex:
-        """Reads which values there are.
-
-        Raises:
-            FileNotFoundError: The file is gone.
-            CorruptFileError: What it says cannot be.
-        """
+        """Reads which values there are."""
         return cls._of_keys(files, entry, field)
 
     def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
-        """What the rows are called whose values satisfy the condition; None if there are many.
-
-        Args:
-            question: The condition.
-            most_rows: Rows that are worth naming.
-
-        Raises:
-            CorruptFileError: A set of rows is damaged.
-        """
+        """What the rows are called whose values satisfy the condition; None if there are many."""
         places = np.flatnonzero(question.matches(self.keys))
         return self._rows_at(places, most_rows)
 
@@ -110,27 +97,13 @@ class LabelIndex(_SetsOfRows):
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> LabelIndex:
-        """Reads which elements there are.
-
-        Raises:
-            FileNotFoundError: The file is gone.
-            CorruptFileError: What it says cannot be.
-            UnsupportedFeatureError: The column is no list of plain values.
-        """
+        """Reads which elements there are."""
         if not field.is_list or len(field.children) != 1 or field.children[0].children:
             raise UnsupportedFeatureError("an index of labels over a column of no lists")
         return cls._of_keys(files, entry, field.children[0])
 
     def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
-        """What the rows are called whose lists have an element; None if it does not tell.
-
-        Args:
-            question: The condition.
-            most_rows: Rows that are worth naming.
-
-        Raises:
-            CorruptFileError: A set of rows is damaged.
-        """
+        """What the rows are called whose lists have an element; None if it does not tell."""
         wanted = element_wanted(question.predicate, question.path)
         if wanted is None or not wanted.is_valid or wanted.type != self.keys.type:
             return None
@@ -140,11 +113,7 @@ class LabelIndex(_SetsOfRows):
 
 
 def sets_at(file: IndexFile, places: NDArray[np.int64]) -> list[dict[int, BitMap]] | None:
-    """The sets of rows at some places of a file; None if they are very large.
-
-    Raises:
-        CorruptFileError: One of them is damaged, or says that it has all rows of a fragment.
-    """
+    """The sets of rows at some places of a file; None if they are very large."""
     fields = [field for field in file.reader.schema.fields if field.name == "bitmaps"]
     columns = file.reader.embedded_columns()
     try:

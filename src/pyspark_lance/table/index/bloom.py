@@ -62,8 +62,6 @@ class BloomIndex:
     """The zones of a segment; arrays of shape (num_zones,).
 
     Attributes:
-        file: With their filters.
-        field: What is indexed.
         fragment_id: The fragment of each zone.
         start: Its first row, as physical offset.
         length: Rows from the first to the last.
@@ -79,12 +77,7 @@ class BloomIndex:
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BloomIndex:
-        """Reads where the zones are.
-
-        Raises:
-            FileNotFoundError: The file is gone.
-            CorruptFileError: What it says cannot be.
-        """
+        """Reads where the zones are."""
         file = IndexFile.open(files, entry, _FILE)
         kinds = (pa.uint64(), pa.uint64(), pa.uint64(), pa.bool_(), pa.binary())
         file.expect_columns(list(zip((*_PLACES, _FILTER), kinds, strict=True)))
@@ -126,15 +119,7 @@ class BloomIndex:
         return (whole - broken) & fragments
 
     def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
-        """The addresses of the rows of zones that can have a value; None if it does not tell.
-
-        Args:
-            question: The condition.
-            most_rows: Rows that are worth naming.
-
-        Raises:
-            CorruptFileError: A filter is of a size that none has.
-        """
+        """The addresses of the rows of zones that can have a value; None if it does not tell."""
         if is_true_of_null(question.predicate, question.path, self.field.to_arrow().type):
             is_of_null = is_only_of_null(question.predicate, question.path)
             zones = self.has_null if is_of_null else None

@@ -41,8 +41,6 @@ class BTree:
     """The pages of a segment; arrays of shape (num_pages,), in the order of the data file.
 
     Attributes:
-        data: The file with all rows.
-        field: What is indexed.
         page_rows: Rows of a page, but for the last one.
         minimum: First value of each page, as stored; null where it begins with nulls.
         maximum: Last value of each page; null where there are only nulls.
@@ -60,13 +58,7 @@ class BTree:
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BTree:
-        """Reads where the pages are.
-
-        Raises:
-            FileNotFoundError: A file is gone.
-            CorruptFileError: What they say cannot be.
-            UnsupportedFeatureError: The pages lie in other files.
-        """
+        """Reads where the pages are."""
         lookup = IndexFile.open(files, entry, LOOKUP_FILE)
         kind = field.to_arrow().type
         lookup.expect_columns(
@@ -113,15 +105,7 @@ class BTree:
         return fragments
 
     def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
-        """What the rows are called whose values satisfy the condition; None if that costs too much.
-
-        Args:
-            question: The condition.
-            most_rows: Rows of the index that are worth reading.
-
-        Raises:
-            CorruptFileError: Pages hold what they cannot.
-        """
+        """Names of the rows whose values satisfy the condition; None if that costs too much."""
         pages = np.flatnonzero(question.can_match(self.bounds))
         if len(pages) * self.page_rows > max(most_rows, self.page_rows):
             return None

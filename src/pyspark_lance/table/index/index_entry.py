@@ -15,13 +15,7 @@ from pyspark_lance.proto import table_pb2
 
 @dataclass(frozen=True, slots=True)
 class IndexDetails:
-    """What kind of index it is.
-
-    Attributes:
-        type_url: Of the message that tells.
-        index_version: Layout version of the kind.
-        value: The message.
-    """
+    """What kind of index it is."""
 
     type_url: str
     index_version: int
@@ -33,7 +27,6 @@ class IndexFiles:
     """Where it is stored.
 
     Attributes:
-        uuid: Names the folder.
         sizes: File name in the folder to bytes; none for what is stored in the entry alone.
     """
 
@@ -51,13 +44,7 @@ def entry_made_now(
 ) -> IndexMetadata:
     """The entry for a manifest.
 
-    Args:
-        name: Of the index.
-        field_ids: What it indexes; nothing for those of the system.
-        version: Of the table that it was made from.
-        fragments: Ids of those that it covers.
-        details: What kind it is.
-        files: Where it is stored.
+    ``field_ids``: what it indexes; nothing for those of the system.
     """
     message = table_pb2.IndexMetadata(
         uuid=table_pb2.Uuid(uuid=files.uuid.bytes),

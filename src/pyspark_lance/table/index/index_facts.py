@@ -22,12 +22,6 @@ class IndexFacts:
     Attributes:
         name: Of the index; its segments have one name.
         kind: ``btree``, ``bitmap``, …; the type in the manifest if it is not known.
-        columns: What it is over.
-        uuid: Names the directory of its files.
-        index_version: Layout version of the kind.
-        dataset_version: Version of the table that it was made from.
-        num_fragments: Fragments that it answers for.
-        num_rows: Live rows of these.
         num_bytes: Of its files, as its writer noted; None if it did not.
         is_used: Whether scans ask it.
         note: Why not; None if they do.

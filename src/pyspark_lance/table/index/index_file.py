@@ -19,7 +19,6 @@ class IndexFile:
     """An open file of an index.
 
     Attributes:
-        reader: Reads its rows.
         where: The file, for messages.
     """
 
@@ -28,23 +27,14 @@ class IndexFile:
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, name: str) -> IndexFile:
-        """Opens the file ``name`` of an index.
-
-        Raises:
-            FileNotFoundError: The file is gone.
-            CorruptFileError: It is damaged, or not as long as its writer noted.
-        """
+        """Opens the file ``name`` of an index."""
         store, path = files.locate_index(entry.base_id, index_path(entry.uuid, name))
         size_bytes = entry.file_sizes.get(name) or None
         reader = DataFileReader.open(store, path, size_bytes=size_bytes)
         return cls(reader, f"{store.uri}/{path}")
 
     def expect_columns(self, columns: Sequence[tuple[str, pa.DataType | None]]) -> None:
-        """Checks names, order and types of the columns; a type of None may be any.
-
-        Raises:
-            CorruptFileError: It has others.
-        """
+        """Checks names, order and types of the columns; a type of None may be any."""
         own = [(field.name, field.to_arrow().type) for field in self.reader.schema.fields]
         if [name for name, _ in own] != [name for name, _ in columns] or any(
             wanted is not None and wanted != found

@@ -136,11 +136,7 @@ def why_not_asked(snapshot: Snapshot, entry: IndexMetadata) -> str:
 
 
 def covered_fragments(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
-    """The fragments that an index answers for, those of compactions that it has yet to follow.
-
-    Raises:
-        CorruptFileError: What is stored of the compactions is damaged or missing.
-    """
+    """The fragments that an index answers for, those of compactions that it has yet to follow."""
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
         return entry.fragment_bitmap or BitMap()
@@ -155,7 +151,6 @@ class _Lookups:
     """What was read of the indices of one version, the latest used; the lock guards it.
 
     Attributes:
-        snapshot: The version.
         lock: Readers of files are for one thread at a time.
         kept: Open segments and answers, with their sizes; None for what cannot be read or used.
         num_bytes: Of all of them.
@@ -306,11 +301,7 @@ def _names(
 def _located(
     lookups: _Lookups, segment: Segment, names: NDArray[np.uint64], covered: BitMap
 ) -> NDArray[np.uint64] | None:
-    """The addresses of rows that are in covered fragments now.
-
-    Raises:
-        CorruptFileError: A row is beyond the end of its fragment.
-    """
+    """The addresses of rows that are in covered fragments now."""
     if segment.names_row_ids:
         ids = row_id_index(lookups.snapshot)
         if ids is None:

@@ -23,12 +23,7 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 
 def reuse_versions(snapshot: Snapshot) -> ReuseVersions:
-    """The compactions that the indices of a version have yet to follow, oldest first.
-
-    Raises:
-        MissingFileError: Their file is gone.
-        CorruptFileError: What is stored is damaged.
-    """
+    """The compactions that the indices of a version have yet to follow, oldest first."""
     entry = reuse_index_of(snapshot.indices)
     if entry is None:
         return ()
@@ -49,12 +44,7 @@ def reuse_versions(snapshot: Snapshot) -> ReuseVersions:
 def moved_addresses(addresses: NDArray[np.uint64], versions: ReuseVersions) -> NDArray[np.uint64]:
     """Addresses from before or after compactions as those of now, without rows that are gone.
 
-    Args:
-        addresses: Of rows, in any order.
-        versions: The compactions, oldest first.
-
-    Raises:
-        CorruptFileError: The note of a compaction cannot be.
+    ``addresses``: of rows, in any order; ``versions``: the compactions, oldest first.
     """
     for version in versions:
         for group in version.groups:

@@ -47,7 +47,6 @@ class Segment:
     """An entry that can be asked.
 
     Attributes:
-        entry: Of the manifest.
         kind: ``BTREE`` or another of this module's names.
         names_row_ids: Whether it names rows by stable row ids, not by addresses.
     """

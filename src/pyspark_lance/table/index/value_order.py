@@ -34,9 +34,7 @@ def has_order(data_type: pa.DataType) -> bool:
 def sort_order(values: pa.Array, *, stable: bool = False) -> NDArray[np.int64]:
     """Where the values are that come first, second, …; shape (n,).
 
-    Args:
-        values: To be sorted.
-        stable: Whether equal values keep their order; nulls always do.
+    ``values``: to be sorted. ``stable``: whether equal values keep their order; nulls always do.
     """
     if not values.null_count:
         return _order_of(values, stable)

@@ -55,7 +55,6 @@ class ZoneMap:
         maximum: Nothing is larger; NaN where there is one.
         null_count: Nulls.
         nan_count: NaN; 0 for all types but floats.
-        fragment_id: The fragment.
         start: First row, as physical offset.
         length: Rows from the first to the last; deleted ones may lie between.
     """
@@ -70,12 +69,7 @@ class ZoneMap:
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch, where: str = "") -> ZoneMap:
-        """The zones that the rows of an index file describe; none of fragments where they overlap.
-
-        Raises:
-            UnsupportedFeatureError: It has other columns.
-            CorruptFileError: Zones that cannot be.
-        """
+        """The zones that rows of an index file describe; none of fragments where they overlap."""
         columns = {name: batch.schema.field(name).type for name in batch.schema.names}
         if set(columns) != {"min", "max", *_COUNTS} or any(
             columns[name] != kind for name, kind in _COUNTS.items()
@@ -181,24 +175,12 @@ def is_zone_map(index: IndexMetadata) -> bool:
 
 
 def read_zone_map(files: TableFiles, index: IndexMetadata) -> ZoneMap:
-    """The zones of one index entry.
-
-    Raises:
-        FileNotFoundError: The file is gone.
-        CorruptFileError: The bytes contradict the format.
-        UnsupportedFeatureError: The file has columns or encodings that are not known.
-    """
+    """The zones of one index entry."""
     return _zones_of(*_open(files, index))
 
 
 def read_zones_and_nulls(files: TableFiles, index: IndexMetadata) -> tuple[ZoneMap, Nulls | None]:
-    """The zones of one index entry, and where its nulls are; None if it does not know.
-
-    Raises:
-        FileNotFoundError: The file is gone.
-        CorruptFileError: The bytes contradict the format.
-        UnsupportedFeatureError: The file has columns or encodings that are not known.
-    """
+    """The zones of one index entry, and where its nulls are; None if it does not know."""
     reader, where = _open(files, index)
     number = reader.schema.metadata.get(_NULL_BITMAP)
     if number is None:
@@ -211,12 +193,8 @@ def write_zone_map(
 ) -> int:
     """Writes the file of an index.
 
-    Args:
-        store: Where to.
-        path: Of the file.
-        zones: What it holds.
-        rows_per_zone: Live rows of a zone, but of the last of each fragment.
-        nulls: Where all nulls are; None if that is not known.
+    ``rows_per_zone``: live rows of a zone, but of the last of each fragment. ``nulls``: where all
+    nulls are; None if that is not known.
 
     Returns:
         The length of the file in bytes.

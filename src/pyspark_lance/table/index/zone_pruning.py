@@ -43,11 +43,7 @@ def zone_slices(
 ) -> list[ScanSlice]:
     """One slice for each fragment of which a zone may hold rows that satisfy ``predicate``.
 
-    Args:
-        snapshot: The version to read.
-        predicate: A condition.
-        fragments: Those that are left, each with rows.
-        lineage: What is known of their lineage columns.
+    ``fragments``: those that are left, each with rows.
     """
     rows = _Rows.of(fragments)
     columns = {
@@ -78,9 +74,7 @@ class _Rows:
     """The rows of fragments, one behind another.
 
     Attributes:
-        fragments: The fragments.
         starts: The first row of each.
-        total: How many rows there are.
     """
 
     fragments: Sequence[Fragment]

@@ -74,10 +74,7 @@ class _Planned:
     """Segments of one index to make.
 
     Attributes:
-        name: Of the index.
         kind: ``btree``, ``bitmap`` or ``label_list``.
-        field: What is indexed.
-        replaced: The entries that they take the place of.
         tasks: One for each segment.
     """
 
@@ -90,12 +87,7 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """What is to be built; picklable.
-
-    Attributes:
-        change: The version that it was planned on.
-        wanted: Index by index.
-    """
+    """What is to be built; picklable."""
 
     change: ChangePlan
     wanted: tuple[_Planned, ...]
@@ -140,14 +132,7 @@ def create_index(
     *,
     build: BuildSegments = build_here,
 ) -> IndexResult:
-    """Makes an index of each column, in one version.
-
-    Raises:
-        InvalidInputError: No such column or kind, a name for several columns, or an index that is
-            there and is not to be replaced.
-        UnsupportedFeatureError: A column whose values cannot have such an index.
-        RetryableCommitError: Other commits were in the way too often.
-    """
+    """Makes an index of each column, in one version."""
     settings = settings or ChangeSettings()
     return _carry_out(table, lambda: plan_index(table, request, settings), settings, build)
 
@@ -163,17 +148,8 @@ def refresh_indices(
 ) -> IndexResult:
     """Adds segments over the fragments that indices do not cover; forgets those that cover none.
 
-    Args:
-        table: The table or branch.
-        name: Of one index; None for all B-trees, bitmap and label list indices.
-        settings: Retries and properties of the commit.
-        build: Runs the tasks.
-        rows_per_segment: Live rows that a segment is to cover.
-        joins_segments: Whether small segments are made anew together.
-
-    Raises:
-        InvalidInputError: There is no such index of these kinds.
-        RetryableCommitError: Other commits were in the way too often.
+    ``name``: of one index; None for all B-trees, bitmap and label list indices. ``joins_segments``:
+    whether small segments are made anew together.
     """
     settings = settings or ChangeSettings()
 
@@ -190,11 +166,7 @@ optimize_indices = partial(refresh_indices, joins_segments=True)
 
 
 def drop_index(table: Table, name: str, settings: ChangeSettings | None = None) -> MetadataResult:
-    """Removes all segments of an index of any kind; cleanup removes their files.
-
-    Raises:
-        InvalidInputError: There is no such index.
-    """
+    """Removes all segments of an index of any kind; cleanup removes their files."""
 
     def plan(newest: Snapshot) -> Operation:
         return CreateIndex(removed_indices=_entries_of(newest, name))
@@ -216,13 +188,7 @@ def _carry_out(
 
 
 def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) -> IndexPlan:
-    """What ``create_index`` builds; writes nothing.
-
-    Raises:
-        InvalidInputError: No such column or kind, a name for several columns, or an index that is
-            there and is not to be replaced.
-        UnsupportedFeatureError: A column whose values cannot have such an index.
-    """
+    """What ``create_index`` builds; writes nothing."""
     if request.kind not in KINDS:
         raise InvalidInputError(
             f"{request.kind!r} is no kind of index", hint=f"there are {', '.join(KINDS)}"
@@ -250,11 +216,7 @@ def plan_index_refresh(
     *,
     joins_segments: bool = False,
 ) -> IndexPlan:
-    """What ``refresh_indices`` and ``optimize_indices`` build; writes nothing.
-
-    Raises:
-        InvalidInputError: There is no such index of these kinds.
-    """
+    """What ``refresh_indices`` and ``optimize_indices`` build; writes nothing."""
     change = plan_change(table, settings)
     snapshot = change.snapshot()
     chosen = snapshot.indices if name is None else _entries_of(snapshot, name)
@@ -274,11 +236,7 @@ def plan_index_refresh(
 
 
 def commit_index(plan: IndexPlan, built: Sequence[BuiltSegment], work: UnitOfWork) -> IndexResult:
-    """Makes the version that has the segments.
-
-    Raises:
-        RetryableCommitError: Others changed what was looked at.
-    """
+    """Makes the version that has the segments."""
     if plan.change.is_done or not plan.wanted:
         return IndexResult()
     work.register_files(path for segment in built for path in segment.paths)

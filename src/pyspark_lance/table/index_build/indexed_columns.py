@@ -16,11 +16,7 @@ from pyspark_lance.table.scan.scan_task import ScanTask
 
 
 def named_path(schema: LanceSchema, name: str) -> tuple[Field, ...]:
-    """The fields that a name leads through; a field of a struct is ``struct.field``.
-
-    Raises:
-        InvalidInputError: There is no such column.
-    """
+    """The fields that a name leads through; a field of a struct is ``struct.field``."""
     if any(field.name == name for field in schema.fields):
         return project(schema, [name]).fields
     first, *rest = name.split(".")

@@ -42,11 +42,7 @@ def write_btree(
 ) -> dict[str, int]:
     """Writes the files of a segment of a B-tree.
 
-    Args:
-        store: Where to.
-        uuid: Names the segment.
-        data_type: Of the column.
-        rows: All rows: ``values`` and ``ids``, sorted.
+    ``rows``: all rows: ``values`` and ``ids``, sorted.
 
     Returns:
         The lengths of the files in bytes, by name.
@@ -83,12 +79,8 @@ def write_sets(
 ) -> dict[str, int]:
     """Writes the file of a segment that has the set of rows of each value.
 
-    Args:
-        store: Where to.
-        uuid: Names the segment.
-        data_type: Of the values.
-        rows: All ``values`` with ``ids`` of their rows, sorted; a pair may come twice.
-        null_lists: Of an index of labels: the rows whose list is null.
+    ``rows``: all ``values`` with ``ids`` of their rows, sorted; a pair may come twice.
+    ``null_lists``: of an index of labels: the rows whose list is null.
 
     Returns:
         The lengths of the files in bytes, by name.

@@ -39,10 +39,8 @@ class SegmentTask:
     Attributes:
         kind: ``btree``, ``bitmap`` or ``label_list``.
         path: The column, and the fields below it that lead to the value.
-        field: What is stored there.
         scan: Reads the column and the names of live rows.
         fragments: Ids of the fragments, ascending.
-        most_rows: Rows to sort in memory.
         most_bytes: Bytes of their values.
     """
 
@@ -60,9 +58,7 @@ class BuiltSegment:
     """A segment whose files are there.
 
     Attributes:
-        uuid: Names its directory.
         file_sizes: File -> bytes.
-        num_rows: Live rows that were looked at.
     """
 
     uuid: uuid.UUID
@@ -79,10 +75,6 @@ def build_segment(task: SegmentTask) -> BuiltSegment:
     """Writes the files of a segment; commits nothing.
 
     When anything fails, the files written by this call are removed.
-
-    Raises:
-        CorruptFileError: A data file is damaged.
-        StorageError: The store failed.
     """
     store = task.scan.files.table.store()
     name = uuid.uuid4()
@@ -100,11 +92,7 @@ def build_segment(task: SegmentTask) -> BuiltSegment:
 
 
 def check_can_be_indexed(kind: str, field: Field, name: str) -> None:
-    """Refuses a column that cannot have an index of a kind.
-
-    Raises:
-        UnsupportedFeatureError: Such a column.
-    """
+    """Refuses a column that cannot have an index of a kind."""
     if field.is_blob or field.logical_type == "json":
         kind_of_values = None
     else:

@@ -32,10 +32,7 @@ _MERGED_BYTES: Final = 64 << 20
 class RowSorter:
     """Sorts rows; its temporary files go with it.
 
-    Args:
-        data_type: Of the values.
-        most_rows: Rows to sort in memory.
-        most_bytes: Bytes of values to sort in memory.
+    ``most_bytes``: bytes of values to sort in memory.
     """
 
     def __init__(
@@ -126,8 +123,6 @@ class _Run:
     """Sorted rows, of which some are in memory.
 
     Attributes:
-        stored: What follows these.
-        room: Batches to have in memory.
         held: The next rows; empty when all are gone.
     """
 

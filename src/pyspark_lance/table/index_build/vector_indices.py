@@ -98,11 +98,7 @@ class VectorIndexRequest:
     replace: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses numbers that are none.
-
-        Raises:
-            InvalidInputError: They are.
-        """
+        """Refuses numbers that are none."""
         check_enum(self.kind, IvfKind)
         check_enum(self.metric, Metric)
         most = {"num_partitions": 1 << 16, "num_sub_vectors": 1 << 16, "sample_rate": _MOST_RATE}
@@ -140,11 +136,7 @@ class _Segment:
     """A segment to build.
 
     Attributes:
-        name: Of the index.
-        column: Of vectors.
         model: What is learned, or was.
-        fragments: Those that it covers.
-        replaced: The entries that it takes the place of.
     """
 
     name: str
@@ -160,11 +152,7 @@ def run_here(work: Callable[[_T], _R], tasks: Sequence[_T], /) -> Iterable[_R]:
 
 
 def parse_kind(name: str) -> IvfKind:
-    """The kind of this name, in whatever case.
-
-    Raises:
-        InvalidInputError: There is none.
-    """
+    """The kind of this name, in whatever case."""
     kinds = {shown: kind for kind, shown in INDEX_NAMES.items()}
     kind = kinds.get(str(name).strip().upper())
     if kind is None:
@@ -182,19 +170,7 @@ def create_vector_index(
     *,
     run: RunTasks = run_here,
 ) -> VectorIndexResult:
-    """Makes a vector index of a column.
-
-    Args:
-        table: The table or branch.
-        request: What it is to be like.
-        settings: Retries and properties of the commit.
-        run: Runs the tasks.
-
-    Raises:
-        InvalidInputError: No such column, or no vector in it; parts that do not divide vectors; an
-            index of that name is there.
-        RetryableCommitError: Other commits were in the way too often.
-    """
+    """Makes a vector index of a column."""
     settings = settings or ChangeSettings()
 
     def attempt(work: UnitOfWork) -> VectorIndexResult:
@@ -230,18 +206,10 @@ def refresh_vector_indices(
     What was learned for an index is taken as it is.  Indices to which nobody here can add rows,
     as those with a graph, stay as they are.
 
-    Args:
-        table: The table or branch.
-        names: The indices; None for all.
-        settings: Retries and properties of the commit.
-        run: Runs the tasks.
+    ``names``: the indices; None for all.
 
     Returns:
         What became of each index that has a new segment; one version has them all.
-
-    Raises:
-        InvalidInputError: There is no index of a name.
-        RetryableCommitError: Other commits were in the way too often.
     """
     settings = settings or ChangeSettings()
 
@@ -257,11 +225,7 @@ def refresh_vector_indices(
 
 
 def shape_of(snapshot: Snapshot, column: Field, request: VectorIndexRequest) -> IvfShape:
-    """What the index of a column is to be like, where the request leaves it open.
-
-    Raises:
-        InvalidInputError: Parts that do not divide the vectors of the column.
-    """
+    """What the index of a column is to be like, where the request leaves it open."""
     width = width_of(column)
     partitions = request.num_partitions
     if partitions is None:
@@ -289,11 +253,7 @@ def _is_whole(value: object) -> bool:
 def _free_name(
     snapshot: Snapshot, column: Field, request: VectorIndexRequest
 ) -> tuple[str, tuple[IndexMetadata, ...]]:
-    """What the index is called, and the entries that it takes the place of.
-
-    Raises:
-        InvalidInputError: There is another one of that name, or one that is to stay.
-    """
+    """What the index is called, and the entries that it takes the place of."""
     name = request.name or f"{column.name}_idx"
     own = tuple(entry for entry in snapshot.indices if entry.name == name)
     if not own:
@@ -309,11 +269,7 @@ def _free_name(
 
 
 def _missing_segments(snapshot: Snapshot, names: Collection[str] | None) -> list[_Segment]:
-    """The segments that vector indices lack.
-
-    Raises:
-        InvalidInputError: There is no index of a name.
-    """
+    """The segments that vector indices lack."""
     by_name: dict[str, list[IndexMetadata]] = {}
     for entry in snapshot.indices:
         is_wanted = names is None or entry.name in names

@@ -31,8 +31,6 @@ class ZonedColumn:
 
     Attributes:
         path: Its name, and those of the fields below it that lead to the value.
-        field: What is stored there.
-        rows_per_zone: Live rows of a zone.
     """
 
     path: tuple[str, ...]
@@ -46,7 +44,6 @@ class ZoneMapTask:
 
     Attributes:
         scan: Reads the columns and the addresses of live rows.
-        columns: What gets zones.
     """
 
     scan: ScanTask
@@ -67,11 +64,7 @@ class BuiltZones:
 
 
 def build_zones(task: ZoneMapTask) -> tuple[BuiltZones, ...]:
-    """The zones of each column, in the order of the task's columns.
-
-    Raises:
-        CorruptFileError: A data file is damaged.
-    """
+    """The zones of each column, in the order of the task's columns."""
     builders = [_ZoneBuilder(column) for column in task.columns]
     for batch in run(task.scan):
         addresses = np.asarray(batch.column(ROW_ADDRESS))
@@ -81,11 +74,7 @@ def build_zones(task: ZoneMapTask) -> tuple[BuiltZones, ...]:
 
 
 def check_can_have_zones(field: Field, name: str) -> None:
-    """Refuses a column whose values have no order.
-
-    Raises:
-        UnsupportedFeatureError: Such a column.
-    """
+    """Refuses a column whose values have no order."""
     data_type = field.to_arrow().type
     try:
         if not field.children and not field.is_blob and field.logical_type != "json":

@@ -76,14 +76,7 @@ class ZoneMapResult:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A zone map to make.
-
-    Attributes:
-        column: What it is of.
-        name: Of the index.
-        replaced: The entries that it takes the place of.
-        kept: Those of them whose zones it takes over.
-    """
+    """A zone map to make."""
 
     column: ZonedColumn
     name: str
@@ -93,14 +86,7 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class ZoneMapPlan:
-    """What is to be built; picklable.
-
-    Attributes:
-        change: The version that it was planned on.
-        wanted: The zone maps.
-        tasks: What the executors do.
-        fragments: Their fragments.
-    """
+    """What is to be built; picklable."""
 
     change: ChangePlan
     wanted: tuple[_Planned, ...]
@@ -123,17 +109,8 @@ def create_zone_maps(
 ) -> ZoneMapResult:
     """Makes a zone map of each column, in the place of those that it has.
 
-    Args:
-        table: The table or branch.
-        columns: Names; a field of a struct is ``struct.field``.
-        rows_per_zone: Live rows of a zone; None for 8192.
-        settings: Retries and properties of the commit.
-        build: Runs the tasks.
-
-    Raises:
-        InvalidInputError: No such column, or one named twice, or zones of no rows.
-        UnsupportedFeatureError: A column whose values have no order.
-        RetryableCommitError: Other commits were in the way too often.
+    ``columns``: names; a field of a struct is ``struct.field``. ``rows_per_zone``: live rows of a
+    zone; None for 8192.
     """
     settings = settings or ChangeSettings()
     return _carry_out(
@@ -144,16 +121,7 @@ def create_zone_maps(
 def refresh_zone_maps(
     table: Table, settings: ChangeSettings | None = None, *, build: BuildZones = build_here
 ) -> ZoneMapResult:
-    """Adds the zones of fragments that zone maps do not cover, and forgets those that are gone.
-
-    Args:
-        table: The table or branch.
-        settings: Retries and properties of the commit.
-        build: Runs the tasks.
-
-    Raises:
-        RetryableCommitError: Other commits were in the way too often.
-    """
+    """Adds the zones of fragments that zone maps do not cover, and forgets those that are gone."""
     settings = settings or ChangeSettings()
     return _carry_out(table, lambda: plan_refresh(table, settings), settings, build)
 
@@ -171,12 +139,7 @@ def _carry_out(
 def plan_zone_maps(
     table: Table, columns: Sequence[str], rows_per_zone: int | None, settings: ChangeSettings
 ) -> ZoneMapPlan:
-    """What ``create_zone_maps`` builds; writes nothing.
-
-    Raises:
-        InvalidInputError: No such column, or one named twice, or zones of no rows.
-        UnsupportedFeatureError: A column whose values have no order.
-    """
+    """What ``create_zone_maps`` builds; writes nothing."""
     rows_per_zone = ROWS_PER_ZONE if rows_per_zone is None else rows_per_zone
     if not 0 < rows_per_zone < _MOST_ROWS_PER_ZONE:
         raise InvalidInputError(f"zones of {rows_per_zone} rows", hint="8192 is a good number")
@@ -217,11 +180,7 @@ def plan_refresh(table: Table, settings: ChangeSettings) -> ZoneMapPlan:
 
 
 def commit_zone_maps(plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork) -> ZoneMapResult:
-    """Writes the files of the indices and makes the version that has them.
-
-    Raises:
-        RetryableCommitError: Others changed what was looked at.
-    """
+    """Writes the files of the indices and makes the version that has them."""
     if plan.change.is_done or not plan.wanted:
         return ZoneMapResult()
     new, num_zones = [], 0

@@ -34,10 +34,8 @@ _Floats = NDArray[np.floating[Any]]
 class ExactSearch:
     """Finds the rows nearest to some queries among rows that are added block by block.
 
-    Args:
-        queries: Shape (m, d), of the type of the column; no NaN, and no zeros under cosine.
-        metric: What is near.
-        k: How many rows to find for each query.
+    ``queries``: shape (m, d), of the type of the column; no NaN, and no zeros under cosine. ``k``:
+    how many rows to find for each query.
 
     Attributes:
         num_computed: Pairs of a query and a row whose distance was computed by itself.
@@ -67,10 +65,8 @@ class ExactSearch:
     ) -> None:
         """Looks at more rows.
 
-        Args:
-            vectors: Shape (n, d), of the type of the column.
-            row_ids: Their row ids, shape (n,).
-            addresses: Their addresses, shape (n,).
+        ``vectors``: shape (n, d), of the type of the column; ``row_ids``: their row ids, shape
+        (n,); ``addresses``: their addresses, shape (n,).
         """
         if not len(self._queries):
             return
@@ -284,11 +280,8 @@ class _Block:
 class _PreparedQueries:
     """Queries as left factors of products.
 
-    Args:
-        factors: Shape (m, d + 1).
-        squares: Of their lengths, shape (m,).
-        centre: What is subtracted from rows, shape (d,).
-        unusual: Numbers of the queries of which products say nothing.
+    ``factors``: shape (m, d + 1); ``squares``: of their lengths, shape (m,); ``centre``: what is
+    subtracted from rows, shape (d,).
     """
 
     def __init__(
@@ -301,10 +294,7 @@ class _PreparedQueries:
 def exact_distances(queries: _Floats, rows: _Floats, metric: Metric) -> NDArray[np.float32]:
     """The distances of pairs: query i from row i; NaN where there is none.
 
-    Args:
-        queries: float64, shape (n, d).
-        rows: Any floats, shape (n, d).
-        metric: Which distance.
+    ``queries``: float64, shape (n, d); ``rows``: any floats, shape (n, d).
     """
     with np.errstate(all="ignore"):
         rows = rows.astype(np.float64)

@@ -37,8 +37,7 @@ class FoundRows:
     def of_queries(self, numbers: NDArray[np.int64]) -> FoundRows:
         """The same pairs, once the queries are called by other numbers.
 
-        Args:
-            numbers: What each query is called, by what it was called.
+        ``numbers``: what each query is called, by what it was called.
         """
         return FoundRows(numbers[self.query], self.distance, self.row_id, self.address)
 
@@ -82,7 +81,6 @@ class Found:
     """What some tasks of one search found.
 
     Attributes:
-        exact: Rows that were compared by their vectors.
         coded: Rows that an index told, maybe at other distances.
     """
 

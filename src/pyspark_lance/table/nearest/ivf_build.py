@@ -63,12 +63,8 @@ class TrainTask:
     """Rows to learn from; picklable.
 
     Attributes:
-        scan: Reads the vectors of the whole table.
-        column: The column of vectors.
-        shape: What the index is to be like.
         sample_rate: How many vectors for each centroid and each codeword, at most.
         seed: For all choices; None for others each time.
-        model: Where to leave what was learned.
     """
 
     scan: ScanTask
@@ -85,9 +81,6 @@ class EncodeTask:
 
     Attributes:
         scan: Reads their vectors and row ids.
-        column: The column of vectors.
-        model: What was learned.
-        folder: Where to leave them.
     """
 
     scan: ScanTask
@@ -101,7 +94,6 @@ class EncodedPart:
     """Encoded rows in a file, ordered by partition.
 
     Attributes:
-        path: Of the file.
         lengths: Rows of each partition.
     """
 
@@ -111,14 +103,7 @@ class EncodedPart:
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """Encoded rows that become a segment; picklable.
-
-    Attributes:
-        files: Opens the stores of the table.
-        model: What was learned.
-        parts: The rows.
-        segment: Names the folder of the segment.
-    """
+    """Encoded rows that become a segment; picklable."""
 
     files: TableFiles
     model: ModelPlace
@@ -131,9 +116,6 @@ class BuiltSegment:
     """A segment whose files are there.
 
     Attributes:
-        uuid: Names its folder.
-        shape: What it is like.
-        num_rows: How many rows it has.
         file_sizes: Bytes of its files, by name.
     """
 
@@ -144,11 +126,7 @@ class BuiltSegment:
 
 
 def train(task: TrainTask) -> int:
-    """Learns, and leaves what was learned; returns from how many vectors.
-
-    Raises:
-        InvalidInputError: There is no vector.
-    """
+    """Learns, and leaves what was learned; returns from how many vectors."""
     rng = np.random.default_rng(task.seed)
     sample = _sample(task, rng)
     model = train_model(sample, task.shape, task.sample_rate, rng)
@@ -160,11 +138,7 @@ def train(task: TrainTask) -> int:
 
 
 def encode(task: EncodeTask) -> tuple[EncodedPart, ...]:
-    """Encodes rows, and leaves them ordered by partition in files.
-
-    Raises:
-        CorruptFileError: A data file is damaged.
-    """
+    """Encodes rows, and leaves them ordered by partition in files."""
     files = task.scan.files
     model = read_model(files, task.model)
     store, encoder = files.table.store(), Encoder(model)
@@ -189,11 +163,7 @@ def encode(task: EncodeTask) -> tuple[EncodedPart, ...]:
 
 
 def join(task: JoinTask) -> BuiltSegment:
-    """Writes the files of a segment.
-
-    Raises:
-        CorruptFileError: A file is damaged.
-    """
+    """Writes the files of a segment."""
     model = read_model(task.files, task.model)
     store = task.files.table.store()
     lengths = np.zeros((len(task.parts), model.num_partitions), np.int64)
@@ -309,10 +279,7 @@ def _by_partition(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of all parts, partition by partition.
 
-    Args:
-        model: Says what is stored of a row.
-        readers: Of the parts.
-        lengths: Rows of each partition in each part, shape (parts, partitions).
+    ``lengths``: rows of each partition in each part, shape (parts, partitions).
     """
     ends = np.cumsum(lengths, axis=1)
     row_bytes = 12 + model.code_width * model.code_dtype.itemsize

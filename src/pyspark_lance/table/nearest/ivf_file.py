@@ -55,9 +55,6 @@ class IvfSegment:
     """One segment of a vector index.
 
     Attributes:
-        entry: Of the manifest.
-        kind: What it stores.
-        metric: What it is for.
         centroids: Shape (partitions, d).
         starts: First row of each partition in the file of rows.
         lengths: How many rows each has.
@@ -83,18 +80,7 @@ class IvfSegment:
 
 
 def open_ivf(files: TableFiles, entry: IndexMetadata, width: int) -> IvfSegment:
-    """What the files of a segment say.
-
-    Args:
-        files: Of the table.
-        entry: A vector index.
-        width: How many numbers the vectors have.
-
-    Raises:
-        FileNotFoundError: A file is gone.
-        UnsupportedFeatureError: A kind of index, or a metric, that is not known.
-        CorruptFileError: The files contradict themselves.
-    """
+    """What the files of a segment say."""
     index, rows = IndexFile.open(files, entry, INDEX_FILE), IndexFile.open(files, entry, ROWS_FILE)
     try:
         return _segment(entry, index, rows, width)

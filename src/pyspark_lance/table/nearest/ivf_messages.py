@@ -32,9 +32,8 @@ def read_partitions(message: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64
 def partitions_message(lengths: NDArray[np.int64], centroids: _Floats | None = None) -> bytes:
     """An IVF message of partitions that lie one behind the other.
 
-    Args:
-        lengths: Rows of each.
-        centroids: Shape (partitions, d); None where another file has them.
+    ``lengths``: rows of each. ``centroids``: shape (partitions, d); None where another file has
+    them.
     """
     starts = np.cumsum(lengths) - lengths
     message = length_delimited(2, _packed(starts)) + length_delimited(3, _packed(lengths))

@@ -34,9 +34,6 @@ class IvfShape:
     """What an index is to be like.
 
     Attributes:
-        kind: What it stores.
-        metric: What it is for.
-        num_partitions: How many groups of rows.
         num_sub_vectors: PQ only: how many parts of a vector have codes, which divides its width.
     """
 
@@ -56,8 +53,6 @@ class IvfModel:
     """What was learned.
 
     Attributes:
-        kind: What is stored.
-        metric: What it is for.
         centroids: Shape (partitions, d), of the type of the column.
         codebook: PQ only: shape (parts, codewords, d / parts), of the type of the column.
         bounds: SQ only: the least and the greatest number.
@@ -96,9 +91,7 @@ class IvfModel:
 def can_be_indexed(vectors: _Floats, metric: Metric) -> NDArray[np.bool_]:
     """Which vectors an index holds, as in Lance: finite ones, with a direction under cosine.
 
-    Args:
-        vectors: Shape (n, d).
-        metric: What the index is for.
+    ``vectors``: shape (n, d).
     """
     sound = np.asarray(np.isfinite(vectors).all(axis=1))
     if metric is Metric.COSINE:
@@ -111,14 +104,9 @@ def train_model(
 ) -> IvfModel:
     """Learns from some vectors that can be indexed.
 
-    Args:
-        sample: Shape (n, d), of the type of the column; n at least 1.
-        shape: What the index is to be like; it has no more partitions than there are vectors.
-        sample_rate: How many vectors for each centroid and each codeword, at most.
-        rng: For all choices.
-
-    Raises:
-        InvalidInputError: There is no vector.
+    ``sample``: shape (n, d), of the type of the column; n at least 1. ``shape``: what the index is
+    to be like; it has no more partitions than there are vectors. ``sample_rate``: how many vectors
+    for each centroid and each codeword, at most.
     """
     if not len(sample):
         raise InvalidInputError(
@@ -149,11 +137,7 @@ def train_model(
 
 
 class Encoder:
-    """Encodes vectors by a model.
-
-    Args:
-        model: What was learned.
-    """
+    """Encodes vectors by a model."""
 
     def __init__(self, model: IvfModel) -> None:
         self._model = model
@@ -166,8 +150,7 @@ class Encoder:
     def encode(self, vectors: _Floats) -> tuple[NDArray[np.int32], NDArray[Any]]:
         """The partition of each vector, and what is stored of it.
 
-        Args:
-            vectors: Shape (n, d), such as can be indexed.
+        ``vectors``: shape (n, d), such as can be indexed.
 
         Returns:
             Shape (n,), and shape (n, code_width) row by row.

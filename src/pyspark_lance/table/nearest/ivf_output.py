@@ -43,12 +43,7 @@ _CODE_BITS: Final = {16: 4, CODEWORDS: 8}
 
 
 def rows_schema(model: IvfModel, *, metadata: dict[str, str] | None = None) -> LanceSchema:
-    """The columns of rows, as ``auxiliary.idx`` has them.
-
-    Args:
-        model: Says what is stored of a row.
-        metadata: Of the schema.
-    """
+    """The columns of rows, as ``auxiliary.idx`` has them."""
     item = pa.from_numpy_dtype(model.code_dtype)
     columns = pa.schema(
         [
@@ -70,10 +65,7 @@ def rows_schema(model: IvfModel, *, metadata: dict[str, str] | None = None) -> L
 def rows_batch(model: IvfModel, row_ids: NDArray[np.uint64], codes: NDArray[Any]) -> pa.RecordBatch:
     """Rows of such a file.
 
-    Args:
-        model: Says what is stored of a row.
-        row_ids: Shape (n,).
-        codes: Shape (n, code_width), in the order of the file.
+    ``row_ids``: shape (n,); ``codes``: shape (n, code_width), in the order of the file.
     """
     lists = pa.FixedSizeListArray.from_arrays(plain_array(codes.reshape(-1)), model.code_width)
     return pa.RecordBatch.from_arrays(
@@ -107,12 +99,7 @@ def write_rows_file(
 ) -> int:
     """Writes ``auxiliary.idx``; returns its length in bytes.
 
-    Args:
-        store: Of the table.
-        uuid: Names the folder of the segment.
-        model: What was learned.
-        lengths: Rows of each partition.
-        batches: All rows, partition by partition.
+    ``lengths``: rows of each partition.
     """
     buffers = [partitions_message(lengths)]
     if model.codebook is not None:
@@ -131,7 +118,6 @@ class ModelPlace:
     """A segment whose files say what was learned; it may have no rows.
 
     Attributes:
-        uuid: Names its folder.
         base_id: Where that is; None for the table itself.
     """
 
@@ -143,9 +129,7 @@ def read_model(files: TableFiles, place: ModelPlace) -> IvfModel:
     """What was learned for a segment, to the bit.
 
     Raises:
-        FileNotFoundError: A file is gone.
         UnsupportedFeatureError: A kind of index to which nobody here can add rows.
-        CorruptFileError: The files contradict themselves.
     """
     store, path = files.locate_index(place.base_id, index_path(place.uuid, INDEX_FILE))
     index = DataFileReader.open(store, path)

@@ -27,10 +27,7 @@ def usable_segments(
 ) -> tuple[IvfSegment, ...]:
     """The segments of the first vector index of a column that is for a metric.
 
-    Args:
-        snapshot: The version.
-        column: Of vectors.
-        metric: None for that of the first index.
+    ``metric``: none for that of the first index.
     """
     key = "vector index", column.id
     if key not in snapshot.memo:

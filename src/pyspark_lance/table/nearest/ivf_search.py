@@ -37,8 +37,6 @@ class SegmentTask:
     """A segment of a vector index to search.
 
     Attributes:
-        segment: What its files say.
-        files: Opens the stores of the table.
         fragments: Those that it answers for, with their row ids if these are stable.
         stable_row_ids: Whether the table has stable row ids.
         k: How many rows for each query.
@@ -54,12 +52,7 @@ class SegmentTask:
 
 
 def search_segment(task: SegmentTask, queries: Queries) -> FoundRows:
-    """The rows that the segment says are nearest, in the order of ``nearest_of``.
-
-    Args:
-        task: What to search.
-        queries: What to compare with.
-    """
+    """The rows that the segment says are nearest, in the order of ``nearest_of``."""
     search = _SegmentSearch(task)
     parts = []
     for first in range(0, len(queries), _QUERIES_AT_ONCE):
@@ -112,11 +105,8 @@ class _SegmentSearch:
     ) -> Iterator[FoundRows]:  # fmt: skip
         """Partition by partition what is found there.
 
-        Args:
-            chosen: Partitions of each query, shape (queries, probes).
-            queries: Their places.
-            vectors: Of all queries.
-            directed: The same, of length 1 under cosine.
+        ``chosen``: partitions of each query, shape (queries, probes); ``vectors``: of all queries;
+        ``directed``: the same, of length 1 under cosine.
         """
         partitions, of_query = chosen.ravel(), np.repeat(queries, chosen.shape[1])
         by_partition = np.argsort(partitions, kind="stable")

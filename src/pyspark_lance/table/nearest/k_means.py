@@ -19,10 +19,8 @@ _Floats = NDArray[np.floating[Any]]
 class Centres:
     """Finds the nearest of some centres.
 
-    Args:
-        centres: Shape (k, d).
-        work: float32 or float64.
-        by_product: Whether the nearest is that of the largest product, not of the least distance.
+    ``centres``: shape (k, d); ``work``: float32 or float64; ``by_product``: whether the nearest is
+    that of the largest product, not of the least distance.
     """
 
     def __init__(self, centres: _Floats, work: np.dtype[Any], *, by_product: bool = False) -> None:
@@ -43,8 +41,7 @@ class Centres:
     def nearest(self, rows: _Floats) -> tuple[NDArray[np.intp], float]:
         """The nearest centre of each row, and the sum of all distances, or of products below zero.
 
-        Args:
-            rows: Shape (n, d).
+        ``rows``: shape (n, d).
         """
         found, total = np.empty(len(rows), np.intp), 0.0
         for first in range(0, len(rows), self._step):
@@ -73,12 +70,10 @@ def k_means(
 ) -> _Floats:
     """Centres of the groups that vectors fall into.
 
-    Args:
-        sample: Shape (n, d) of float32 or float64; n at least 1.
-        count: How many; where there are more than rows, some are the same.
-        rng: Chooses the first ones.
-        least_gain: The share that a round must gain for another one to be worth it.
-        by_product: Whether groups are of one direction; then centres have length 1.
+    ``sample``: shape (n, d) of float32 or float64; n at least 1. ``count``: how many; where there
+    are more than rows, some are the same. ``rng``: chooses the first ones; ``least_gain``: the
+    share that a round must gain for another one to be worth it. ``by_product``: whether groups are
+    of one direction; then centres have length 1.
 
     Returns:
         Shape (count, d), of the type of the sample.

@@ -19,11 +19,7 @@ class Metric(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> Metric:
-        """The metric of this name, in whatever case.
-
-        Raises:
-            InvalidInputError: There is none.
-        """
+        """The metric of this name, in whatever case."""
         word = str(name).strip().lower()
         try:
             return cls(_OTHER_NAMES.get(word, word))

@@ -59,11 +59,7 @@ class NearestRequest:
     refine_factor: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses a number of rows that is none, and a plain value.
-
-        Raises:
-            InvalidInputError: It is.
-        """
+        """Refuses a number of rows that is none, and a plain value."""
         check_enum(self.metric, Metric)
         if not _is_count(self.k):
             raise InvalidInputError(f"k is the number of rows to find, at least 1, not {self.k!r}")
@@ -82,10 +78,7 @@ class NearestPlan:
     """A planned search.
 
     Attributes:
-        column: The column of vectors.
         tasks: Each looks at some of the rows; together at all.
-        joining: How their answers become one.
-        fetch: Reads the rows that were found.
     """
 
     column: Field

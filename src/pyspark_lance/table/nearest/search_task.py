@@ -39,8 +39,6 @@ class SearchTask:
 
     Attributes:
         scan: Reads their vectors, row ids and addresses.
-        column: The column of vectors.
-        metric: What is near.
         k: How many rows for each query.
     """
 
@@ -60,7 +58,6 @@ class RowFetch:
 
     Attributes:
         every: A scan of the whole table, of the columns to read; None if it has no row.
-        rows_at_once: How many rows may be held.
     """
 
     every: ScanTask | None
@@ -77,7 +74,6 @@ class Joining:
     """How the answers of all tasks become one.
 
     Attributes:
-        metric: What is near.
         k: How many rows for each query.
         coded: How many of those that an index told are looked at.
         vectors: Reads the vectors of these, to compare them; None if the index is believed.
@@ -97,10 +93,6 @@ def search(tasks: tuple[SearchTask | SegmentTask, ...], queries: Queries) -> Fou
     """The rows of all tasks that are nearest to each query.
 
     Memory follows blocks of rows and the number of queries, not the number of rows.
-
-    Args:
-        tasks: Of one search.
-        queries: What to compare with.
     """
     scans = [task for task in tasks if isinstance(task, SearchTask)]
     segments = [task for task in tasks if isinstance(task, SegmentTask)]
@@ -125,13 +117,7 @@ def _search_rows(tasks: list[SearchTask], queries: Queries) -> FoundRows:
 
 
 def join_found(joining: Joining, parts: Sequence[Found], queries: Queries) -> FoundRows:
-    """The nearest rows of all that were found, in the order of ``nearest_of``.
-
-    Args:
-        joining: How.
-        parts: What the tasks found.
-        queries: All that they were asked for.
-    """
+    """The nearest rows of all that were found, in the order of ``nearest_of``."""
     coded = nearest_of([part.coded for part in parts], joining.coded)
     exact = [part.exact for part in parts]
     if joining.vectors is None:
@@ -157,10 +143,6 @@ def _measured(
 
 def read_found(fetch: RowFetch, found: FoundRows) -> Iterator[tuple[slice, pa.RecordBatch | None]]:
     """The columns of the rows that were found, part by part.
-
-    Args:
-        fetch: What to read.
-        found: Live rows.
 
     Yields:
         Which of the pairs, and a batch with a row for each of them; None if no column is read.

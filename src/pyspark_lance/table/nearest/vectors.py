@@ -48,12 +48,7 @@ def is_vector(field: Field) -> bool:
 def vector_column(schema: LanceSchema, name: str | None) -> Field:
     """The column to search.
 
-    Args:
-        schema: Of the table.
-        name: Which, in whatever case; None for the only one that holds vectors.
-
-    Raises:
-        InvalidInputError: There is none, or no vectors in it; there are several to choose from.
+    ``name``: which, in whatever case; None for the only one that holds vectors.
     """
     known = [field for field in schema.fields if is_vector(field)]
     shown = f"columns of vectors: {', '.join(field.name for field in known) or 'none'}"
@@ -105,11 +100,7 @@ def matrix_of(column: pa.Array) -> tuple[_Floats, NDArray[np.bool_] | None]:
 
 
 def check_one_length(vectors: Sequence[Any], width: int) -> None:
-    """Refuses queries of another length than the vectors of the column.
-
-    Raises:
-        InvalidInputError: They are.
-    """
+    """Refuses queries of another length than the vectors of the column."""
     if len(vectors) != width:
         raise InvalidInputError(
             f"a query has {len(vectors)} numbers, the vectors of the column {width}"
@@ -119,16 +110,8 @@ def check_one_length(vectors: Sequence[Any], width: int) -> None:
 def given_queries(given: object, column: Field, metric: Metric) -> tuple[Queries, bool]:
     """Queries that a caller gave as numbers.
 
-    Args:
-        given: One vector, or several: lists or arrays.
-        column: The column that they are compared with.
-        metric: How.
-
     Returns:
         The queries, and whether it is just one vector.
-
-    Raises:
-        InvalidInputError: No vectors, of another length, or such as have no neighbours.
     """
     try:
         numbers = np.asarray(given, dtype=np.float64)
@@ -159,13 +142,7 @@ def given_queries(given: object, column: Field, metric: Metric) -> tuple[Queries
 def queries_in(array: pa.Array, column: Field, metric: Metric) -> Queries:
     """Queries in a column of lists of numbers; those that can have no neighbours are left out.
 
-    Args:
-        array: Lists, of any type.
-        column: The column that they are compared with.
-        metric: How.
-
-    Raises:
-        InvalidInputError: One that is not null has another length.
+    ``array``: lists, of any type.
     """
     width = width_of(column)
     if pa.types.is_fixed_size_list(array.type):
@@ -190,11 +167,7 @@ def comparable(
 ) -> Queries:
     """Those vectors that can have neighbours, in the type of the column, as Lance takes them.
 
-    Args:
-        numbers: Shape (m, d).
-        names: What they are called; None for 0 and so on.
-        column: The column that they are compared with.
-        metric: How.
+    ``numbers``: shape (m, d). ``names``: what they are called; None for 0 and so on.
     """
     with np.errstate(over="ignore"):
         vectors = numbers.astype(dtype_of(column))

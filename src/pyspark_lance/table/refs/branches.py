@@ -65,16 +65,11 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
 
     What a process that died has begun is finished, if it was the same fork.
 
-    Args:
-        table: The table or branch.
-        name: Parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``.
-        at: The version to fork from.
+    ``name``: parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``; ``at``: the version to
+    fork from.
 
     Raises:
-        InvalidInputError: The name is taken, or cannot be one.
-        VersionNotFoundError: There is no such version, or it, or the branch, is removed meanwhile.
         UnsupportedFeatureError: The version has a part that would be lost.
-        CommitConflictError: Another table has taken the place of the one that was forked.
     """
     check_branch_name(name)
     snapshot = Snapshot.open(table, at)
@@ -111,28 +106,14 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
 
 
 def _check_same(snapshot: Snapshot) -> None:
-    """Whether the version is still that of the table that was opened, and not of another one.
-
-    Raises:
-        VersionNotFoundError: It is gone.
-        CommitConflictError: Another table is there.
-    """
+    """Whether the version is still that of the table that was opened, and not of another one."""
     there = Snapshot.open(snapshot.table, VersionSpec(version=snapshot.version))
     if BaseVersion.of(there.manifest) != BaseVersion.of(snapshot.manifest):
         raise table_was_replaced(snapshot.store.uri)
 
 
 def remove_branch(table: Table, name: str) -> None:
-    """Removes a branch with all that was written on it, also one that is half made or half gone.
-
-    Args:
-        table: The table or one of its branches.
-        name: Name of the branch.
-
-    Raises:
-        VersionNotFoundError: There is no such branch.
-        InvalidInputError: Tags or other branches stand on it.
-    """
+    """Removes a branch with all that was written on it, also one that is half made or half gone."""
     snapshot = Snapshot.open(table)
     root = main_line(snapshot.table, snapshot.manifest.branch)
     main = root.store()
@@ -185,11 +166,7 @@ def branches_of(table: Table) -> list[Branch]:
 
 
 def _first_version_begun(store: ObjectStore, clone: Clone) -> ManifestLocation | None:
-    """The first version of the branch, if somebody has made it and no more; None without any.
-
-    Raises:
-        InvalidInputError: It is that of another fork, or not the first.
-    """
+    """The first version of the branch, if somebody has made it and no more; None without any."""
     location = latest_version(store)
     if location is None:
         return None

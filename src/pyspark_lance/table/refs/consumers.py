@@ -40,14 +40,11 @@ class Consumer:
 def register_consumer(table: Table, name: str, version: int | None = None) -> Consumer:
     """Keeps what comes after a version for a consumer, who may be there already and moves then.
 
-    Args:
-        table: The table or branch.
-        name: Letters, digits, ``.``, ``_``, ``-``.
-        version: The last version that it has read; None for the newest.
+    ``name``: letters, digits, ``.``, ``_``, ``-``. ``version``: the last version that it has read;
+    None for the newest.
 
     Raises:
         InvalidInputError: Nobody can have this name.
-        VersionNotFoundError: There is no such version.
     """
     newest = Snapshot.open(table)
     tag_name = _PREFIX + name
@@ -64,11 +61,7 @@ def register_consumer(table: Table, name: str, version: int | None = None) -> Co
 
 
 def unregister_consumer(table: Table, name: str) -> None:
-    """Forgets a consumer; a cleanup may remove what it has not read.
-
-    Raises:
-        VersionNotFoundError: There is no such consumer.
-    """
+    """Forgets a consumer; a cleanup may remove what it has not read."""
     newest = Snapshot.open(table)
     tag_name = _PREFIX + name
     if not any(tag.name == tag_name for tag in _tags(newest)):
@@ -90,10 +83,7 @@ def is_consumer(tag_name: str) -> bool:
 def consumers_among(tags: Iterable[Tag], branch: str | None, newest: int) -> tuple[Consumer, ...]:
     """The consumers of a branch among tags.
 
-    Args:
-        tags: Of the table.
-        branch: Name of the branch; None for main.
-        newest: Its newest version.
+    ``branch``: name of the branch; None for main.
     """
     return tuple(
         _consumer(tag, newest) for tag in tags if tag.branch == branch and is_consumer(tag.name)

@@ -27,15 +27,8 @@ def set_tag(
 ) -> Tag:
     """Names a version.
 
-    Args:
-        table: The table or branch.
-        name: Letters, digits, ``.``, ``_``, ``-``.
-        at: The version.
-        replaces: Moves a tag of this name; there must be one.
-
-    Raises:
-        InvalidInputError: The name is taken, or cannot be one.
-        VersionNotFoundError: There is no such version, or no tag to move.
+    ``name``: letters, digits, ``.``, ``_``, ``-``. ``replaces``: moves a tag of this name; there
+    must be one.
     """
     snapshot = Snapshot.open(table, at)
     main, before = _main_store(snapshot), None
@@ -68,11 +61,7 @@ def _take_back(main: ObjectStore, tag: Tag, before: Tag | None, manifest_size: i
 
 
 def remove_tag(table: Table, name: str) -> None:
-    """Forgets a tag; the version stays.
-
-    Raises:
-        VersionNotFoundError: There is no such tag.
-    """
+    """Forgets a tag; the version stays."""
     delete_tag(_main_store(Snapshot.open(table)), name)
 
 

@@ -23,12 +23,7 @@ _ConvertPart = Callable[[pa.Array, pa.DataType, str], pa.Array]
 
 
 def arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """``array.cast(target)``, but never the end of the process.
-
-    Raises:
-        pa.ArrowInvalid: A value does not fit.
-        pa.ArrowNotImplementedError: Arrow has no such cast.
-    """
+    """``array.cast(target)``, but never the end of the process."""
     if array.type.equals(target):
         return array
     if not _are_of_one_kind(array.type, target):
@@ -40,9 +35,6 @@ def cast_parts(array: pa.Array, target: pa.DataType, convert: _ConvertPart) -> p
     """``array``, nested as ``target`` is, with each part of it turned into its type by ``convert``.
 
     Members of structs are found by name; those that are not there are null.
-
-    Raises:
-        pa.ArrowInvalid: A list is not as long as those of ``target``, or all are too long.
     """
     if pa.types.is_fixed_size_list(target):
         return _fixed_size_lists(array, target, convert)

@@ -22,14 +22,8 @@ _BLOB_V2_TYPE: Final = pa.struct([("data", pa.large_binary()), ("uri", pa.string
 def table_schema(schema: pa.Schema, version: str, first_id: int = 0) -> LanceSchema:
     """The schema of new columns, whose binary blobs, at any depth, are of the kind of ``version``.
 
-    Args:
-        schema: Columns to store; the metadata key ``lance-encoding:blob`` marks blobs.
-        version: File version of the table.
-        first_id: Id of the first field.
-
-    Raises:
-        UnsupportedFeatureError: A column has a type the format cannot hold; it is named.
-        InvalidInputError: A name that cannot be.
+    ``schema``: columns to store; the metadata key ``lance-encoding:blob`` marks blobs.
+    ``first_id``: id of the first field.
     """
     if version < "2.2":
         return LanceSchema.from_arrow(schema, first_id)
@@ -77,12 +71,7 @@ def holds_blob_v2(field: Field) -> bool:
 
 
 def stored_blobs(array: pa.Array, field: Field) -> pa.Array:
-    """Bytes as blobs of the second kind; blobs that are no bytes stay as they are.
-
-    Args:
-        array: Values to write.
-        field: Their stored form.
-    """
+    """Bytes as blobs of the second kind; blobs that are no bytes stay as they are."""
     return convert_parts(array, field, _is_blob_v2, _from_bytes)
 
 

@@ -56,10 +56,7 @@ class ColumnFilesRequest:
     """What an executor needs to write columns of fragments that exist; picklable.
 
     Attributes:
-        table: The table or branch.
-        read_version: The version whose rows are described.
         columns: The columns to write, with their field ids.
-        file_version: Version of the data files.
         fragments: Fragment id -> its rows: the fragments to write.
         is_partial: The version has other fragments besides.
     """
@@ -96,14 +93,8 @@ def write_column_files(
 
     When anything fails, the files written by this call are removed.
 
-    Args:
-        request: What to write.
-        batches: Rows with their address (``_rowaddr``) and the columns; every live row of a
-            fragment once, ascending by address.
-
-    Raises:
-        InvalidInputError: Rows are missing, come twice, or are not in order.
-        SchemaMismatchError: Values that do not fit the columns.
+    ``batches``: rows with their address (``_rowaddr``) and the columns; every live row of a
+    fragment once, ascending by address.
     """
     store = request.table.store()
     finished: list[ColumnFile] = []
@@ -143,13 +134,7 @@ def rows_by_fragment(
 
 
 def stand_in(row: pa.RecordBatch, fields: Sequence[Field], file_version: str) -> pa.RecordBatch:
-    """What a file holds for a deleted row: null, or where null cannot be, the value of ``row``.
-
-    Args:
-        row: One live row.
-        fields: Of its columns.
-        file_version: Version of the file.
-    """
+    """What a file holds for a deleted row: null, or where null cannot be, the value of ``row``."""
     columns = [
         # Files of version 2.0 hold no null structs.
         pa.nulls(1, column.type)
@@ -214,11 +199,7 @@ class _FragmentColumns:
         self._filler = self._stand_in(values.slice(values.num_rows - 1))
 
     def finish(self) -> ColumnFile:
-        """Completes the file.
-
-        Raises:
-            InvalidInputError: A row has no value.
-        """
+        """Completes the file."""
         if self._seen != self._rows.live:
             raise InvalidInputError(
                 f"{self._seen} values for the {self._rows.live} rows of fragment "

@@ -26,7 +26,6 @@ class FilePart:
     """What one data file contributes to a request.
 
     Attributes:
-        file: The data file.
         fields: The requested top-level fields, cut down to what this file holds.
         positions: For each of ``fields``, its position in the request.
         column_of: Field id -> column index in the file.
@@ -76,13 +75,7 @@ def cut_down(field: Field, listed: Mapping[int, int] | set[int] | object) -> Fie
 def join_parts(field: Field, parts: Sequence[tuple[Field, pa.Array]], num_rows: int) -> pa.Array:
     """One array of ``field``'s type from what each file holds of it.
 
-    Args:
-        field: The whole requested tree.
-        parts: Cut-down trees and their arrays, each of ``num_rows`` rows.
-        num_rows: Rows of the result.
-
-    Raises:
-        CorruptFileError: Two files disagree about the lengths of the lists they share.
+    ``parts``: cut-down trees and their arrays, each of ``num_rows`` rows.
     """
     if not parts:
         return pa.nulls(num_rows, field.to_arrow().type)

@@ -26,12 +26,7 @@ _SHOWN_BYTES = 40
 
 
 def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
-    """The columns of ``batch`` (matched by name) in the order and types of ``fields``.
-
-    Raises:
-        SchemaMismatchError: A value does not fit, or a null is in a column that forbids it.
-        InvalidInputError: A string is not UTF-8.
-    """
+    """The columns of ``batch`` (matched by name) in the order and types of ``fields``."""
     columns = []
     for field in fields:
         target = field.to_arrow()
@@ -50,11 +45,7 @@ def conform_batch(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBa
 
 
 def conform_array(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    """``array`` as ``target``; ``name`` is for messages.
-
-    Raises:
-        SchemaMismatchError: A value does not fit.
-    """
+    """``array`` as ``target``; ``name`` is for messages."""
     if array.type.equals(target, check_metadata=False):
         return array
     if not storable(array.type, target):

@@ -23,11 +23,7 @@ def holds_part(field: Field, wanted: Wanted) -> bool:
 def convert_parts(array: pa.Array, field: Field, wanted: Wanted, convert: Convert) -> pa.Array:
     """``array`` with other values, of any type, for the parts that are wanted.
 
-    Args:
-        array: Values; members of structs are found by name, and some may be missing.
-        field: What they are.
-        wanted: Which parts.
-        convert: Called with the values of a part, and its dotted path for messages.
+    ``array``: values; members of structs are found by name, and some may be missing.
     """
     return _converted(array, field, field.name, wanted, convert)
 

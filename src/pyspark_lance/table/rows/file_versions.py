@@ -20,12 +20,7 @@ DEFAULT_FILE_VERSION = "2.1"
 def new_file_version(schema: LanceSchema, asked: str | None) -> str:
     """The file version of a new table.
 
-    Args:
-        schema: Its columns.
-        asked: The version asked for; None for the default, or newer if a column needs it.
-
-    Raises:
-        UnsupportedFeatureError: The version cannot hold a column; it is named.
+    ``asked``: the version asked for; None for the default, or newer if a column needs it.
     """
     need = version_need(schema)
     needed, reason = need.version, f"{need.column}: {need.reason}"
@@ -50,15 +45,8 @@ def existing_file_version(
 ) -> str:
     """The file version of a write to an existing table.
 
-    Args:
-        existing: The table.
-        columns: What is written.
-        asked: The version asked for; None for the table's own.
-        replaces_all: Whether nothing of the table stays.
-
-    Raises:
-        InvalidInputError: An append asks for another version than the table's.
-        UnsupportedFeatureError: The version cannot hold a column; it is named.
+    ``asked``: the version asked for; None for the table's own. ``replaces_all``: whether nothing of
+    the table stays.
     """
     own = existing.manifest.file_version
     if asked is not None and asked != own and not replaces_all:

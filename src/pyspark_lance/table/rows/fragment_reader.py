@@ -50,15 +50,11 @@ class UnlikeFilesError(Exception):
 class FragmentReader:
     """Reads rows of a fragment, or of several small ones as if they were one, by physical offset.
 
-    Args:
-        files: Opens the stores of the table.
-        fragment: The fragment to read.
-        stable_row_ids: Whether the table has stable row ids.
-        following: Fragments whose rows come behind; their files hold the same fields in the same
-            columns. Only a read of several fragments raises ``UnlikeFilesError``.
-        ahead_bytes: The first request for a file asks for so many bytes; several fragments are
-            read as one if it brings all of each.
-        checks_text: Whether strings that are not UTF-8 are an error.
+    ``stable_row_ids``: whether the table has stable row ids. ``following``: fragments whose rows
+    come behind; their files hold the same fields in the same columns. Only a read of several
+    fragments raises ``UnlikeFilesError``. ``ahead_bytes``: the first request for a file asks for so
+    many bytes; several fragments are read as one if it brings all of each. ``checks_text``: whether
+    strings that are not UTF-8 are an error.
     """
 
     def __init__(
@@ -147,13 +143,8 @@ class FragmentReader:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of [start, end) in batches, each with its first row, as ``window`` has them.
 
-        Args:
-            fields: Data columns.
-            system: Lineage columns.
-            rows: Start and end.
-            batch_rows: Most rows of a batch.
-            batch_bytes: Bytes that are decoded at a time.
-            keep_dictionaries: Some batches may have dictionaries of strings instead of strings.
+        ``batch_bytes``: bytes that are decoded at a time; ``keep_dictionaries``: some batches may
+        have dictionaries of strings instead of strings.
         """
         start, end = rows
         shown, fields = fields, self._stored(fields)
@@ -223,11 +214,7 @@ class FragmentReader:
         *,
         max_bytes: int | None = None,
     ) -> pa.RecordBatch:
-        """The rows at ``offsets`` (ascending), in the same form as ``window``.
-
-        Raises:
-            BatchTooLargeError: Several rows that take more than ``max_bytes``.
-        """
+        """The rows at ``offsets`` (ascending), in the same form as ``window``."""
         shown, fields = fields, self._stored(fields)
         pieces = [
             (
@@ -246,11 +233,8 @@ class FragmentReader:
     ) -> NDArray[np.bool_] | None:
         """For each of the rows [start, end) whether its page can hold a match; None if unknown.
 
-        Args:
-            predicate: A condition on ``fields``.
-            fields: The columns it reads.
-            start: First row.
-            end: One past the last row.
+        ``predicate``: a condition on ``fields``; ``start``: first row; ``end``: one past the last
+        row.
         """
         matching: NDArray[np.bool_] | None = None
         for part in self._parts_of(self._stored(fields)):
@@ -290,13 +274,7 @@ class FragmentReader:
         fields: Sequence[Field],
         rows: Sequence[int] | NDArray[np.uint32],
     ) -> pa.RecordBatch:
-        """A batch that begins with the stored form of ``fields``, in their logical view.
-
-        Args:
-            batch: The rows.
-            fields: The logical views.
-            rows: Which rows of the fragment they are.
-        """
+        """A batch that begins with the stored form of ``fields``, in their logical view."""
         if self._checks_text:
             self._check_text(batch, fields, rows)
         stored = self._stored(fields)
@@ -438,10 +416,8 @@ def _in_parts(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """What ``read`` returns for ``rows``, ``step`` at a time, or fewer where these are too large.
 
-    Args:
-        read: Raises BatchTooLargeError for more than one row.
-        rows: Start and end.
-        step: Most rows of a part; None for all.
+    ``read``: raises BatchTooLargeError for more than one row. ``step``: most rows of a part; None
+    for all.
     """
     start, end = rows
     for first in range(start, end, step or max(1, end - start)):

@@ -20,27 +20,14 @@ def holds_json(field: Field) -> bool:
 
 
 def shown_json(array: pa.Array, field: Field) -> pa.Array:
-    """``array``, in which JSON is as stored, with JSON as text.
-
-    Args:
-        array: Values as files hold them.
-        field: Their logical view.
-
-    Raises:
-        CorruptFileError: A document contradicts the format.
-    """
+    """``array``, in which JSON is as stored, with JSON as text."""
     return convert_parts(array, field, _is_json, _to_text)
 
 
 def stored_json(array: pa.Array, field: Field) -> pa.Array:
     """``array``, in which JSON may be text, with JSON as it is stored.
 
-    Args:
-        array: Values to write; members of structs are found by name, and some may be missing.
-        field: Their stored form.
-
-    Raises:
-        InvalidInputError: A text is not JSON; the column is named.
+    ``array``: values to write; members of structs are found by name, and some may be missing.
     """
     return convert_parts(array, field, _is_json, _to_bytes)
 

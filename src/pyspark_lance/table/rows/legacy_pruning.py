@@ -27,15 +27,7 @@ def matching_rows(
 ) -> NDArray[np.bool_] | None:
     """For each of the rows [start, end) whether its page can hold a match; None if unknown.
 
-    Args:
-        predicate: A condition.
-        fields: Columns that it reads and that are in the file.
-        reader: Reads the file.
-        start: First row.
-        end: One past the last row.
-
-    Raises:
-        CorruptFileError: The statistics contradict the format.
+    ``start``: first row; ``end``: one past the last row.
     """
     wanted = column_paths_of(predicate)
     by_path = {path: leaf for path, leaf in _leaves(fields) if path in wanted}

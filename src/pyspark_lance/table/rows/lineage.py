@@ -52,12 +52,9 @@ _MOST_SHORT = 2048
 class FragmentLineage:
     """Computes the lineage columns of one fragment; sequences are decoded when first needed.
 
-    Args:
-        fragment: The fragment with its sequences.
-        stable_row_ids: Whether row ids are stored; otherwise they equal the addresses.
-        store: Where external sequence files live.
-        read_hidden: Reads a hidden column: (field id, sorted offsets or None for all rows) ->
-            uint64 values. Called only for fragments with spilled lineage.
+    ``stable_row_ids``: whether row ids are stored; otherwise they equal the addresses.
+    ``read_hidden``: reads a hidden column: (field id, sorted offsets or None for all rows) ->
+    uint64 values. Called only for fragments with spilled lineage.
     """
 
     def __init__(
@@ -163,9 +160,7 @@ class FragmentLineage:
 class JoinedLineage:
     """The lineage columns of several fragments, one behind another.
 
-    Args:
-        parts: Those of each.
-        starts: The first row of each, and the number of all rows.
+    ``parts``: those of each; ``starts``: the first row of each, and the number of all rows.
     """
 
     def __init__(self, parts: Sequence[FragmentLineage], starts: Sequence[int]) -> None:

@@ -36,9 +36,7 @@ def split_rows(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each group, ascending by group; in a group, rows keep their order.
 
-    Args:
-        batch: The rows.
-        groups: Of each row, shape (num_rows,).
+    ``groups``: of each row, shape (num_rows,).
     """
     if not len(groups):
         return
@@ -53,9 +51,7 @@ def split_rows(
 class RowBuffer:
     """Batches until they are worth a piece.
 
-    Args:
-        most_rows: It is full from so many rows on.
-        most_bytes: And from so many bytes on.
+    ``most_bytes``: and from so many bytes on.
     """
 
     def __init__(self, most_rows: int, most_bytes: int) -> None:

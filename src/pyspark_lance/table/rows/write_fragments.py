@@ -42,7 +42,6 @@ class WriteFragmentsRequest:
     """Where and how to write data files.
 
     Attributes:
-        table: The table or branch.
         schema: The columns that the data hold, with the field ids of the table.
         file_version: Version of the data files, such as ``2.1``.
         max_rows_per_file: A file is closed when it has this many rows.
@@ -73,10 +72,6 @@ def write_fragments(
 
     Memory is bounded by the pages being filled.  When anything fails, the files written by
     this call are removed.
-
-    Raises:
-        SchemaMismatchError: Data that do not fit the schema.
-        StorageError: The store failed.
     """
     files = FragmentFiles(request)
     try:
@@ -91,11 +86,7 @@ def write_fragments(
 
 
 class FragmentFiles:
-    """Fragments that grow batch by batch, at most one of their files open.
-
-    Args:
-        request: Where and how to write.
-    """
+    """Fragments that grow batch by batch, at most one of their files open."""
 
     def __init__(self, request: WriteFragmentsRequest) -> None:
         self._request = request

@@ -42,14 +42,7 @@ def coalesced_fragments(
     batch_rows: int,
     small: Smallness = SMALL,
 ) -> Iterator[tuple[ScanSlice, ...]]:
-    """The slices in order; whole small fragments of one layout come together.
-
-    Args:
-        slices: What is read.
-        fields: The columns that are read.
-        batch_rows: About so many rows are worth reading together.
-        small: Which fragments are small.
-    """
+    """The slices in order; whole small fragments of one layout come together."""
     can_join = all(map(_is_plain, fields))
     most_rows = max(small.rows, batch_rows)
     held: list[ScanSlice] = []

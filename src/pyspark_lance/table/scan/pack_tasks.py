@@ -30,10 +30,8 @@ def pack_by_cost(
 ) -> list[list[_W]]:
     """Groups of neighbouring pieces of work, one for each task; the order is kept.
 
-    Args:
-        work: Costs in bytes to read, and what costs them.
-        split: Cuts a piece of work into so many of about equal cost, or fewer.
-        parallelism: Tasks that can run at once.
+    ``work``: costs in bytes to read, and what costs them; ``split``: cuts a piece of work into so
+    many of about equal cost, or fewer; ``parallelism``: tasks that can run at once.
     """
     costs_and_work = list(work)
     target = _task_bytes(sum(cost for cost, _ in costs_and_work), parallelism)
@@ -55,9 +53,7 @@ def pack_by_cost(
 def slice_cost(scan_slice: ScanSlice, share: float) -> float:
     """Bytes to read for a slice; opening the fragment counts as some.
 
-    Args:
-        scan_slice: The slice.
-        share: The share of a row's bytes that is read.
+    ``share``: the share of a row's bytes that is read.
     """
     stored = float(sum(file.size_bytes for file in scan_slice.fragment.files))
     return stored * share * scan_slice.read_share + OPEN_COST_BYTES

@@ -42,12 +42,10 @@ class ScanRequest:
     """What to read.
 
     Attributes:
-        schema: Columns to return: the table's schema, or some of its columns and sub-fields.
-            None means all.
-        system_columns: Lineage columns to return.
+        schema: Columns to return: the table's schema, or some of its columns and sub-fields. None
+            means all.
         predicate: Rows to return; None means all.
         fragments_per_task: Fixed packing; None packs by bytes.
-        batch_rows: Most rows of a batch.
         batch_bytes: Bytes that a batch aims at.
         parallelism: Tasks that can run at once; small tables are spread over as many.
         keep_dictionaries: Whether batches may have dictionaries of strings instead of strings.
@@ -73,11 +71,7 @@ class ScanRequest:
 
 
 def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
-    """The schema with only the top-level columns ``names``, in that order.
-
-    Raises:
-        InvalidInputError: No such column, or one named twice.
-    """
+    """The schema with only the top-level columns ``names``, in that order."""
     by_name = {field.name: field for field in schema.fields}
     lower = {field.name.lower(): field for field in schema.fields}
     chosen = []
@@ -101,11 +95,7 @@ def predicate_schema(schema: LanceSchema) -> pa.Schema:
 
 
 def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
-    """The tasks that together read what ``request`` asks for; reads no data file.
-
-    Raises:
-        InvalidInputError: The request names what the table does not have.
-    """
+    """The tasks that together read what ``request`` asks for; reads no data file."""
     schema = snapshot.schema if request.schema is None else request.schema
     named = columns_of(request.predicate) if request.predicate is not None else frozenset()
     stable = snapshot.uses_stable_row_ids

@@ -25,7 +25,6 @@ class Source(Generic[_B]):
 
     Attributes:
         num_bytes: About what is held once the first batch is made.
-        batches: Begins to read.
     """
 
     num_bytes: int

@@ -40,12 +40,7 @@ def _most_rows(scan_slice: ScanSlice) -> int:
 
 
 def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
-    """The first tasks that together return ``limit`` rows; all of them if their rows are filtered.
-
-    Args:
-        tasks: A plan.
-        limit: Rows that are enough.
-    """
+    """The first tasks that together return ``limit`` rows; all if their rows are filtered."""
     kept: list[ScanTask] = []
     rows = 0
     for task in tasks:
@@ -136,11 +131,8 @@ def end_of_first_rows(
 ) -> pa.Scalar | None:
     """A value that ``rows`` values are not beyond, so that none beyond it is among the first ones.
 
-    Args:
-        snapshot: The version.
-        name: A top-level column.
-        rows: How many of the first values are wanted, nulls left aside.
-        descending: Whether the greatest values come first.
+    ``rows``: how many of the first values are wanted, nulls left aside; ``descending``: whether the
+    greatest values come first.
 
     Returns:
         The value, in the type in which conditions see the column; None where zones do not tell.

@@ -57,13 +57,10 @@ class ScanTask:
     """Some slices of fragments, and what to read of them.
 
     Attributes:
-        files: Opens the stores of the table.
         fields: Columns to return, possibly cut down to some sub-fields.
         filter_fields: Further columns that only ``predicate`` needs.
-        system_columns: Lineage columns to return.
         predicate: Rows to return; None for all.
         stable_row_ids: Whether the table has stable row ids.
-        batch_rows: Most rows of a batch.
         batch_bytes: Bytes that a batch aims at.
         slices: What to read, in order.
         small: Which fragments are read together, and whole.
@@ -117,11 +114,9 @@ def run(
 
     Batches have one schema, unless the task keeps dictionaries.
 
-    Args:
-        task: What to read.
-        load_deleted: For those who need the deleted rows, too; None reads them from their files.
-        has_enough: Asked before each batch is read, also where none of the rows match; ends the
-            scan early.
+    ``load_deleted``: for those who need the deleted rows, too; None reads them from their files.
+    ``has_enough``: asked before each batch is read, also where none of the rows match; ends the
+    scan early.
     """
     held: list[pa.RecordBatch] = []
     held_rows = 0

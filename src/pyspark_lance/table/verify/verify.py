@@ -80,14 +80,8 @@ _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 16 << 20
 def verify(table: Table, version: int | None = None, *, read_data: bool = False) -> VerifyResult:
     """Looks for everything that is wrong with a version, and with what surrounds it.
 
-    Args:
-        table: The table or branch.
-        version: The version; None for the newest.
-        read_data: Also decode every value; takes as long as reading the whole table.
-
-    Raises:
-        TableNotFoundError: There is no table, or no such version.
-        StorageError: The store failed.
+    ``version``: the version; None for the newest. ``read_data``: also decode every value; takes as
+    long as reading the whole table.
     """
     return look_again(table.store(), lambda: _verified(table, version, read_data=read_data))
 
@@ -177,11 +171,8 @@ class _Checked:
 class _Files:
     """Looks into the files of fragments; several threads may.
 
-    Args:
-        table: The table or branch.
-        manifest: The version.
-        sizes: Path -> bytes of what is below the own root.
-        read_data: Whether to decode every value.
+    ``sizes``: path -> bytes of what is below the own root; ``read_data``: whether to decode every
+    value.
     """
 
     def __init__(

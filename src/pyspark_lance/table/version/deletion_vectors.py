@@ -12,12 +12,7 @@ from pyspark_lance.table.version.table_files import TableFiles
 def load_deletion_vector(
     files: TableFiles, fragment: Fragment, *, stable_row_ids: bool
 ) -> DeletionVector | None:
-    """The deleted offsets of ``fragment``; None when nothing was deleted.
-
-    Raises:
-        MissingFileError: There is no such file.
-        CorruptFileError: It disagrees with the manifest.
-    """
+    """The deleted offsets of ``fragment``; None when nothing was deleted."""
     deletion_file = fragment.deletion_file
     if deletion_file is None:
         return None

@@ -70,7 +70,6 @@ class RemovableFile:
 
     Attributes:
         info: The file; its path is below the root of the store.
-        kind: What it is for.
         kept_by: What a manifest refers to if the file is in use; None if nothing can.
         is_of_branch: Whether it is in the folder of a branch below the root of the store.
     """
@@ -126,12 +125,7 @@ def manifests_of(store: ObjectStore) -> list[ManifestLocation]:
 
 
 def read_manifests(store: ObjectStore, locations: list[ManifestLocation]) -> Iterator[ManifestFile]:
-    """The manifests in the same order, several at a time, without those that are gone by now.
-
-    Raises:
-        CorruptFileError: One cannot be read.
-        UnsupportedFeatureError: The same for a manifest of a newer format.
-    """
+    """The manifests in the same order, several at a time, without those that are gone by now."""
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         # A few at a time, since a manifest may be large.
         for start in range(0, len(locations), _PARALLEL_READS):
@@ -148,15 +142,7 @@ def read_all_manifests(
 
     Whoever removed them has made newer ones before, which may use the same files.
 
-    Args:
-        store: Where they are.
-        listed: Lists them.
-        seen: Paths of those that need not be read.
-
-    Raises:
-        CorruptFileError: One cannot be read.
-        UnsupportedFeatureError: The same for a manifest of a newer format.
-        StorageError: Some were gone every time.
+    ``seen``: paths of those that need not be read.
     """
     read: set[str] = set()
     for _ in range(_MOST_LISTINGS):

@@ -25,11 +25,7 @@ _MISCOUNTING = tuple(f"0.{minor}." for minor in range(22, 30))
 
 
 def with_row_counts(file: ManifestFile, files: TableFiles) -> ManifestFile:
-    """The same with the counts of its fragments asked of the files where they are unknown.
-
-    Raises:
-        CorruptFileError: A file that has to be asked is missing or damaged.
-    """
+    """The same with the counts of its fragments asked of the files where they are unknown."""
     manifest = file.manifest
     # Most fragments are not worth a call.
     doubtful = manifest.fragments

@@ -69,13 +69,7 @@ class Snapshot:
 
     @classmethod
     def open(cls, table: Table, at: VersionSpec = LATEST) -> Snapshot:
-        """Opens the version of the table that ``at`` asks for.
-
-        Raises:
-            TableNotFoundError: No table, or no such version (VersionNotFoundError).
-            UnsupportedFeatureError: The table uses a feature that is not implemented.
-            CorruptFileError: The manifest contradicts the format.
-        """
+        """Opens the version of the table that ``at`` asks for."""
         line, spec = resolve_tag(table, at)
         for _ in range(_ATTEMPTS):
             store = line.store()

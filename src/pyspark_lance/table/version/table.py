@@ -20,13 +20,10 @@ class Table:
     """A table, or one of its branches; picklable, since it holds names and no clients.
 
     Attributes:
-        root: Path or URI of the table; for its main line all there is to say.  That of a table
-            with an external manifest store is kept as the root of its files and an option.
+        root: Path or URI of the table; for its main line all there is to say. That of a table with
+            an external manifest store is kept as the root of its files and an option.
         storage: Storage options; secret, never shown, and masked in pickles.
         branch: Name of a branch; None is the main line.
-
-    Raises:
-        InvalidInputError: The branch is no name.
     """
 
     root: str
@@ -70,12 +67,7 @@ def branch_root(root: str, branch: str | None) -> str:
 
 
 def main_line(table: Table, branch: str | None) -> Table:
-    """The table that a branch is one of, also if the branch was opened by its own path.
-
-    Args:
-        table: As it was opened.
-        branch: What a manifest found there says.
-    """
+    """The table that a branch is one of, also if the branch was opened by its own path."""
     if table.branch is None and branch is not None:
         root = table.root.rstrip("/").removesuffix(f"/{TREE}/{branch}")
         return replace(table, root=root)

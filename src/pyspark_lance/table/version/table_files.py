@@ -21,12 +21,7 @@ from pyspark_lance.table.version.table import Table
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """Opens the stores behind base ids; picklable, since it holds names and no clients.
-
-    Attributes:
-        table: The table or branch.
-        base_paths: The manifest's base paths.
-    """
+    """Opens the stores behind base ids; picklable, since it holds names and no clients."""
 
     table: Table
     base_paths: tuple[BasePath, ...] = ()
@@ -36,11 +31,7 @@ class TableFiles:
         return _OpenTableFiles(self.table, self.base_paths)
 
     def base(self, base_id: int) -> BasePath:
-        """The base path with this id.
-
-        Raises:
-            CorruptFileError: The manifest does not list it.
-        """
+        """The base path with this id."""
         for base in self.base_paths:
             if base.id == base_id:
                 return base

@@ -26,11 +26,7 @@ SUFFIX = ".lance"
 
 
 def list_tables(parent: Table) -> list[str]:
-    """Names of the tables below a folder; reads the whole listing of an object store.
-
-    Args:
-        parent: The folder, which is opened as a table is.
-    """
+    """Names of the tables below a folder; reads the whole listing of an object store."""
     scheme, folder = split_uri(parent.uri)
     if scheme == "file":
         folders = [name for name in _names_in(folder) if _is_table(os.path.join(folder, name))]
@@ -71,13 +67,7 @@ def drop_table(table: Table) -> bool:
 
 
 def rename_table(table: Table, new_uri: str) -> None:
-    """Moves a table of a local folder.
-
-    Raises:
-        UnsupportedFeatureError: An object store, which cannot move a folder in one step.
-        TableNotFoundError: There is no such table.
-        TableAlreadyExistsError: The new name is taken.
-    """
+    """Moves a table of a local folder."""
     (scheme, folder), (new_scheme, new_folder) = split_uri(table.uri), split_uri(new_uri)
     if "file" not in (scheme, new_scheme) or scheme != new_scheme:
         raise UnsupportedFeatureError(

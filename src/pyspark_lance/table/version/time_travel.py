@@ -60,11 +60,7 @@ _OUT_OF_ORDER = 8
 
 
 def resolve_tag(table: Table, spec: VersionSpec) -> tuple[Table, VersionSpec]:
-    """The branch that is there, and the request with its tag replaced by a version.
-
-    Raises:
-        VersionNotFoundError: No such tag or branch.
-    """
+    """The branch that is there, and the request with its tag replaced by a version."""
     if spec.tag is None and table.branch is None:
         return table, spec
     main_store = table.on_branch(None).store()
@@ -82,12 +78,7 @@ def resolve_tag(table: Table, spec: VersionSpec) -> tuple[Table, VersionSpec]:
 
 
 def resolve_version(store: ObjectStore, spec: VersionSpec) -> ManifestLocation:
-    """The manifest that ``spec`` (without a tag) means, in the table or branch of ``store``.
-
-    Raises:
-        TableNotFoundError: There is no table.
-        VersionNotFoundError: There is a table, but not that version.
-    """
+    """The manifest that ``spec`` (without a tag) means, in the table or branch of ``store``."""
     if spec.version is not None:
         return find_version(store, spec.version)
     if spec.timestamp_ns is not None:
@@ -105,14 +96,8 @@ def version_at(
 ) -> ManifestLocation:
     """The newest version whose commit time is at or before ``timestamp_ns``.
 
-    Args:
-        store: Where the table is.
-        timestamp_ns: UTC nanoseconds since 1970.
-        versions: All of them, ascending; None to list them.
-
-    Raises:
-        TableNotFoundError: There is no table.
-        VersionNotFoundError: No version is that old.
+    ``timestamp_ns``: UTC nanoseconds since 1970. ``versions``: all of them, ascending; None to list
+    them.
     """
     versions = list_versions(store) if versions is None else versions
     if not versions:

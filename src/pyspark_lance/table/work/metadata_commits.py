@@ -37,11 +37,6 @@ def restore(
     """Makes an old version the newest again; its files must still be there.
 
     The versions after it stay in the history.  The newest version itself is not restored.
-
-    Raises:
-        InvalidInputError: ``at`` asks for no version, tag or time, or for a tag of another branch.
-        CommitConflictError: Another table has taken the place of the one whose version was found.
-        VersionNotFoundError: There is no such version (any more).
     """
     if at == LATEST:
         raise InvalidInputError("restore takes a version, a tag or a timestamp")
@@ -71,9 +66,6 @@ def set_properties(
 
     Those that begin with ``lance.`` go to the configuration, where Lance looks for them, all
     others to the metadata of the table.
-
-    Raises:
-        InvalidInputError: A key of this package's own, or a value that is no text.
     """
     for key, value in changes.items():
         if not key or key.startswith(OWN_PREFIX):

@@ -48,14 +48,7 @@ _conflicts: dict[str, int] = {}
 
 
 class UnitOfWork:
-    """One piece of work on a table, in as many attempts as it takes.
-
-    Args:
-        table: The table or branch.
-        settings: How to commit.
-        retries: The attempts that are left, for work that began in another process.
-        environment: Clock, sleep and chance.
-    """
+    """One piece of work on a table, in as many attempts as it takes."""
 
     def __init__(
         self,
@@ -77,13 +70,8 @@ class UnitOfWork:
     def run(self, attempt: Callable[[UnitOfWork], _R]) -> _R:
         """Runs ``attempt``, which plans, works and commits, until no conflict is left.
 
-        Args:
-            attempt: Opens the newest version itself, each time. The time that it takes before it
-                meets the first conflict does not count: a long job may run twice.
-
-        Raises:
-            RetryableCommitError: There was a conflict each time.
-            MissingFileError: A file is gone, and the newest version needs it as well.
+        ``attempt``: opens the newest version itself, each time. The time that it takes before it
+        meets the first conflict does not count: a long job may run twice.
         """
 
         def until_done(work: UnitOfWork) -> _R:
@@ -144,11 +132,7 @@ class UnitOfWork:
         _conflicts[self._table.uri] = _REMEMBERED
 
     def spend_attempt(self, conflict: RetryableCommitError) -> None:
-        """Waits for the next attempt after a conflict.
-
-        Raises:
-            RetryableCommitError: There is none left.
-        """
+        """Waits for the next attempt after a conflict."""
         left = self._retries
         if not left.plan_again():
             raise RetryableCommitError(
@@ -182,10 +166,8 @@ class UnitOfWork:
     ) -> Proposal:
         """What ``commit`` takes.
 
-        Args:
-            base: The version that the work was planned on; None makes the table.
-            operation: What changes.
-            uuid: Names the transaction, where others have to know it; None for a new name.
+        ``base``: the version that the work was planned on; None makes the table. ``uuid``: names
+        the transaction, where others have to know it; None for a new name.
         """
         transaction = Transaction(
             read_version=0 if base is None else base.version,
@@ -199,8 +181,6 @@ class UnitOfWork:
         """Makes the version; None if work with the same (application, version) pair made one.
 
         Raises:
-            RetryableCommitError: The work must be planned again on the newest version.
-            CommitConflictError: Another commit makes the work pointless.
             StorageError: It is not certain whether the version was made.
         """
         is_append = isinstance(proposal.transaction.operation, Append)
@@ -237,14 +217,7 @@ def commit_on_newest(
 ) -> CommitResult | None:
     """Commits what ``plan`` makes of the newest version, again if others were in the way.
 
-    Args:
-        table: The table or branch.
-        plan: Given the newest version; None if there is nothing to do.
-        settings: How to commit.
-
-    Raises:
-        RetryableCommitError: Other commits were in the way too often.
-        CommitConflictError: Another commit makes the change pointless.
+    ``plan``: given the newest version; None if there is nothing to do.
     """
 
     def attempt(work: UnitOfWork) -> CommitResult | None:

@@ -34,14 +34,7 @@ def remove_files(store: ObjectStore, paths: Iterable[str]) -> None:
 def remove_unless_landed(
     table: Table, uuid: str, read_version: int, files: Collection[str]
 ) -> None:
-    """Removes files, unless a version names one, or a commit of them may still land.
-
-    Args:
-        table: The table or branch.
-        uuid: Of the transaction that was to commit them.
-        read_version: No version up to this one names them.
-        files: Their paths.
-    """
+    """Removes files, unless a version names one, or a commit of them may still land."""
     try:
         store = table.store()
         landed = _may_land(store, uuid) or _has_landed(store, uuid, read_version, files)

@@ -30,15 +30,7 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 
 def parse_condition(text: str, columns: LanceSchema) -> Predicate:
-    """The condition over columns that both the table and the data have.
-
-    Args:
-        text: SQL, or the JSON in which the JVM companion says it.
-        columns: Those columns.
-
-    Raises:
-        InvalidInputError: It is no condition, or names another column.
-    """
+    """The condition over columns that both the table and the data have."""
     parse = predicate_from_json if text.startswith("{") else parse_predicate
     predicate = parse(text, columns.to_arrow())
     missing = columns_of(predicate) - set(columns.names)
@@ -52,11 +44,7 @@ def parse_condition(text: str, columns: LanceSchema) -> Predicate:
 def matching_only(
     batches: Iterable[pa.RecordBatch], predicate: Predicate, text: str, columns: LanceSchema
 ) -> Iterator[pa.RecordBatch]:
-    """The batches, in the table's types, unless a row does not match.
-
-    Raises:
-        SchemaMismatchError: A row for which the condition is false or unknown.
-    """
+    """The batches, in the table's types, unless a row does not match."""
     for given in batches:
         batch = conform_batch(given, columns.fields)
         matches = pc.fill_null(evaluate(predicate, batch), False)
@@ -74,10 +62,7 @@ def plan_replacement(
 ) -> ChangePlan:
     """The removal of rows from the newest version.
 
-    Args:
-        newest: That version.
-        properties: Of the transaction.
-        transaction_uuid: Of the write, by which it is known if its answer is lost.
+    ``transaction_uuid``: of the write, by which it is known if its answer is lost.
     """
     change = plan_change_of(newest, ChangeSettings(properties))
     return replace(change, transaction_uuid=transaction_uuid)
@@ -91,16 +76,7 @@ def replace_rows(
     files: tuple[Fragment, ...],
     work: UnitOfWork,
 ) -> CommitResult | None:
-    """Removes the rows that match, and adds those that were written, in one version.
-
-    Args:
-        change: The removal.
-        newest: The version that it was planned on.
-        text: The condition.
-        written: The columns of the new rows.
-        files: The new rows.
-        work: Commits.
-    """
+    """Removes the rows that match, and adds those that were written, in one version."""
 
     def condition(snapshot: Snapshot) -> Predicate:
         return parse_condition(text, match_columns(snapshot.schema, written))

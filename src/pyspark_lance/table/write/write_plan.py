@@ -102,16 +102,14 @@ class WritePlan:
     """One write, decided before the first row.
 
     Attributes:
-        request: What executors need to write data files.
-        settings: As given.
         read_version: Version the write is based on; 0 creates the table.
         table_schema: Schema of the table after the write.
         stable_row_ids: For a new table, whether rows keep their ids.
         transaction_uuid: Names the commit, also when its answer is lost.
         base: Tells the version from one of the same number in a table made anew.
         condition: What every row must match.
-        is_done: The (application, version) pair of the settings was committed before, so there
-            is nothing to write.
+        is_done: The (application, version) pair of the settings was committed before, so there is
+            nothing to write.
     """
 
     request: WriteFragmentsRequest
@@ -139,17 +137,8 @@ def plan_write(
 ) -> WritePlan:
     """Decides how data of ``data_schema`` go into the table; writes nothing.
 
-    Args:
-        table: The table or branch.
-        data_schema: Columns of the data in the types to store (for an append: any types that
-            the table's columns can hold).
-        settings: How to write.
-        existing: The latest snapshot, see ``open_existing``.
-
-    Raises:
-        SchemaMismatchError: The data do not fit the table.
-        InvalidInputError: Settings that contradict the table.
-        UnsupportedFeatureError: A type that the file version cannot hold.
+    ``data_schema``: columns of the data in the types to store (for an append: any types that the
+    table's columns can hold); ``existing``: the latest snapshot, see ``open_existing``.
     """
     _check_names(data_schema)
     if existing is not None:
@@ -243,11 +232,7 @@ def check_source(newest: int, settings: WriteSettings, uri: str) -> None:
 
 
 def check_overwrite(old: LanceSchema, new: LanceSchema, settings: WriteSettings) -> None:
-    """Refuses an overwrite that changes the schema though it was told not to.
-
-    Raises:
-        SchemaMismatchError: That.
-    """
+    """Refuses an overwrite that changes the schema though it was told not to."""
     if settings.overwrite_schema is not False:
         return
     if not old.to_arrow().equals(new.to_arrow()):

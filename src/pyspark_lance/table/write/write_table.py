@@ -50,11 +50,7 @@ from pyspark_lance.table.write.write_plan import (
 
 
 def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Fragment, ...]:
-    """Writes the data files of one task; see ``write_fragments``.
-
-    Raises:
-        SchemaMismatchError: Rows that do not fit the schema or the condition of the plan.
-    """
+    """Writes the data files of one task; see ``write_fragments``."""
     if plan.condition is not None:
         # Other writes have no condition, and each process pays for what it imports.
         from pyspark_lance.table.write.replace_where import matching_only  # noqa: PLC0415
@@ -67,16 +63,9 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[Frag
 def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult | None:
     """Commits the fragments of all executors in one step.
 
-    Args:
-        plan: What the executors were given.
-        fragments: What they wrote.
-
     Returns:
         The new version; None when there was nothing to do (an append of no rows, or work that
         was committed before).
-
-    Raises:
-        CommitConflictError: Another commit makes this one impossible.
     """
     files = tuple(fragments)
     if plan.is_done:
@@ -89,9 +78,7 @@ def commit_write(plan: WritePlan, fragments: Iterable[Fragment]) -> CommitResult
 class _Write:
     """Files that are written, on their way into the table.
 
-    Args:
-        plan: What they were written for.
-        files: As fragments without ids.
+    ``files``: as fragments without ids.
     """
 
     def __init__(self, plan: WritePlan, files: tuple[Fragment, ...]) -> None:
@@ -190,11 +177,7 @@ class _Write:
         return replace_rows(change, newest, text, plan.request.schema.to_arrow(), files, work)
 
     def _newest(self) -> Snapshot:
-        """The newest version of the table that the files were written for.
-
-        Raises:
-            CommitConflictError: Another table has taken its place.
-        """
+        """The newest version of the table that the files were written for."""
         plan = self._plan
         newest = Snapshot.open(plan.request.table)
         own = newest.manifest.file_version
@@ -250,13 +233,7 @@ def _create(plan: WritePlan, files: tuple[Fragment, ...], work: UnitOfWork) -> C
 def create_table(table: Table, columns: pa.Schema, settings: WriteSettings) -> CommitResult:
     """Makes a table without rows.
 
-    Args:
-        table: Where.
-        columns: In the types to store.
-        settings: Of these, what a new table has: row ids, file version, properties.
-
-    Raises:
-        TableAlreadyExistsError: There is one, perhaps made at this very moment.
+    ``settings``: of these, what a new table has: row ids, file version, properties.
     """
     if open_existing(table) is not None:
         raise TableAlreadyExistsError("there is a table already", where=table.uri)
