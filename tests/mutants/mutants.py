@@ -323,8 +323,8 @@ MUTANTS = (
     Mutant(
         "replaceWhere opens the table a second time",
         "table/write/write_table.py",
-        "        change = plan_change_of(snapshot, ",
-        "        change = plan_change_of(Snapshot.open(self._plan.request.table), ",
+        "        change = plan_replacement(newest, ",
+        "        change = plan_replacement(Snapshot.open(plan.request.table), ",
         ("tests/table/test_overtaken_commits.py",),
     ),
     Mutant(
@@ -804,8 +804,8 @@ MUTANTS = (
     Mutant(
         "rows without a vector are compared",
         "table/nearest/search_task.py",
-        "if has_vector is not None:",
-        "if has_vector is None:",
+        "            if has_vector is not None:",
+        "            if has_vector is None:",
         ("tests/table/test_nearest.py",),
     ),
     Mutant(

@@ -185,7 +185,7 @@ def test_a_million_rows_through_every_kind_of_change(spark, path):
 
 
 def keep_in_order(spark, table, model, newest):
-    """Maintenance of the table, of which nobody sees a difference in rows, lineage or change feeds."""
+    """Maintenance, of which nobody sees a difference in rows, lineage or change feeds."""
     dirty = len(Snapshot.open(Table(model.path)).manifest.fragments)
     done = table.compact(targetRowsPerFragment=600_000, materializeDeletionsThreshold=0.0)
     assert (done.version, done.num_rows) == (newest + 1, len(model.ids))
