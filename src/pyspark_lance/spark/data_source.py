@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # As in pushed_down.py and procedures.py, which cost more to import.
 _CALL, _CHANGE, _STATE = "_lance.call", "_lance.change", "_lance.state"
+_PARTS = "_lance.nearest_parts"
 _BATCHES_OF, _APPLICATION = "_lance.batches_of", "_lance.application"
 
 end_quietly()
@@ -154,7 +155,9 @@ class LanceDataSource(DataSource):
         if read.nearest is not None:
             from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
 
-            return LanceNearestReader(read, read.nearest, self._pin(), schema, pushed)
+            return LanceNearestReader(
+                read, read.nearest, self._pin(), schema, pushed, in_parts=_PARTS in self.options
+            )
         return LanceBatchReader(
             read, self._pin(), schema, pushed, keep_dictionaries=keep_dictionaries
         )

@@ -46,6 +46,7 @@ final class HiddenOptions extends Rule<LogicalPlan> {
         }
       }
       LanceScan.keepBatchesFromPython(session.get().conf());
+      VectorSearch.addTo(session.get());
     }
   }
 

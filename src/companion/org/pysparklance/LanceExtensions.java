@@ -29,6 +29,7 @@ public final class LanceExtensions implements SparkSessionExtensionsProvider {
     extensions.injectResolutionRule(session -> new ChangedViews());
     extensions.injectPostHocResolutionRule(session -> new HiddenInCondition());
     extensions.injectPostHocResolutionRule(session -> new UnsetColumns());
+    extensions.injectTableFunction(VectorSearch.injected());
     return BoxedUnit.UNIT;
   }
 

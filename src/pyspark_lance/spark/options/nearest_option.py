@@ -1,4 +1,7 @@
-"""The option ``nearest`` of a read: what to look for, as the JSON that lance-spark takes."""
+"""The option ``nearest`` of a read: what to look for, as the JSON that lance-spark takes.
+
+``vector_search`` of SQL is such a read, too, with the names of its arguments.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,18 @@ from typing import Any, Final
 from pyspark_lance.errors import InvalidInputError
 
 DISTANCE: Final = "_distance"
+QUERY_INDEX: Final = "query_index"
+"""The number of the vector that a row is near to, where there are several."""
 # What lance-spark calls them, and pylance; case and _ do not matter.
 _NAMES: Final = {
     "column": "column",
+    "vectorcolumn": "column",
     "key": "key",
     "q": "key",
+    "queryvector": "key",
     "k": "k",
+    "limit": "k",
+    "numresults": "k",
     "metric": "metric",
     "metrictype": "metric",
     "distancetype": "metric",
@@ -24,8 +33,22 @@ _NAMES: Final = {
     "maximumnprobes": "nprobes",
     "refinefactor": "refine_factor",
     "useindex": "use_index",
+    "bypassvectorindex": "bypass",
+    "prefilter": "prefilter",
     "ef": "ef",  # of graphs, which are not followed here
 }
+# What others have, and what does the same here.
+_ELSEWHERE: Final = {
+    "offset": "OFFSET of SQL, or offset of a DataFrame, skips rows",
+    "lowerbound": "WHERE _distance >= … leaves rows out",
+    "upperbound": "WHERE _distance < … leaves rows out",
+    "distancerange": "WHERE _distance < … leaves rows out",
+    "fastsearch": "refreshVectorIndices makes an index cover all rows",
+}
+_EXAMPLE: Final = (
+    'as in {"column": "vector", "key": [0.5, 1.5], "k": 10, "metric": "l2", '
+    '"nprobes": 20, "refine_factor": 4, "use_index": true}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +56,8 @@ class NearestOption:
     """What to look for.
 
     Attributes:
+        key: The vector, or several.
+        is_one: Whether it is just one.
         column: The column of vectors; None for the only one.
         metric: What is near; None for that of the index, or ``l2``.
         nprobes: Partitions of an index to look at; None for as many as it takes.
@@ -40,7 +65,8 @@ class NearestOption:
         use_index: Whether an index is used.
     """
 
-    key: tuple[float, ...]
+    key: tuple[float, ...] | tuple[tuple[float, ...], ...]
+    is_one: bool = True
     column: str | None = None
     k: int = 10
     metric: str | None = None
@@ -56,15 +82,22 @@ class NearestOption:
         given.pop("ef", None)
         if given.get("nprobes") is None and minimum not in (None, 1):
             given["nprobes"] = minimum
-        key = given.pop("key", None)
-        if not isinstance(key, list) or not all(map(_is_number, key)):
-            raise _wrong("has no vector: key is a list of numbers")
-        if not isinstance(given.get("use_index", True), bool):
-            raise _wrong("has a use_index that is neither true nor false")
+        for name in ("use_index", "bypass", "prefilter"):
+            if not isinstance(given.get(name, True), bool):
+                raise _wrong(f"has a {name} that is neither true nor false")
         for name in ("column", "metric"):
             if not isinstance(given.get(name, ""), str):
                 raise _wrong(f"has a {name} that is no text")
-        return cls(tuple(map(float, key)), **given)
+        if not given.pop("prefilter", True):
+            raise _wrong("has prefilter = false, but filters count before a search")
+        if given.pop("bypass", False):
+            given["use_index"] = False
+        key = given.pop("key", None)
+        if _is_vector(key):
+            return cls(tuple(map(float, key)), **given)
+        if not isinstance(key, list) or not key or not all(map(_is_vector, key)):
+            raise _wrong("has no vector: key is a list of numbers, or a list of such lists")
+        return cls(tuple(tuple(map(float, one)) for one in key), is_one=False, **given)
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -81,21 +114,22 @@ def _named(given: Mapping[str, Any]) -> dict[str, Any]:
     """Values that are given, by our names."""
     found: dict[str, Any] = {}
     for name, value in given.items():
-        own = _NAMES.get(name.replace("_", "").lower())
+        plain = name.replace("_", "").lower()
+        own = _NAMES.get(plain)
         if own is None:
-            raise _wrong(f"has {name!r}, which it does not know")
+            raise _wrong(f"has {name!r}, which it does not know", _ELSEWHERE.get(plain, _EXAMPLE))
         if value is not None:
             found[own] = value
     return found
+
+
+def _is_vector(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_number, value))
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _wrong(what: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"the option nearest {what}",
-        hint='as in {"column": "vector", "key": [0.5, 1.5], "k": 10, "metric": "l2", '
-        '"nprobes": 20, "refine_factor": 4, "use_index": true}',
-    )
+def _wrong(what: str, hint: str = _EXAMPLE) -> InvalidInputError:
+    return InvalidInputError(f"the option nearest {what}", hint=hint)

@@ -1,21 +1,25 @@
-"""Batch reads of the rows nearest to a vector: one task looks for them.
+"""Batch reads of the rows nearest to a vector, or to several.
 
-They are ordered and few, which more tasks could not do without a shuffle; ``LanceTable.nearest``
-has one.
+One task looks for the rows of a vector, since they come in order; where the companion has them
+ordered, as ``vector_search`` does, each task gives the nearest of its own rows.  Of many vectors,
+each task has some, and looks at all rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import FloatType, StructField, StructType
+from pyspark.sql.types import FloatType, IntegerType, StructField, StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.spark.options.nearest_option import DISTANCE, NearestOption
+from pyspark_lance.spark.options.nearest_option import DISTANCE, QUERY_INDEX, NearestOption
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.batch_reader import spark_batches
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
@@ -25,30 +29,39 @@ from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.nearest.ivf_plan import usable_segments
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_plan import NearestPlan, NearestRequest, plan_nearest
-from pyspark_lance.table.nearest.search_task import join_found, read_found, search
+from pyspark_lance.table.nearest.search_task import SearchTask, join_found, read_found, search
 from pyspark_lance.table.nearest.vectors import Queries, given_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 
 
+_QUERIES_OF_TASK: Final = 1024
+
+
 class NearestPartition(InputPartition):
-    """The search."""
+    """Some of the search: some rows for all queries, or all rows for some queries."""
 
     def __init__(self, plan: NearestPlan, queries: Queries) -> None:
         self.plan = plan
         self.queries = queries
 
     def __repr__(self) -> str:
-        return f"NearestPartition(tasks={len(self.plan.tasks)})"
+        return f"NearestPartition(tasks={len(self.plan.tasks)}, queries={len(self.queries)})"
 
 
 def nearest_schema_of(options: ReadOptions, pinned: tuple[str, int]) -> StructType:
-    """The columns of the read, then the distance."""
+    """The number of the query if there are several, the columns of the read, then the distance."""
+    assert options.nearest is not None
     schema = spark_schema_of(options, pinned)
-    if DISTANCE in (name.lower() for name in schema.names):
-        raise InvalidInputError(
-            f"the column {DISTANCE!r} would be twice in the answer", hint="choose others by columns"
-        )
-    return StructType([*schema.fields, StructField(DISTANCE, FloatType(), nullable=False)])
+    first = [] if options.nearest.is_one else [StructField(QUERY_INDEX, IntegerType(), False)]
+    last = StructField(DISTANCE, FloatType(), nullable=False)
+    taken = {name.lower() for name in schema.names}
+    for field in (*first, last):
+        if field.name in taken:
+            raise InvalidInputError(
+                f"the column {field.name!r} would be twice in the answer",
+                hint="choose others by columns",
+            )
+    return StructType([*first, *schema.fields, last])
 
 
 class LanceNearestReader(DataSourceReader):
@@ -57,6 +70,7 @@ class LanceNearestReader(DataSourceReader):
     As ``LanceBatchReader``, it does not override ``pushFilters``.
 
     ``pushed``: what the JVM companion pushed down: at most a limit.
+    ``in_parts``: whether the rows of several tasks are ordered later.
     """
 
     def __init__(
@@ -66,6 +80,8 @@ class LanceNearestReader(DataSourceReader):
         pinned: tuple[str, int],
         schema: StructType,
         pushed: PushedDown = NOTHING_PUSHED,
+        *,
+        in_parts: bool = False,
     ) -> None:
         self._schema = schema
         self._limit = pushed.limit
@@ -74,7 +90,8 @@ class LanceNearestReader(DataSourceReader):
         kind = None if asked.metric is None else Metric.parse(asked.metric)
         segments = usable_segments(snapshot, column, kind) if asked.use_index else ()
         kind = kind or (segments[0].metric if segments else Metric.L2)
-        own = StructType([field for field in schema.fields if field.name.lower() != DISTANCE])
+        added = (DISTANCE,) if asked.is_one else (DISTANCE, QUERY_INDEX)
+        own = StructType([field for field in schema.fields if field.name.lower() not in added])
         columns, lineage = narrow(shown_columns(options, snapshot), own)
         predicate = (
             None
@@ -92,17 +109,23 @@ class LanceNearestReader(DataSourceReader):
             asked.nprobes,
             asked.refine_factor,
         )
-        queries, _ = given_queries(list(asked.key), column, kind)
-        self._partition = NearestPartition(plan_nearest(snapshot, request), queries)
+        plan = plan_nearest(snapshot, request)
+        queries, _ = given_queries(asked.key, column, kind)
+        if in_parts and asked.is_one and all(isinstance(task, SearchTask) for task in plan.tasks):
+            parts = [(replace(plan, tasks=(task,)), queries) for task in plan.tasks]
+        else:
+            firsts = range(0, len(queries), _QUERIES_OF_TASK)
+            parts = [(plan, queries.part(first, first + _QUERIES_OF_TASK)) for first in firsts]
+        self._partitions = [NearestPartition(*part) for part in parts]
 
     @clean_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """One."""
-        return [self._partition]
+        """One for a vector, unless the companion orders the rows of several."""
+        return self._partitions
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows, the nearest first."""
+        """The rows by query, the nearest first."""
         if isinstance(partition, NearestPartition):
             yield from spark_batches(_found(partition), self._schema, self._limit)
 
@@ -111,7 +134,7 @@ def _found(partition: NearestPartition) -> Iterator[pa.RecordBatch]:
     plan, queries = partition.plan, partition.queries
     found = join_found(plan.joining, [search(plan.tasks, queries)] if plan.tasks else [], queries)
     for part, rows in read_found(plan.fetch, found):
-        distances = plain_array(found.distance[part])
-        columns = [] if rows is None else rows.columns
-        names = [] if rows is None else rows.schema.names
-        yield pa.RecordBatch.from_arrays([*columns, distances], names=[*names, DISTANCE])
+        named = {} if rows is None else dict(zip(rows.schema.names, rows.columns, strict=True))
+        named[QUERY_INDEX] = plain_array(found.query[part].astype(np.int32))
+        named[DISTANCE] = plain_array(found.distance[part])
+        yield pa.RecordBatch.from_arrays(list(named.values()), names=list(named))
