@@ -315,6 +315,13 @@ def test_an_option_of_a_read_gives_the_nearest_rows(spark, tmp_path, numbers):
         minimumNprobes=1, maximumNprobes=4, useIndex=True, distanceType="L2", refineFactor=None
     )
     assert [row.id for row in as_lance_spark.collect()[:6]] == ids[0][1:].tolist()
+    left = np.delete(np.arange(500), first)
+    near_17 = left[expected(numbers[17:18], numbers[left], 3)[0][0]].tolist()
+    several = read(key=[query.tolist(), numbers[17].tolist()], k=3, useIndex=False)
+    assert several.columns == ["query_index", "id", "name", "vec", "_distance"]
+    assert [(row.query_index, row.id) for row in several.select("query_index", "id").collect()] == [
+        *((0, i) for i in ids[0][1:4].tolist()), *((1, i) for i in near_17),
+    ]  # fmt: skip
     few = read(nprobes=1, k=400).count()
     assert few < 400 == read(nprobes=1, k=400, use_index=False).count()
 
@@ -326,6 +333,9 @@ def test_an_option_of_a_read_gives_the_nearest_rows(spark, tmp_path, numbers):
         ("{", "is no JSON object"),
         ('{"k": 3}', "has no vector"),
         ('{"key": [1, true]}', "has no vector"),
+        ('{"key": []}', "has no vector"),
+        ('{"key": [[1, 2, 3, 4], 1]}', "has no vector"),
+        ('{"key": [[1, 2, 3, 4], [1, 2]]}', "the queries are no vectors"),
         ('{"key": [1, 2, 3, 4], "probes": 3}', "has 'probes', which it does not know"),
         ('{"key": [1, 2, 3, 4], "use_index": 1}', "use_index that is neither true nor false"),
         ('{"key": [1, 2, 3, 4], "column": 1}', "column that is no text"),

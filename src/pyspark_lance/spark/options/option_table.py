@@ -109,7 +109,7 @@ OPTIONS = (
     Option(
         "nearest", "read", "",
         "JSON of a vector whose nearest rows are read, with `_distance`; see [nearest rows]"
-        "(nearest.md#as-an-option-of-a-read)",
+        "(vectors.md#as-an-option-of-a-read)",
     ),
     Option("fragmentsPerPartition", "read", "by size", "fragments in each partition"),
     Option(

@@ -33,7 +33,6 @@ from pyspark_lance.table.nearest.search_task import SearchTask, join_found, read
 from pyspark_lance.table.nearest.vectors import Queries, given_queries, vector_column
 from pyspark_lance.table.scan.plan_scan import predicate_schema
 
-
 _QUERIES_OF_TASK: Final = 1024
 
 

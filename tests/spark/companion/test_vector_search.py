@@ -1,0 +1,147 @@
+"""vector_search of SQL: what its arguments mean, and what it refuses."""
+
+from __future__ import annotations
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pyspark_lance import LanceTable
+
+from .conftest import plan_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+WIDTH = 4
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return np.random.default_rng(5).normal(size=(300, WIDTH)).astype("f4")
+
+
+@pytest.fixture(scope="module")
+def searched(companion, numbers, tmp_path_factory):
+    """The path of a table of several fragments, and a view of that name."""
+    path = str(tmp_path_factory.mktemp("search") / "t")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), WIDTH)
+    rows = pa.table({"id": np.arange(300), "name": [f"n{i}" for i in range(300)], "v": vectors})
+    lance.write_dataset(rows, path, max_rows_per_file=100, enable_stable_row_ids=True)
+    companion.sql(f"CREATE OR REPLACE TEMPORARY VIEW searched USING lance OPTIONS (path '{path}')")
+    return path
+
+
+def ask(companion, arguments, columns="*", rest=""):
+    return companion.sql(f"SELECT {columns} FROM vector_search({arguments}) {rest}")
+
+
+def array(vector):
+    return f"array({', '.join(f'{number:.6f}D' for number in vector.tolist())})"
+
+
+def nearest_ids(numbers, query, k):
+    return np.argsort(((numbers - query) ** 2).sum(axis=1), kind="stable")[:k].tolist()
+
+
+def test_the_nearest_rows_come_in_order_from_all_tasks(companion, searched, numbers):
+    found = ask(companion, f"'{searched}', {array(numbers[7])}, 5")
+    assert found.columns == ["id", "name", "v", "_distance"]
+    ids = nearest_ids(numbers, numbers[7], 5)
+    assert [row.id for row in found.collect()] == ids
+    assert found.first()._distance == pytest.approx(0, abs=1e-9)
+    assert "TakeOrderedAndProject(limit=5" in plan_of(found)
+    assert found.rdd.getNumPartitions() == 1
+    for table in ("searched", f"lance.`{searched}`", f"lance.main.`{searched}`"):
+        assert [
+            row.id for row in ask(companion, f"'{table}', {array(numbers[7])}, 5").collect()
+        ] == ids
+    joined = ask(companion, f"'searched', {array(numbers[7])}", "a.id, b.name",
+                 "a JOIN searched b USING (id) WHERE b.id != 7")  # fmt: skip
+    assert {row.name for row in joined.collect()} == {
+        f"n{i}" for i in nearest_ids(numbers, numbers[7], 10) if i != 7
+    }
+
+
+def test_arguments_have_the_names_of_lance_spark(companion, searched, numbers):
+    arguments = (
+        f"table => 'searched', query_vector => {array(numbers[3])}, vector_column => 'v', "
+        "num_results => 3, distance_type => 'cosine', columns => array('name', '_distance'), "
+        "filter => 'id != 3', version => 1, nprobes => 2, refine_factor => CAST(NULL AS int), "
+        "ef => 30, bypass_vector_index => true, prefilter => true, with_row_id => true"
+    )
+    found = ask(companion, arguments)
+    assert found.columns == ["name", "_rowid", "_distance"]
+    theirs = lance.dataset(searched).to_table(
+        columns=["name", "_distance"], filter="id != 3", prefilter=True, with_row_id=True,
+        nearest={"column": "v", "q": numbers[3], "k": 3, "metric": "cosine"},
+    )  # fmt: skip
+    rows = found.collect()
+    assert [row.name for row in rows] == theirs["name"].to_pylist()
+    assert [row._rowid for row in rows] == theirs["_rowid"].to_pylist()
+    assert [row._distance for row in rows] == pytest.approx(theirs["_distance"].to_pylist(), 1e-5)
+    near = ask(
+        companion, f"'searched', {array(numbers[3])}, limit => 9", "id", "WHERE _distance < 1"
+    )
+    assert [row.id for row in near.collect()] == [
+        i for i in nearest_ids(numbers, numbers[3], 9) if ((numbers[i] - numbers[3]) ** 2).sum() < 1
+    ]
+
+
+def test_several_vectors_are_numbered(companion, searched, numbers):
+    found = ask(companion, f"'searched', array({array(numbers[1])}, {array(numbers[2])}), k => 2")
+    assert found.columns == ["query_index", "id", "name", "v", "_distance"]
+    assert [(row.query_index, row.id) for row in found.collect()] == [
+        (number, place)
+        for number in range(2)
+        for place in nearest_ids(numbers, numbers[number + 1], 2)
+    ]
+
+
+def test_vectors_may_be_variables_and_parameters(companion, searched, numbers):
+    vector = numbers[9].tolist()
+    text = "SELECT id FROM vector_search('searched', :v, 1)"
+    assert companion.sql(text, args={"v": vector}).first().id == 9
+    companion.sql(f"DECLARE OR REPLACE VARIABLE asked array<double> = {array(numbers[11])}")
+    assert ask(companion, "'searched', asked, 1").first().id == 11
+
+
+def test_an_index_is_asked_where_there_is_one(companion, path, numbers):
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), WIDTH)
+    lance.write_dataset(pa.table({"id": np.arange(300), "v": vectors}), path)
+    LanceTable.forPath(companion, path).createVectorIndex(
+        "v", "ivf_pq", numPartitions=3, numSubVectors=2, seed=1
+    )
+    query = {"column": "v", "q": numbers[5], "k": 6, "nprobes": 1}
+    for nprobes in (1, 3):
+        told = lance.dataset(path).to_table(nearest={**query, "nprobes": nprobes})
+        found = ask(companion, f"'{path}', {array(numbers[5])}, 6, nprobes => {nprobes}")
+        assert [row._distance for row in found.collect()] == pytest.approx(
+            told["_distance"].to_pylist(), rel=1e-4
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "vector_search has no table"),
+        ("'searched'", "has no vector"),
+        ("'searched', array(1, 2)", "a query has 2 numbers, the vectors of the column 4"),
+        ("'searched', array(1, 2, 3, 4), 0", "k is the number of rows to find, at least 1, not 0"),
+        ("'searched', array(1, 2, 3, 4), 'x'", "at least 1, not 'x'"),
+        ("'searched', array(1, 2, 3, 4), 3, 4", "name the others, as in nprobes => 20"),
+        ("'searched', array(1, 2, 3, 4), upper_bound => 2", "WHERE _distance < "),
+        ("'searched', array(1, 2, 3, 4), prefilter => false", "filters count before a search"),
+        ("'searched', array(1, 2, 3, 4), probes => 2", "has 'probes', which it does not know"),
+        ("'searched', array(1, 2, 3, rand())", "query_vector of vector_search is no constant"),
+        ("'searched', array(0, 0, 0, 0), distance_type => 'cosine'", "query 0 has no direction"),
+        ("'narrowed', array(1, 2, 3, 4)", "narrowed is no Lance table"),
+        ("'/no/table', array(1, 2, 3, 4)", "LANCE_TABLE_NOT_FOUND"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(companion, searched, arguments, message):
+    companion.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW narrowed AS SELECT * FROM searched WHERE id > 7"
+    )
+    with pytest.raises(Exception, match=message):
+        ask(companion, arguments).collect()
