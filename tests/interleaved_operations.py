@@ -39,11 +39,8 @@ from pyspark_lance.table.columns.change_columns import (
     widen_column,
 )
 from pyspark_lance.table.columns.local_columns import computed, copied, has_nulls
-from pyspark_lance.table.index_build.column_indices import (
-    IndexRequest,
-    create_index,
-    refresh_indices,
-)
+from pyspark_lance.table.index_build.column_indices import create_index, refresh_indices
+from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.version.snapshot import open_to_write
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings

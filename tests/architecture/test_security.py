@@ -26,7 +26,6 @@ PICKLES = {
     "spark/jobs/column_update.py": "results that executors give to the driver",
     "spark/jobs/index_job.py": "results that executors give to the driver",
     "spark/jobs/nearest_job.py": "what one stage of a job gives to the next, in a shuffle",
-    "spark/jobs/zone_map_job.py": "results that executors give to the driver",
     "spark/jobs/semi_join.py": "tasks that the driver gives to executors",
     "spark/sql/procedures.py": "state between two calls of the companion, in the driver",
     "table/change/change_stages.py": "what one stage of a job gives to the next, in a shuffle",

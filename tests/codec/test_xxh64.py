@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 
-from pyspark_lance.codec.xxh64 import xxh64
+from pyspark_lance.codec.xxh64 import xxh64, xxh64_of_numbers, xxh64_of_values
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,21 @@ from pyspark_lance.codec.xxh64 import xxh64
 )
 def test_hashes_are_those_of_the_algorithm(data, expected):
     assert xxh64(data) == expected
+
+
+def test_hashes_of_many_values_are_those_of_each():
+    """Of all lengths from none to some parts of 32 bytes, in any order."""
+    rng = np.random.default_rng(1)
+    lengths = rng.permutation(np.repeat(np.arange(140), 3))
+    offsets = np.concatenate([[2], 2 + np.cumsum(lengths)])
+    data = rng.integers(0, 256, offsets[-1] + 3).astype(np.uint8)
+    expected = [xxh64(data[start:end].tobytes()) for start, end in pairwise(offsets)]
+    assert xxh64_of_values(data, offsets).tolist() == expected
+    assert xxh64_of_values(data[:0], np.zeros(1, np.int64)).tolist() == []
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_hashes_of_numbers_are_those_of_their_bytes(width):
+    rows = np.random.default_rng(width).integers(0, 256, (200, width)).astype(np.uint8)
+    numbers = rows.view(f"<i{width}").ravel()
+    assert xxh64_of_numbers(numbers).tolist() == [xxh64(row.tobytes()) for row in rows]

@@ -38,15 +38,15 @@ from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versi
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.index.value_order import sort_order
+from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, num_blocks
 from pyspark_lance.table.index_build.column_indices import (
-    IndexRequest,
     commit_index,
     create_index,
     drop_index,
     optimize_indices,
-    plan_index,
     refresh_indices,
 )
+from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
 from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES, RowSorter
 from pyspark_lance.table.scan import fragment_pruning
@@ -57,7 +57,15 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.interop
 
-SHOWN = {"btree": "BTree", "bitmap": "Bitmap", "label_list": "LabelList"}
+SHOWN = {
+    "btree": "BTree", "bitmap": "Bitmap", "label_list": "LabelList", "bloomfilter": "BloomFilter",
+    "zonemap": "ZoneMap",
+}  # fmt: skip
+EVERY_KIND = ("btree", "bitmap", "zonemap", "bloomfilter")
+# Decimals and booleans have no bloom filters, pylance asks none of fields of structs, and loses NaN
+# of `f > 1.0` with zone maps.
+KINDS_OF = {"c": EVERY_KIND[:3], "b": EVERY_KIND[:3], "f": ("btree", "bitmap", "bloomfilter")}
+KINDS_OF |= {"h": KINDS_OF["f"], f"{STRUCT}.x": EVERY_KIND[:3]}
 # As pylance spells conditions on the columns, and those that are not NaN.
 THEIR_QUERIES = {
     "i": ["i = 3", "i IN (1, 2, 19)", "i < 4", "i >= 5 AND i < 9", "i != 3"],
@@ -122,7 +130,10 @@ def check_used(path: str, kinds: dict[str, str]) -> None:
     for column, kind in kinds.items():
         if column == "n" and has_tree:
             continue  # Of two indices over a column pylance takes one.
-        plan = dataset.scanner(filter=THEIR_QUERIES[column][0]).explain_plan()
+        # Bloom filters are asked for no ranges.
+        is_range = kind == "bloomfilter" and column in ("t", "m")
+        query = f"{column} IS NULL" if is_range else THEIR_QUERIES[column][0]
+        plan = dataset.scanner(filter=query).explain_plan()
         assert f"({SHOWN[kind]})" in plan and "ScalarIndexQuery" in plan, (column, kind, plan)
 
 
@@ -143,10 +154,13 @@ def test_rows_with_our_indices_are_those_without(tmp_path, seed, no_table_is_sma
     )  # fmt: skip
     for _ in range(rng.randint(0, 2)):
         change(path, rng)
-    kinds = {name: rng.choice(["btree", "bitmap"]) for name in [*COLUMNS, f"{STRUCT}.x"]}
+    kinds = {name: rng.choice(KINDS_OF.get(name, EVERY_KIND)) for name in [*COLUMNS, f"{STRUCT}.x"]}
     kinds[LISTS] = "label_list"
     for column, kind in kinds.items():
-        request = IndexRequest((column,), kind, rows_per_segment=rng.choice([40, 10_000]))
+        zones = rng.choice([None, 5, 64]) if kind in ("zonemap", "bloomfilter") else None
+        request = IndexRequest(
+            (column,), kind, rows_per_segment=rng.choice([40, 10_000]), rows_per_zone=zones
+        )
         create_index(Table(path), request)
     check_theirs(path, list(kinds))
     check_used(path, kinds)
@@ -248,6 +262,39 @@ def test_files_have_the_rows_of_those_that_pylance_makes(tmp_path, kind):
         assert mine.details_type == their.details_type
         assert (mine.index_version, mine.fields) == (their.index_version, their.fields)
         assert mine.fragment_bitmap == their.fragment_bitmap
+
+
+@pytest.mark.parametrize("kind", [k for k in WIDE if can_have_bloom_filter(WIDE[k])])
+def test_bloom_filters_are_those_that_pylance_makes(tmp_path, kind):
+    """Byte by byte, of zones that lack deleted rows, and of nulls."""
+    path = str(tmp_path / "t")
+    rng = np.random.default_rng(len(kind))
+    values = values_of(WIDE[kind], rng, 20_000)
+    rows = pa.table({"n": range(20_000), "c": values})
+    lance.write_dataset(rows, path, max_rows_per_file=12_000, enable_stable_row_ids=True)
+    lance.dataset(path).delete("n % 1000 = 3")
+    create_index(Table(path), IndexRequest(("c",), "bloomfilter", "ours"))
+    lance.dataset(path).create_scalar_index("c", "BLOOMFILTER", name="theirs", replace=False)
+    ours, theirs = (content(path, name, "bloomfilter.lance") for name in ("ours", "theirs"))
+    assert ours.schema == theirs.schema
+    assert ours == theirs
+    entries = {index.name: index for index in Snapshot.open(Table(path)).indices}
+    mine, their = (
+        LanceFileReader(f"{path}/_indices/{entries[name].uuid}/bloomfilter.lance")
+        for name in ("ours", "theirs")
+    )
+    assert mine.metadata().schema.metadata == their.metadata().schema.metadata
+    assert mine.read_global_buffer(1) == their.read_global_buffer(1)
+    for part in ("details_type", "index_version", "fields", "fragment_bitmap"):
+        assert getattr(entries["ours"], part) == getattr(entries["theirs"], part)
+
+
+@pytest.mark.parametrize(
+    ("items", "false_positives", "num_bytes"),
+    [(8192, 0.00057, 32768), (1000, 0.00057, 4096), (100, 0.01, 256)],
+)
+def test_bloom_filters_are_as_large_as_those_of_pylance(items, false_positives, num_bytes):
+    assert num_blocks(items, false_positives) * 32 == num_bytes
 
 
 @pytest.mark.parametrize("kind", WIDE, ids=list(WIDE))
@@ -466,26 +513,34 @@ def test_files_of_indices_that_were_replaced_are_cleaned_up(path):
 def test_what_cannot_have_an_index_is_refused(tmp_path):
     path = str(tmp_path / "t")
     table = pa.table(
-        {"x": [1], "l": [[1]], "o": [{"x": 1}], "s": pa.array(["a"]).dictionary_encode()}
-    )
+        {
+            "x": [1], "l": [[1]], "o": [{"x": 1}], "s": pa.array(["a"]).dictionary_encode(),
+            "b": [True], "t": ["abc"],
+        }
+    )  # fmt: skip
     lance.write_dataset(table, path)
-    for kind, names in (("btree", "los"), ("bitmap", "los"), ("label_list", "xos")):
+    for kind, names in (
+        ("btree", "los"), ("bitmap", "los"), ("label_list", "xos"), ("bloomfilter", "losb"),
+        ("zonemap", "lo"),
+    ):  # fmt: skip
         for name in names:
             with pytest.raises(UnsupportedFeatureError, match=f"the column '{name}' of type"):
                 create_index(Table(path), IndexRequest((name,), kind))
     for request in (
         IndexRequest(("y",)), IndexRequest(("o.y",)), IndexRequest(("x", "X")), IndexRequest(()),
         IndexRequest(("x",), "ngram"), IndexRequest(("x", "o.x"), name="both"),
-        IndexRequest(("x",), name="__lance_frag_reuse"),
+        IndexRequest(("x",), name="__lance_frag_reuse"), IndexRequest(("x",), rows_per_zone=8),
+        IndexRequest(("x",), "bloomfilter", rows_per_zone=0),
+        IndexRequest(("x",), "zonemap", rows_per_zone=0),
     ):  # fmt: skip
         with pytest.raises(InvalidInputError):
             create_index(Table(path), request)
     for act in (refresh_indices, optimize_indices, drop_index):
         with pytest.raises(InvalidInputError, match="there is no index 'x_idx'"):
             act(Table(path), "x_idx")
-    lance.dataset(path).create_scalar_index("x", "ZONEMAP")
+    lance.dataset(path).create_scalar_index("t", "NGRAM")
     with pytest.raises(InvalidInputError, match="none of the kinds"):
-        refresh_indices(Table(path), "x_idx")
+        refresh_indices(Table(path), "t_idx")
     assert not list(Path(path).glob("_indices/*/page_*"))
 
 

@@ -1,4 +1,4 @@
-"""XXH64, the hash of bloom filters, of a few short values.
+"""XXH64, the hash of bloom filters: of one value, or of many at once.
 
 Source: docs/format/table-format.md, section 10.6; https://xxhash.com, algorithm XXH64.
 """
@@ -6,7 +6,11 @@ Source: docs/format/table-format.md, section 10.6; https://xxhash.com, algorithm
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 _MASK: Final = (1 << 64) - 1
 _P1: Final = 0x9E3779B185EBCA87
@@ -15,6 +19,7 @@ _P3: Final = 0x165667B19E3779F9
 _P4: Final = 0x85EBCA77C2B2AE63
 _P5: Final = 0x27D4EB2F165667C5
 _STRIPE: Final = 32
+_Numbers: TypeAlias = NDArray[np.uint64]
 
 
 def xxh64(data: bytes) -> int:
@@ -52,3 +57,115 @@ def _round(lane: int, word: int) -> int:
 
 def _turned(value: int, by: int) -> int:
     return (value << by | value >> (64 - by)) & _MASK
+
+
+# Many values at once: numbers of 64 bits that wrap around by themselves ------------------------
+
+
+def xxh64_of_numbers(numbers: NDArray[np.generic]) -> _Numbers:
+    """The hashes of numbers of 1, 2, 4 or 8 bytes, as they lie in memory; shape (n,)."""
+    width = numbers.dtype.itemsize
+    mixed = np.full(len(numbers), _P5 + width & _MASK, np.uint64)
+    if width == 8:
+        return _finished(_with_word(mixed, numbers.view("<u8")))
+    if width == 4:
+        return _finished(_with_half(mixed, numbers.view("<u4").astype(np.uint64)))
+    for byte in numbers.view(np.uint8).reshape(len(numbers), width).T:
+        mixed = _with_byte(mixed, byte.astype(np.uint64))
+    return _finished(mixed)
+
+
+def xxh64_of_values(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> _Numbers:
+    """The hashes of values of any lengths; shape (n,).
+
+    Args:
+        data: The bytes of all values.
+        offsets: Where each begins, and where the last one ends; shape (n + 1,).
+    """
+    lengths = np.diff(offsets)
+    # Eight bytes more than there are, so that a word can be read at the place of the last one.
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    mixed = _of_whole_stripes(padded, offsets[:-1], lengths) + lengths.astype(np.uint64)
+    left = lengths % _STRIPE
+    at = offsets[1:] - left
+    for width, with_part in ((8, _with_word), (8, _with_word), (8, _with_word), (4, _with_half),
+                             (1, _with_byte), (1, _with_byte), (1, _with_byte)):  # fmt: skip
+        _take_part(padded, mixed, at, left, width, with_part)
+    return _finished(mixed)
+
+
+def _take_part(
+    padded: NDArray[np.uint8],
+    mixed: _Numbers,
+    at: NDArray[np.int64],
+    left: NDArray[np.int64],
+    width: int,
+    with_part: Callable[[_Numbers, _Numbers], _Numbers],
+) -> None:
+    """Goes on by ``width`` bytes, in place, where as many are left."""
+    chosen = np.flatnonzero(left >= width)
+    if len(chosen):
+        mixed[chosen] = with_part(mixed[chosen], _read(padded, at[chosen], width))
+        at[chosen] += width
+        left[chosen] -= width
+
+
+def _of_whole_stripes(
+    padded: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> _Numbers:
+    """What the parts of 32 bytes make of each value, from which the rest goes on."""
+    mixed = np.full(len(starts), _P5, np.uint64)
+    counts = lengths // _STRIPE
+    # The longest first, so that those that are not at their end are the head of all.
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    if not len(order):
+        return mixed
+    counts, places = counts[order], starts[order]
+    lanes = np.empty((4, len(order)), np.uint64)
+    lanes[:] = np.array([(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK], np.uint64)[:, None]
+    for number in range(int(counts[0])):
+        head = int(np.searchsorted(-counts, -number))
+        for lane in range(4):
+            words = _read(padded, places[:head] + (number * _STRIPE + lane * 8), 8)
+            lanes[lane, :head] = _rounds(lanes[lane, :head], words)
+    joined = np.zeros(len(order), np.uint64)
+    for words, by in zip(lanes, (1, 7, 12, 18), strict=True):
+        joined += _turned_all(words, by)
+    for words in lanes:
+        joined = (joined ^ _rounds(np.zeros_like(words), words)) * np.uint64(_P1) + np.uint64(_P4)
+    mixed[order] = joined
+    return mixed
+
+
+def _read(padded: NDArray[np.uint8], places: NDArray[np.int64], width: int) -> _Numbers:
+    """The numbers of ``width`` bytes that begin at places, wherever these are."""
+    count = len(padded) - width + 1
+    parts: NDArray[Any] = np.ndarray((count,), f"<u{width}", padded.data, strides=(1,))
+    return parts[places].astype(np.uint64)
+
+
+def _with_word(mixed: _Numbers, words: _Numbers) -> _Numbers:
+    mixed = mixed ^ _rounds(np.zeros_like(mixed), words)
+    return _turned_all(mixed, 27) * np.uint64(_P1) + np.uint64(_P4)
+
+
+def _with_half(mixed: _Numbers, halves: _Numbers) -> _Numbers:
+    return _turned_all(mixed ^ halves * np.uint64(_P1), 23) * np.uint64(_P2) + np.uint64(_P3)
+
+
+def _with_byte(mixed: _Numbers, bytes_: _Numbers) -> _Numbers:
+    return _turned_all(mixed ^ bytes_ * np.uint64(_P5), 11) * np.uint64(_P1)
+
+
+def _finished(mixed: _Numbers) -> _Numbers:
+    mixed = (mixed ^ mixed >> np.uint64(33)) * np.uint64(_P2)
+    mixed = (mixed ^ mixed >> np.uint64(29)) * np.uint64(_P3)
+    return mixed ^ mixed >> np.uint64(32)
+
+
+def _rounds(lanes: _Numbers, words: _Numbers) -> _Numbers:
+    return _turned_all(lanes + words * np.uint64(_P2), 31) * np.uint64(_P1)
+
+
+def _turned_all(values: _Numbers, by: int) -> _Numbers:
+    return values << np.uint64(by) | values >> np.uint64(64 - by)

@@ -13,15 +13,15 @@ from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table,
 from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.index_build.column_indices import (
-    BuildSegments,
-    IndexRequest,
+    BuildParts,
     IndexResult,
+    build_part,
     create_index,
     drop_index,
     optimize_indices,
     refresh_indices,
 )
-from pyspark_lance.table.index_build.segment_task import build_segment
+from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.metadata_commits import MetadataResult
 
@@ -42,20 +42,23 @@ class TableIndices:
         kind: str = "btree",
         name: str | None = None,
         replace: bool = False,
+        rowsPerZone: int | None = None,  # noqa: N803
         **options: str,
     ) -> IndexResult:
         """Makes an index of each column, on the executors, in one version.
 
         Scans, deletes, updates and merges then look up the rows that can match their condition, and
-        so does Lance. Each task sorts the values of some fragments, and writes them as one segment
-        of the index. Rows that are written later are read as before, until ``refreshIndices``.
+        so does Lance. Each task writes one segment of the index, over some fragments. Rows that are
+        written later are read as before, until ``refreshIndices``.
 
         Args:
             columns: A name, or several; a field of a struct is ``struct.field``.
-            kind: ``btree``; ``bitmap``, for columns of few values; ``label_list``, for lists.
-                ``createZonemap`` makes zone maps.
+            kind: ``btree``; ``bitmap``, for columns of few values; ``label_list``, for lists;
+                ``zonemap``, for rows that are about in the order of the column; ``bloomfilter``,
+                for a small index that is asked for single values only.
             name: Of the index of one column; ``column_idx`` unless given.
             replace: Whether an index that is there is made anew.
+            rowsPerZone: Live rows of a zone of a ``zonemap`` or ``bloomfilter``; None for 8192.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
@@ -71,7 +74,7 @@ class TableIndices:
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         return create_index(
             self._table,
-            IndexRequest(names, kind.lower(), name, replace),
+            IndexRequest(names, kind.lower(), name, replace, rows_per_zone=rowsPerZone),
             self._of_commit(options),
             build=self._build(),
         )
@@ -85,8 +88,7 @@ class TableIndices:
 
         Only fragments that an index does not cover are read, and those of segments that have old
         values of updated rows. Without any there is no version.
-        Zone maps are refreshed by ``refreshZonemaps``, those of vectors by
-        ``refreshVectorIndices``.
+        Those of vectors are refreshed by ``refreshVectorIndices``.
 
         Args:
             name: Of one index; None for all that ``createIndex`` can make.
@@ -150,8 +152,8 @@ class TableIndices:
         """
         return drop_index(self._table, name, self._of_commit(options))
 
-    def _build(self) -> BuildSegments:
-        return partial(run_on_executors, self._spark, build_segment)
+    def _build(self) -> BuildParts:
+        return partial(run_on_executors, self._spark, build_part)
 
     def _of_commit(self, options: dict[str, str]) -> ChangeSettings:
         return change_settings(options_of_change(options, self._table, self._spark))

@@ -12,7 +12,7 @@ from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.jobs.compact_job import rewrite_on_executors
-from pyspark_lance.spark.jobs.zone_map_job import build_on_executors
+from pyspark_lance.spark.jobs.index_job import run_on_executors
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
 from pyspark_lance.spark.options.write_settings import (
     change_settings,
@@ -37,6 +37,7 @@ from pyspark_lance.table.compaction.stable_row_ids import (
     copy_with_stable_row_ids,
     enable_stable_row_ids,
 )
+from pyspark_lance.table.index_build.zone_map_task import build_zones
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneMapResult,
     create_zone_maps,
@@ -155,7 +156,7 @@ class TableMaintenance:
             [columns] if isinstance(columns, str) else list(columns),
             rowsPerZone,
             change_settings(options_of_change(options, self._table, self._spark)),
-            build=partial(build_on_executors, self._spark),
+            build=partial(run_on_executors, self._spark, build_zones),
         )
 
     @changes_table(*COMMIT_OPTIONS)
@@ -179,7 +180,7 @@ class TableMaintenance:
         return refresh_zone_maps(
             self._table,
             change_settings(options_of_change(options, self._table, self._spark)),
-            build=partial(build_on_executors, self._spark),
+            build=partial(run_on_executors, self._spark, build_zones),
         )
 
     @changes_table()

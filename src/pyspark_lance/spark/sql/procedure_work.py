@@ -28,17 +28,14 @@ from pyspark_lance.table.compaction.compact import (
     together,
 )
 from pyspark_lance.table.compaction.compaction_task import CompactionTask
-from pyspark_lance.table.index_build.column_indices import (
+from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
+from pyspark_lance.table.index_build.index_plan import (
     IndexPlan,
     IndexRequest,
-    IndexResult,
-    commit_index,
-    drop_index,
+    IndexTask,
     plan_index,
     plan_index_refresh,
 )
-from pyspark_lance.table.index_build.segment_task import SegmentTask
-from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneMapPlan,
     ZoneMapResult,
@@ -218,7 +215,7 @@ class IndexBuild:
     retries: str = ""
 
     @property
-    def tasks(self) -> Sequence[ZoneMapTask | SegmentTask]:
+    def tasks(self) -> Sequence[IndexTask]:
         """What the executors do."""
         return self.plan.tasks
 
@@ -295,6 +292,7 @@ def _plan_create(call: Call) -> IndexPlan:
         call.arguments.get("kind", "btree").lower(),
         call.arguments.get("name"),
         call.flag("replace"),
+        rows_per_zone=call.number("rows_per_zone"),
     )
     return plan_index(call.table, request, call.settings)
 

@@ -73,8 +73,8 @@ from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
-from pyspark_lance.table.index_build.segment_task import SegmentTask, build_segment
-from pyspark_lance.table.index_build.zone_map_task import ZoneMapTask, build_zones
+from pyspark_lance.table.index_build.column_indices import build_part
+from pyspark_lance.table.index_build.index_plan import IndexTask
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.verify.verify import verify
@@ -189,7 +189,7 @@ def _as_json(value: Any) -> str:
 class WorkPartition(InputPartition):
     """One task."""
 
-    def __init__(self, task: CompactionTask | ZoneMapTask | SegmentTask) -> None:
+    def __init__(self, task: CompactionTask | IndexTask) -> None:
         self.task = task
 
 
@@ -217,10 +217,10 @@ class LanceTaskReader(DataSourceReader):
             yield pa.RecordBatch.from_arrays([done], names=BIN_RESULTS.names)
 
 
-def _done(task: CompactionTask | ZoneMapTask | SegmentTask) -> object:
+def _done(task: CompactionTask | IndexTask) -> object:
     if isinstance(task, CompactionTask):
         return rewrite_bin(task)
-    return build_segment(task) if isinstance(task, SegmentTask) else build_zones(task)
+    return build_part(task)
 
 
 # Cleanup and verification ----------------------------------------------------------------------
@@ -343,7 +343,11 @@ PROCEDURES: Mapping[str, Procedure] = {
     "create_index": Procedure(
         "Makes an index of each of some columns, on the executors; commas are between names.",
         StructType(
-            [_REQUIRED_COLUMNS, *columns(kind=_TEXT, name=_TEXT, replace=_FLAG).fields, _NOTE]
+            [
+                _REQUIRED_COLUMNS,
+                *columns(kind=_TEXT, name=_TEXT, replace=_FLAG, rows_per_zone=_LONG).fields,
+                _NOTE,
+            ]
         ),
         INDEXED,
         start_create_index,

@@ -34,10 +34,10 @@ from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.question import Question
 from pyspark_lance.table.version.table_files import TableFiles
 
-_FILE: Final = "bloomfilter.lance"
-_FILTER: Final = "bloom_filter_data"
-_PLACES: Final = ("fragment_id", "zone_start", "zone_length", "has_null")
-_SALT: Final = np.array(
+BLOOM_FILE: Final = "bloomfilter.lance"
+BLOOM_FILTER: Final = "bloom_filter_data"
+ZONE_PLACES: Final = ("fragment_id", "zone_start", "zone_length", "has_null")
+SALT: Final = np.array(
     [
         0x47B6137B,
         0x44974D91,
@@ -50,7 +50,7 @@ _SALT: Final = np.array(
     ],
     np.uint32,
 )
-_BLOCK_BYTES: Final = 32
+BLOCK_BYTES: Final = 32
 # More values are in so many filters that asking them is not worth it.
 _MOST_VALUES: Final = 256
 # Filters take 4 bytes for each row, as much as a narrow column.
@@ -62,6 +62,8 @@ class BloomIndex:
     """The zones of a segment; arrays of shape (num_zones,).
 
     Attributes:
+        file: With their filters.
+        field: What is indexed.
         fragment_id: The fragment of each zone.
         start: Its first row, as physical offset.
         length: Rows from the first to the last.
@@ -77,11 +79,16 @@ class BloomIndex:
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BloomIndex:
-        """Reads where the zones are."""
-        file = IndexFile.open(files, entry, _FILE)
+        """Reads where the zones are.
+
+        Raises:
+            FileNotFoundError: The file is gone.
+            CorruptFileError: What it says cannot be.
+        """
+        file = IndexFile.open(files, entry, BLOOM_FILE)
         kinds = (pa.uint64(), pa.uint64(), pa.uint64(), pa.bool_(), pa.binary())
-        file.expect_columns(list(zip((*_PLACES, _FILTER), kinds, strict=True)))
-        zones = file.read_all(*_PLACES)
+        file.expect_columns(list(zip((*ZONE_PLACES, BLOOM_FILTER), kinds, strict=True)))
+        zones = file.read_all(*ZONE_PLACES)
         if any(column.null_count for column in zones.columns):
             raise CorruptFileError("zones without a place", file.where)
         numbers = [plain_numbers(column) for column in zones.columns]
@@ -119,7 +126,15 @@ class BloomIndex:
         return (whole - broken) & fragments
 
     def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
-        """The addresses of the rows of zones that can have a value; None if it does not tell."""
+        """The addresses of the rows of zones that can have a value; None if it does not tell.
+
+        Args:
+            question: The condition.
+            most_rows: Rows that are worth naming.
+
+        Raises:
+            CorruptFileError: A filter is of a size that none has.
+        """
         if is_true_of_null(question.predicate, question.path, self.field.to_arrow().type):
             is_of_null = is_only_of_null(question.predicate, question.path)
             zones = self.has_null if is_of_null else None
@@ -151,17 +166,17 @@ class BloomIndex:
             return None
         lengths = np.asarray(pc.binary_length(filters))
         for num_bytes in np.unique(lengths).tolist():
-            if not num_bytes or num_bytes % _BLOCK_BYTES:
+            if not num_bytes or num_bytes % BLOCK_BYTES:
                 raise CorruptFileError(f"a bloom filter of {num_bytes} bytes", self.file.where)
             places = np.flatnonzero(lengths == num_bytes)
             words = np.frombuffer(b"".join(filters.take(pa.array(places)).to_pylist()), "<u4")
-            blocks = words.reshape(len(places), num_bytes // _BLOCK_BYTES, 8)
+            blocks = words.reshape(len(places), num_bytes // BLOCK_BYTES, 8)
             for number in wanted:
                 found[places] |= _is_in(blocks, number)
         return found
 
     def _filters(self) -> pa.Array | None:
-        fields = [field for field in self.file.reader.schema.fields if field.name == _FILTER]
+        fields = [field for field in self.file.reader.schema.fields if field.name == BLOOM_FILTER]
         reader = self.file.reader
         columns = reader.embedded_columns()
         try:
@@ -184,7 +199,7 @@ class BloomIndex:
 def _is_in(blocks: NDArray[np.uint32], number: int) -> NDArray[np.bool_]:
     """In which of filters of one size a hash is; ``blocks`` of shape (filters, blocks, 8)."""
     place = ((number >> 32) * blocks.shape[1]) >> 32
-    bits = np.uint32(1) << ((np.uint32(number & 0xFFFFFFFF) * _SALT) >> np.uint32(27))
+    bits = np.uint32(1) << ((np.uint32(number & 0xFFFFFFFF) * SALT) >> np.uint32(27))
     found: NDArray[np.bool_] = ((blocks[:, place] & bits) == bits).all(axis=1)
     return found
 

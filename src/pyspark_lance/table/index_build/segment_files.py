@@ -47,15 +47,15 @@ def write_btree(
     Returns:
         The lengths of the files in bytes, by name.
     """
-    schema = _schema([(VALUES, data_type, True), (IDS, pa.uint64(), False)])
+    schema = schema_of([(VALUES, data_type, True), (IDS, pa.uint64(), False)])
     pages = []
     first_page = 0
-    with _Output(store, uuid, DATA_FILE, schema) as data:
+    with SegmentOutput(store, uuid, DATA_FILE, schema) as data:
         for batch in _whole_pages(rows):
             data.write(batch.cast(schema) if batch.schema != schema else batch)
             pages.append(_pages_of(batch, first_page))
             first_page += pages[-1].num_rows
-    lookup_schema = _schema(
+    lookup_schema = schema_of(
         [
             ("min", data_type, True),
             ("max", data_type, True),
@@ -64,7 +64,7 @@ def write_btree(
         ]
     )
     metadata = {PAGE_ROWS_KEY: str(PAGE_ROWS).encode(), "range_partitioned": b"false"}
-    with _Output(store, uuid, LOOKUP_FILE, lookup_schema, metadata) as lookup:
+    with SegmentOutput(store, uuid, LOOKUP_FILE, lookup_schema, metadata) as lookup:
         for page in pages:
             lookup.write(page)
     return {DATA_FILE: data.size_bytes, LOOKUP_FILE: lookup.size_bytes}
@@ -85,9 +85,9 @@ def write_sets(
     Returns:
         The lengths of the files in bytes, by name.
     """
-    schema = _schema([("keys", data_type, True), ("bitmaps", pa.binary(), True)])
+    schema = schema_of([("keys", data_type, True), ("bitmaps", pa.binary(), True)])
     metadata = {} if null_lists is None else {LABEL_NULLS_KEY: b"1"}
-    with _Output(store, uuid, BITMAP_FILE, schema, metadata) as output:
+    with SegmentOutput(store, uuid, BITMAP_FILE, schema, metadata) as output:
         if null_lists is not None:
             output.writer.write_global_buffer(pack_tree_map(null_lists))
         keys: list[pa.Array] = []
@@ -112,7 +112,7 @@ def tree_map_of(ids: NDArray[np.uint64]) -> dict[int, BitMap]:
     }
 
 
-class _Output:
+class SegmentOutput:
     """A file of a segment, removed where something fails."""
 
     def __init__(
@@ -127,7 +127,7 @@ class _Output:
         self.writer = DataFileWriter(store, index_path(uuid, name), own, version=_FILE_VERSION)
         self.size_bytes = 0
 
-    def __enter__(self) -> _Output:
+    def __enter__(self) -> SegmentOutput:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -141,10 +141,12 @@ class _Output:
             raise
 
     def write(self, batch: pa.RecordBatch) -> None:
+        """Goes on with rows."""
         self.writer.write(batch)
 
 
-def _schema(columns: list[tuple[str, pa.DataType, bool]]) -> pa.Schema:
+def schema_of(columns: list[tuple[str, pa.DataType, bool]]) -> pa.Schema:
+    """The columns of a file: name, type, and whether there may be nulls."""
     return pa.schema([pa.field(name, kind, nullable=null) for name, kind, null in columns])
 
 

@@ -20,15 +20,20 @@ from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.index.segments import BITMAP, BTREE, LABEL_LIST
+from pyspark_lance.table.index.bitmap import BITMAP_FILE
+from pyspark_lance.table.index.bloom import BLOOM_FILE
+from pyspark_lance.table.index.btree import DATA_FILE, LOOKUP_FILE
+from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL_LIST
 from pyspark_lance.table.index.value_order import has_order
+from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, write_bloom_filters
 from pyspark_lance.table.index_build.indexed_columns import values_at
 from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btree, write_sets
 from pyspark_lance.table.index_build.sorted_rows import MOST_BYTES, MOST_ROWS, RowSorter
+from pyspark_lance.table.index_build.zone_cuts import ROWS_PER_ZONE
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.work.written_files import remove_files
 
-KINDS: Final = (BTREE, BITMAP, LABEL_LIST)
+KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER)
 """The kinds of which this makes segments."""
 
 
@@ -37,11 +42,12 @@ class SegmentTask:
     """A segment to make; picklable.
 
     Attributes:
-        kind: ``btree``, ``bitmap`` or ``label_list``.
+        kind: ``btree`` or another of ``KINDS``.
         path: The column, and the fields below it that lead to the value.
         scan: Reads the column and the names of live rows.
         fragments: Ids of the fragments, ascending.
         most_bytes: Bytes of their values.
+        rows_per_zone: Live rows of a zone, for kinds that have zones.
     """
 
     kind: str
@@ -51,6 +57,7 @@ class SegmentTask:
     fragments: tuple[int, ...]
     most_rows: int = MOST_ROWS
     most_bytes: int = MOST_BYTES
+    rows_per_zone: int = ROWS_PER_ZONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +85,12 @@ def build_segment(task: SegmentTask) -> BuiltSegment:
     """
     store = task.scan.files.table.store()
     name = uuid.uuid4()
-    data_type = _indexed_type(task.kind, task.field)
-    with RowSorter(data_type, task.most_rows, task.most_bytes) as sorter:
-        rows = _Rows(task)
-        for values, ids in rows:
-            sorter.add(values, ids)
-        try:
-            sizes = _written(store, name, task.kind, data_type, sorter, rows.null_lists)
-        except BaseException:
-            remove_files(store, [index_path(name, file) for file in _FILES[task.kind]])
-            raise
+    rows = _Rows(task)
+    try:
+        sizes = _written(store, name, task, rows)
+    except BaseException:
+        remove_files(store, [index_path(name, file) for file in _FILES[task.kind]])
+        raise
     return BuiltSegment(name, sizes, rows.num_rows)
 
 
@@ -97,14 +100,19 @@ def check_can_be_indexed(kind: str, field: Field, name: str) -> None:
         kind_of_values = None
     else:
         kind_of_values = _indexed_type(kind, field) if _is_fitting(kind, field) else None
-    if kind_of_values is None or not has_order(kind_of_values):
-        hint = "columns of numbers, text, bytes, days, times and booleans can, and struct fields"
-        if kind == LABEL_LIST:
-            hint = "columns of lists of numbers, text, bytes, days, times and booleans can"
+    is_known = can_have_bloom_filter if kind == BLOOMFILTER else has_order
+    if kind_of_values is None or not is_known(kind_of_values):
         raise UnsupportedFeatureError(
             f"the column {name!r} of type {field.to_arrow().type} cannot have a {kind} index",
-            hint=hint,
+            hint=_FITTING.get(kind, "columns of {}, and struct fields").format(_PLAIN),
         )
+
+
+_PLAIN: Final = "numbers, text, bytes, days, times and booleans can"
+_FITTING: Final = {
+    LABEL_LIST: "columns of lists of {}",
+    BLOOMFILTER: "columns of whole numbers, float, double, text, bytes, days and times can",
+}
 
 
 def _is_fitting(kind: str, field: Field) -> bool:
@@ -148,21 +156,21 @@ class _Rows:
 
 
 _FILES: Final = {
-    BTREE: ("page_data.lance", "page_lookup.lance"),
-    BITMAP: ("bitmap_page_lookup.lance",),
-    LABEL_LIST: ("bitmap_page_lookup.lance",),
+    BTREE: (DATA_FILE, LOOKUP_FILE),
+    BITMAP: (BITMAP_FILE,),
+    LABEL_LIST: (BITMAP_FILE,),
+    BLOOMFILTER: (BLOOM_FILE,),
 }
 
 
-def _written(
-    store: ObjectStore,
-    name: uuid.UUID,
-    kind: str,
-    data_type: pa.DataType,
-    sorter: RowSorter,
-    null_lists: dict[int, BitMap],
-) -> dict[str, int]:
-    if kind == BTREE:
-        return write_btree(store, name, data_type, sorter.batches())
-    nulls = null_lists if kind == LABEL_LIST else None
-    return write_sets(store, name, data_type, sorter.batches(), nulls)
+def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows) -> dict[str, int]:
+    if task.kind == BLOOMFILTER:
+        return write_bloom_filters(store, name, rows, task.rows_per_zone)
+    data_type = _indexed_type(task.kind, task.field)
+    with RowSorter(data_type, task.most_rows, task.most_bytes) as sorter:
+        for values, ids in rows:
+            sorter.add(values, ids)
+        if task.kind == BTREE:
+            return write_btree(store, name, data_type, sorter.batches())
+        nulls = rows.null_lists if task.kind == LABEL_LIST else None
+        return write_sets(store, name, data_type, sorter.batches(), nulls)

@@ -19,10 +19,10 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.table.index.zone_map_file import ZoneMap
 from pyspark_lance.table.index_build.indexed_columns import values_at
+from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 
 _OFFSETS: Final = np.uint64(2**32 - 1)
-_NO_FRAGMENT: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,13 @@ class _ZoneBuilder:
         self._type = column.field.to_arrow().type
         self._pieces = _Pieces()
         self._nulls: dict[int, BitMap] = {}
-        self._fragment, self._filled, self._zones = _NO_FRAGMENT, 0, 0
+        self._cutter = ZoneCutter(column.rows_per_zone)
 
     def add(self, addresses: NDArray[np.uint64], values: pa.Array) -> None:
         """Goes on with rows behind those before."""
         if not len(addresses):
             return
-        cuts, zones = self._cut(addresses)
+        cuts, zones = self._cutter.cut(addresses)
         values = _comparable(values)
         is_null = np.asarray(values.is_null())
         is_nan = np.zeros(len(values), np.bool_)
@@ -138,29 +138,7 @@ class _ZoneBuilder:
         stops = np.append(cuts[1:], len(addresses))
         for start, stop in zip(cuts.tolist(), stops.tolist(), strict=True):
             pieces.ends.append(pc.min_max(values.slice(start, stop - start)))
-        self._note_nulls(addresses[is_null])
-
-    def _cut(self, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where pieces begin, and which zone each belongs to."""
-        fragments = (addresses >> np.uint64(32)).astype(np.int64)
-        first_of_run = np.flatnonzero(np.diff(fragments, prepend=_NO_FRAGMENT - 1))
-        lengths = np.diff(np.append(first_of_run, len(addresses)))
-        position = np.arange(len(addresses)) - np.repeat(first_of_run, lengths)
-        if fragments[0] == self._fragment:
-            position[: lengths[0]] += self._filled
-        position %= self.column.rows_per_zone
-        begins = position == 0
-        cuts = np.flatnonzero(begins | (np.arange(len(addresses)) == 0))
-        zones = self._zones + np.cumsum(begins[cuts])
-        self._fragment, self._filled = int(fragments[-1]), int(position[-1]) + 1
-        self._zones = int(zones[-1])
-        return cuts, zones
-
-    def _note_nulls(self, addresses: NDArray[np.uint64]) -> None:
-        fragments = addresses >> np.uint64(32)
-        for fragment in np.unique(fragments).tolist():
-            offsets = (addresses[fragments == fragment] & _OFFSETS).astype(np.uint32)
-            self._nulls.setdefault(fragment, BitMap()).update(offsets)
+        note_nulls(self._nulls, addresses[is_null])
 
     def done(self) -> BuiltZones:
         """All zones."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 from pyroaring import BitMap
@@ -36,6 +35,7 @@ from pyspark_lance.table.index.zone_map_file import (
     write_zone_map,
 )
 from pyspark_lance.table.index_build.indexed_columns import named_path, only_fragments, path_to
+from pyspark_lance.table.index_build.zone_cuts import ROWS_PER_ZONE, check_rows_per_zone
 from pyspark_lance.table.index_build.zone_map_task import (
     BuiltZones,
     ZonedColumn,
@@ -47,10 +47,6 @@ from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
-
-ROWS_PER_ZONE: Final = 8192
-"""What Lance takes unless it is told."""
-_MOST_ROWS_PER_ZONE: Final = 1 << 31
 
 Built = tuple[BuiltZones, ...]
 BuildZones = Callable[[Sequence[ZoneMapTask]], Iterable[Built]]
@@ -75,8 +71,15 @@ class ZoneMapResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
-    """A zone map to make."""
+class WantedZoneMap:
+    """A zone map to make.
+
+    Attributes:
+        column: What it is of.
+        name: Of the index.
+        replaced: The entries that it takes the place of.
+        kept: Those of them whose zones it takes over.
+    """
 
     column: ZonedColumn
     name: str
@@ -86,10 +89,17 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class ZoneMapPlan:
-    """What is to be built; picklable."""
+    """What is to be built; picklable.
+
+    Attributes:
+        change: The version that it was planned on.
+        wanted: The zone maps.
+        tasks: What the executors do.
+        fragments: Their fragments.
+    """
 
     change: ChangePlan
-    wanted: tuple[_Planned, ...]
+    wanted: tuple[WantedZoneMap, ...]
     tasks: tuple[ZoneMapTask, ...]
     fragments: frozenset[int] = field(default_factory=frozenset)
 
@@ -109,8 +119,17 @@ def create_zone_maps(
 ) -> ZoneMapResult:
     """Makes a zone map of each column, in the place of those that it has.
 
-    ``columns``: names; a field of a struct is ``struct.field``. ``rows_per_zone``: live rows of a
-    zone; None for 8192.
+    Args:
+        table: The table or branch.
+        columns: Names; a field of a struct is ``struct.field``.
+        rows_per_zone: Live rows of a zone; None for 8192.
+        settings: Retries and properties of the commit.
+        build: Runs the tasks.
+
+    Raises:
+        InvalidInputError: No such column, or one named twice, or zones of no rows.
+        UnsupportedFeatureError: A column whose values have no order.
+        RetryableCommitError: Other commits were in the way too often.
     """
     settings = settings or ChangeSettings()
     return _carry_out(
@@ -121,7 +140,16 @@ def create_zone_maps(
 def refresh_zone_maps(
     table: Table, settings: ChangeSettings | None = None, *, build: BuildZones = build_here
 ) -> ZoneMapResult:
-    """Adds the zones of fragments that zone maps do not cover, and forgets those that are gone."""
+    """Adds the zones of fragments that zone maps do not cover, and forgets those that are gone.
+
+    Args:
+        table: The table or branch.
+        settings: Retries and properties of the commit.
+        build: Runs the tasks.
+
+    Raises:
+        RetryableCommitError: Other commits were in the way too often.
+    """
     settings = settings or ChangeSettings()
     return _carry_out(table, lambda: plan_refresh(table, settings), settings, build)
 
@@ -139,18 +167,59 @@ def _carry_out(
 def plan_zone_maps(
     table: Table, columns: Sequence[str], rows_per_zone: int | None, settings: ChangeSettings
 ) -> ZoneMapPlan:
-    """What ``create_zone_maps`` builds; writes nothing."""
-    rows_per_zone = ROWS_PER_ZONE if rows_per_zone is None else rows_per_zone
-    if not 0 < rows_per_zone < _MOST_ROWS_PER_ZONE:
-        raise InvalidInputError(f"zones of {rows_per_zone} rows", hint="8192 is a good number")
-    if not columns:
-        raise InvalidInputError("a zone map of no column", hint="name one column or more")
+    """What ``create_zone_maps`` builds; writes nothing.
+
+    Raises:
+        InvalidInputError: No such column, or one named twice, or zones of no rows.
+        UnsupportedFeatureError: A column whose values have no order.
+    """
     change = plan_change(table, settings)
     snapshot = change.snapshot()
-    wanted = [_planned(snapshot, name, rows_per_zone) for name in columns]
+    wanted = [wanted_zone_map(snapshot, name, rows_per_zone) for name in columns]
+    return plan_wanted(change, wanted)
+
+
+def wanted_zone_map(
+    snapshot: Snapshot,
+    column: str,
+    rows_per_zone: int | None,
+    named: tuple[str, tuple[IndexMetadata, ...]] | None = None,
+) -> WantedZoneMap:
+    """A zone map of a column.
+
+    Args:
+        snapshot: The version that it is planned on.
+        column: A name; a field of a struct is ``struct.field``.
+        rows_per_zone: Live rows of a zone; None for 8192.
+        named: What it is called, and the entries that it takes the place of; None for the zone
+            maps that the column has.
+
+    Raises:
+        InvalidInputError: No such column, or zones of no rows.
+        UnsupportedFeatureError: A column whose values have no order.
+    """
+    rows_per_zone = ROWS_PER_ZONE if rows_per_zone is None else rows_per_zone
+    check_rows_per_zone(rows_per_zone)
+    path = named_path(snapshot.schema, column)
+    check_can_have_zones(path[-1], column)
+    zoned = ZonedColumn(tuple(part.name for part in path), path[-1], rows_per_zone)
+    name, replaced = named or _named_as_before(snapshot, zoned)
+    return WantedZoneMap(zoned, name, replaced)
+
+
+def plan_wanted(change: ChangePlan, wanted: Sequence[WantedZoneMap]) -> ZoneMapPlan:
+    """What builds zone maps of all fragments; writes nothing.
+
+    Raises:
+        InvalidInputError: No column, or one named twice.
+    """
+    if not wanted:
+        raise InvalidInputError("a zone map of no column", hint="name one column or more")
     paths = [planned.column.path for planned in wanted]
     if len(set(paths)) < len(paths):
-        raise InvalidInputError(f"a column is named twice in {', '.join(columns)}")
+        named = ", ".join(".".join(path) for path in paths)
+        raise InvalidInputError(f"a column is named twice in {named}")
+    snapshot = change.snapshot()
     every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
     return ZoneMapPlan(change, tuple(wanted), _tasks(snapshot, wanted, every), every)
 
@@ -158,10 +227,15 @@ def plan_zone_maps(
 def plan_refresh(table: Table, settings: ChangeSettings) -> ZoneMapPlan:
     """What ``refresh_zone_maps`` builds; writes nothing."""
     change = plan_change(table, settings)
+    return plan_refresh_of(change, change.snapshot().indices)
+
+
+def plan_refresh_of(change: ChangePlan, indices: Sequence[IndexMetadata]) -> ZoneMapPlan:
+    """What brings those of some entries up to date that are zone maps; writes nothing."""
     snapshot = change.snapshot()
     every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
     by_name: dict[str, list[IndexMetadata]] = {}
-    for index in snapshot.indices:
+    for index in indices:
         if is_zone_map(index):
             by_name.setdefault(index.name, []).append(index)
     wanted, missing = [], frozenset[int]()
@@ -174,24 +248,20 @@ def plan_refresh(table: Table, settings: ChangeSettings) -> ZoneMapPlan:
         column = ZonedColumn(
             tuple(part.name for part in path), path[-1], details.rows_per_zone or ROWS_PER_ZONE
         )
-        wanted.append(_Planned(column, name, tuple(entries), tuple(entries)))
+        wanted.append(WantedZoneMap(column, name, tuple(entries), tuple(entries)))
         missing |= uncovered
     return ZoneMapPlan(change, tuple(wanted), _tasks(snapshot, wanted, missing), missing)
 
 
 def commit_zone_maps(plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork) -> ZoneMapResult:
-    """Writes the files of the indices and makes the version that has them."""
+    """Writes the files of the indices and makes the version that has them.
+
+    Raises:
+        RetryableCommitError: Others changed what was looked at.
+    """
     if plan.change.is_done or not plan.wanted:
         return ZoneMapResult()
-    new, num_zones = [], 0
-    snapshot = plan.change.snapshot()
-    for number, planned in enumerate(plan.wanted):
-        parts = [of_task[number] for of_task in built]
-        entry, zones = _written(snapshot, plan, planned, parts, work)
-        new.append(entry)
-        num_zones += zones
-    replaced = tuple(entry for planned in plan.wanted for entry in planned.replaced)
-    operation = CreateIndex(tuple(new), replaced)
+    operation, num_zones = written_zone_maps(plan, built, work)
     result = work.commit(
         work.propose(plan.change.base, operation, uuid=plan.change.transaction_uuid)
     )
@@ -201,10 +271,25 @@ def commit_zone_maps(plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork
     return ZoneMapResult(result.version, names, len(plan.fragments), num_zones)
 
 
+def written_zone_maps(
+    plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork
+) -> tuple[CreateIndex, int]:
+    """The operation that has the zone maps, whose files are there, and how many zones they have."""
+    new, num_zones = [], 0
+    snapshot = plan.change.snapshot()
+    for number, planned in enumerate(plan.wanted):
+        parts = [of_task[number] for of_task in built]
+        entry, zones = _written(snapshot, plan, planned, parts, work)
+        new.append(entry)
+        num_zones += zones
+    replaced = tuple(entry for planned in plan.wanted for entry in planned.replaced)
+    return CreateIndex(tuple(new), replaced), num_zones
+
+
 def _written(
     snapshot: Snapshot,
     plan: ZoneMapPlan,
-    planned: _Planned,
+    planned: WantedZoneMap,
     parts: Sequence[BuiltZones],
     work: UnitOfWork,
 ) -> tuple[IndexMetadata, int]:
@@ -238,7 +323,7 @@ def _written(
 
 
 def _taken_over(
-    snapshot: Snapshot, planned: _Planned, unchanged: frozenset[int]
+    snapshot: Snapshot, planned: WantedZoneMap, unchanged: frozenset[int]
 ) -> tuple[list[ZoneMap], Nulls | None, frozenset[int]]:
     """Zones and nulls of fragments that are not looked at again, and which fragments these are."""
     zones: list[ZoneMap] = []
@@ -256,16 +341,15 @@ def _taken_over(
     return zones, nulls, covered
 
 
-def _planned(snapshot: Snapshot, name: str, rows_per_zone: int) -> _Planned:
-    path = named_path(snapshot.schema, name)
-    check_can_have_zones(path[-1], name)
-    column = ZonedColumn(tuple(part.name for part in path), path[-1], rows_per_zone)
-    own = [e for e in snapshot.indices if is_zone_map(e) and e.fields == (path[-1].id,)]
+def _named_as_before(
+    snapshot: Snapshot, column: ZonedColumn
+) -> tuple[str, tuple[IndexMetadata, ...]]:
+    own = [e for e in snapshot.indices if is_zone_map(e) and e.fields == (column.field.id,)]
     taken = {entry.name for entry in snapshot.indices}
     spelled = ".".join(column.path)
     free = [f"{spelled}_idx", f"{spelled}_zonemap_idx"]
     chosen = own[0].name if own else next(word for word in free if word not in taken)
-    return _Planned(column, chosen, tuple(own))
+    return chosen, tuple(own)
 
 
 def _details_of(entry: IndexMetadata) -> bytes:
@@ -273,7 +357,7 @@ def _details_of(entry: IndexMetadata) -> bytes:
 
 
 def _tasks(
-    snapshot: Snapshot, wanted: Sequence[_Planned], fragments: frozenset[int]
+    snapshot: Snapshot, wanted: Sequence[WantedZoneMap], fragments: frozenset[int]
 ) -> tuple[ZoneMapTask, ...]:
     """Whole fragments, about as many for each task as a scan would read."""
     if not wanted or not fragments:

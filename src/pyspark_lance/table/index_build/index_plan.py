@@ -1,0 +1,346 @@
+"""Plans indices of columns: which segments are made, and which fragments each of them covers.
+
+Each segment of an index covers some fragments, and is made by one task; a zone map is one segment,
+of which tasks make the zones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
+from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
+from pyspark_lance.table.index.lookups import covered_fragments
+from pyspark_lance.table.index.segments import (
+    BITMAP,
+    BLOOMFILTER,
+    BTREE,
+    LABEL_LIST,
+    ZONEMAP,
+    kind_of,
+)
+from pyspark_lance.table.index.zone_map_file import is_zone_map
+from pyspark_lance.table.index_build.indexed_columns import named_path, path_to
+from pyspark_lance.table.index_build.left_behind import names_moved_rows
+from pyspark_lance.table.index_build.segment_task import (
+    KINDS,
+    BuiltSegment,
+    SegmentTask,
+    check_can_be_indexed,
+)
+from pyspark_lance.table.index_build.zone_cuts import ROWS_PER_ZONE, check_rows_per_zone
+from pyspark_lance.table.index_build.zone_map_task import BuiltZones, ZoneMapTask
+from pyspark_lance.table.index_build.zone_maps import (
+    ZoneMapPlan,
+    plan_refresh_of,
+    plan_wanted,
+    wanted_zone_map,
+)
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+ROWS_PER_SEGMENT: Final = 4 << 20
+"""Live rows of a segment: queries ask each of them, and each is made by one task."""
+
+# Of kinds whose segments name rows by their ids, where they have stable ones.
+_BY_ROW_IDS: Final = (BITMAP, LABEL_LIST)
+
+INDEX_KINDS: Final = (*KINDS, ZONEMAP)
+"""What can be made."""
+
+IndexTask: TypeAlias = SegmentTask | ZoneMapTask
+BuiltPart: TypeAlias = BuiltSegment | tuple[BuiltZones, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedIndex:
+    """Segments of one index to make.
+
+    Attributes:
+        name: Of the index.
+        kind: One of ``KINDS``.
+        field: What is indexed.
+        replaced: The entries that they take the place of.
+        tasks: One for each segment.
+    """
+
+    name: str
+    kind: str
+    field: Field
+    replaced: tuple[IndexMetadata, ...]
+    tasks: tuple[SegmentTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """What is to be built; picklable.
+
+    Attributes:
+        change: The version that it was planned on.
+        segmented: Indices of segments that tasks write.
+        zone_maps: Those whose zones tasks find; None for none.
+    """
+
+    change: ChangePlan
+    segmented: tuple[PlannedIndex, ...] = ()
+    zone_maps: ZoneMapPlan | None = None
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The names of the indices."""
+        zoned = () if self.zone_maps is None else self.zone_maps.wanted
+        return (*(one.name for one in self.segmented), *(one.name for one in zoned))
+
+    @property
+    def tasks(self) -> tuple[IndexTask, ...]:
+        """What the executors do; those of segments first."""
+        zones = () if self.zone_maps is None else self.zone_maps.tasks
+        return (*(task for planned in self.segmented for task in planned.tasks), *zones)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRequest:
+    """Indices to make.
+
+    Attributes:
+        columns: Names; a field of a struct is ``struct.field``.  Each gets an index of its own.
+        kind: One of ``INDEX_KINDS``.
+        name: Of the index of one column; None for ``column_idx``.
+        replace: Whether one that is there already is made anew.
+        rows_per_segment: Live rows that a segment is to cover; a zone map has one segment.
+        rows_per_zone: Live rows of a zone, of kinds that have zones; None for 8192.
+    """
+
+    columns: tuple[str, ...]
+    kind: str = BTREE
+    name: str | None = None
+    replace: bool = False
+    rows_per_segment: int = ROWS_PER_SEGMENT
+    rows_per_zone: int | None = None
+
+
+def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) -> IndexPlan:
+    """What ``create_index`` builds; writes nothing.
+
+    Raises:
+        InvalidInputError: No such column or kind, a name for several columns, or an index that is
+            there and is not to be replaced.
+        UnsupportedFeatureError: A column whose values cannot have such an index.
+    """
+    if request.kind not in INDEX_KINDS:
+        raise InvalidInputError(
+            f"{request.kind!r} is no kind of index", hint=f"there are {', '.join(INDEX_KINDS)}"
+        )
+    if request.rows_per_zone is not None:
+        if request.kind not in (ZONEMAP, BLOOMFILTER):
+            raise InvalidInputError(f"a {request.kind} index has no zones")
+        check_rows_per_zone(request.rows_per_zone)
+    if not request.columns:
+        raise InvalidInputError("an index of no column", hint="name one column or more")
+    if request.name is not None and len(request.columns) > 1:
+        raise InvalidInputError(
+            f"one name, {request.name!r}, for indices of {len(request.columns)} columns",
+            hint="each column gets an index of its own: leave the name out",
+        )
+    change = plan_change(table, settings)
+    snapshot = change.snapshot()
+    paths = {column: named_path(snapshot.schema, column) for column in request.columns}
+    if len({path[-1].id for path in paths.values()}) < len(request.columns):
+        raise InvalidInputError(f"a column is named twice in {', '.join(request.columns)}")
+    if request.kind == ZONEMAP:
+        zoned = [
+            wanted_zone_map(
+                snapshot, column, request.rows_per_zone, _named(snapshot, path, request)
+            )
+            for column, path in paths.items()
+        ]
+        return IndexPlan(change, zone_maps=plan_wanted(change, zoned))
+    planned = (_planned(snapshot, column, path, request) for column, path in paths.items())
+    return IndexPlan(change, tuple(planned))
+
+
+def plan_index_refresh(
+    table: Table,
+    name: str | None,
+    settings: ChangeSettings,
+    rows_per_segment: int = ROWS_PER_SEGMENT,
+    *,
+    joins_segments: bool = False,
+) -> IndexPlan:
+    """What ``refresh_indices`` and ``optimize_indices`` build; writes nothing.
+
+    Raises:
+        InvalidInputError: There is no such index of these kinds.
+    """
+    change = plan_change(table, settings)
+    snapshot = change.snapshot()
+    chosen = snapshot.indices if name is None else entries_of(snapshot, name)
+    by_name: dict[str, list[IndexMetadata]] = {}
+    for entry in chosen:
+        if kind_of(entry) in KINDS and len(entry.fields) == 1:
+            by_name.setdefault(entry.name, []).append(entry)
+        elif name is not None and not is_zone_map(entry):
+            raise InvalidInputError(
+                f"the index {name!r} is none of the kinds {', '.join(INDEX_KINDS)}",
+                where=snapshot.uri,
+            )
+    refreshed = (
+        _refreshed(snapshot, entries, rows_per_segment, joins_segments)
+        for entries in by_name.values()
+    )
+    zone_maps = plan_refresh_of(change, chosen)
+    return IndexPlan(
+        change,
+        tuple(planned for planned in refreshed if planned is not None),
+        zone_maps if zone_maps.wanted else None,
+    )
+
+
+def _planned(
+    snapshot: Snapshot, column: str, path: tuple[Field, ...], request: IndexRequest
+) -> PlannedIndex:
+    check_can_be_indexed(request.kind, path[-1], column)
+    name, replaced = _named(snapshot, path, request)
+    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    zones = ROWS_PER_ZONE if request.rows_per_zone is None else request.rows_per_zone
+    tasks = _tasks(snapshot, request.kind, path, every, request.rows_per_segment, zones)
+    return PlannedIndex(name, request.kind, path[-1], replaced, tasks)
+
+
+def _named(
+    snapshot: Snapshot, path: tuple[Field, ...], request: IndexRequest
+) -> tuple[str, tuple[IndexMetadata, ...]]:
+    """What an index is called, and the entries that it takes the place of."""
+    own = [e for e in snapshot.indices if _is_over(e, request.kind, path[-1])]
+    taken = {entry.name for entry in snapshot.indices}
+    spelled = ".".join(part.name for part in path)
+    free = (f"{spelled}_idx", f"{spelled}_{request.kind}_idx")
+    if request.name is not None:
+        name = request.name
+        if not name or name.startswith("__"):
+            raise InvalidInputError(f"{name!r} is no name for an index")
+    else:
+        name = own[0].name if own else next((n for n in free if n not in taken), free[1])
+    replaced = tuple(entry for entry in snapshot.indices if entry.name == name)
+    if replaced and not request.replace:
+        raise InvalidInputError(
+            f"there is an index {name!r}",
+            where=snapshot.uri,
+            hint="refreshIndices brings it up to date, replace=True makes it anew",
+        )
+    return name, replaced
+
+
+def _is_over(entry: IndexMetadata, kind: str, field: Field) -> bool:
+    return kind_of(entry) == kind and entry.fields == (field.id,)
+
+
+def entries_of(snapshot: Snapshot, name: str) -> tuple[IndexMetadata, ...]:
+    """The segments of an index of any kind.
+
+    Raises:
+        InvalidInputError: There is no such index.
+    """
+    found = tuple(e for e in snapshot.indices if e.name == name and e.fields)
+    if not found:
+        known = sorted({entry.name for entry in snapshot.indices if entry.fields})
+        raise InvalidInputError(
+            f"there is no index {name!r}",
+            where=snapshot.uri,
+            hint=f"there are {', '.join(known)}" if known else "there is none",
+        )
+    return found
+
+
+def _refreshed(
+    snapshot: Snapshot, entries: Sequence[IndexMetadata], rows_per_segment: int, joins: bool
+) -> PlannedIndex | None:
+    """Segments that an index lacks; None if it lacks none."""
+    path = path_to(snapshot.schema.fields, entries[0].fields[0])
+    if path is None:
+        return None
+    kind = kind_of(entries[0])
+    rows = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
+    covered = {e.uuid: frozenset(covered_fragments(snapshot, e)) & rows.keys() for e in entries}
+    dead = [entry for entry in entries if not covered[entry.uuid]]
+    alive = [entry for entry in entries if covered[entry.uuid]]
+    missing = frozenset(rows).difference(*(covered[entry.uuid] for entry in alive))
+    joined: list[IndexMetadata] = []
+    if joins:
+        joined = [e for e in alive if 2 * sum(rows[n] for n in covered[e.uuid]) < rows_per_segment]
+        if len(joined) == 1 and not missing:
+            joined = []
+    if kind in _BY_ROW_IDS and snapshot.uses_stable_row_ids:
+        moved = [e for e in alive if names_moved_rows(snapshot, e, covered[e.uuid])]
+        joined += [entry for entry in moved if entry not in joined]
+    if not missing and not joined and (len(dead) == 0 or not alive):
+        return None
+    anew = missing.union(*(covered[entry.uuid] for entry in joined))
+    tasks = _tasks(snapshot, kind, path, anew, rows_per_segment) if anew else ()
+    return PlannedIndex(entries[0].name, kind, path[-1], (*dead, *joined), tasks)
+
+
+def _tasks(
+    snapshot: Snapshot,
+    kind: str,
+    path: tuple[Field, ...],
+    wanted: frozenset[int],
+    rows_per_segment: int,
+    rows_per_zone: int = ROWS_PER_ZONE,
+) -> tuple[SegmentTask, ...]:
+    """One for each segment: whole fragments that follow each other, about as many rows in each."""
+    stable = snapshot.uses_stable_row_ids and kind in _BY_ROW_IDS
+    top = project(snapshot.schema, [path[0].name])
+    request = ScanRequest(
+        schema=top,
+        system_columns=(ROW_ID if stable else ROW_ADDRESS,),
+        fragments_per_task=1,
+    )
+    scans = plan_scan(snapshot, request)
+    slices = {part.fragment.id: part for scan in scans for part in scan.slices}
+    nothing = ScanTask(
+        files=snapshot.files,
+        fields=top.fields,
+        filter_fields=(),
+        system_columns=request.system_columns,
+        predicate=None,
+        stable_row_ids=snapshot.uses_stable_row_ids,
+        batch_rows=request.batch_rows,
+        batch_bytes=request.batch_bytes,
+        slices=(),
+    )
+    own = [f for f in snapshot.manifest.fragments if f.id in wanted]
+    names = tuple(field.name for field in path)
+    tasks = []
+    for group in _groups([fragment.num_rows for fragment in own], rows_per_segment):
+        ids = tuple(own[number].id for number in group)
+        # A fragment without live rows is not scanned.
+        parts = tuple(slices[number] for number in ids if number in slices)
+        scan = replace(nothing, slices=parts)
+        covered = tuple(sorted(ids))
+        tasks.append(SegmentTask(kind, names, path[-1], scan, covered, rows_per_zone=rows_per_zone))
+    return tuple(tasks)
+
+
+def _groups(num_rows: Sequence[int], rows_per_group: int) -> list[range]:
+    """Cuts a sequence of counts where about as many rows are in each part."""
+    if not num_rows:
+        return [range(0)]
+    total = sum(num_rows)
+    count = max(1, -(-total // rows_per_group))
+    groups: list[range] = []
+    start = seen = 0
+    for number, rows in enumerate(num_rows):
+        seen += rows
+        is_last = number == len(num_rows) - 1
+        if is_last or seen * count >= total * (len(groups) + 1):
+            groups.append(range(start, number + 1))
+            start = number + 1
+    return groups
