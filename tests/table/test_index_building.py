@@ -357,6 +357,31 @@ def num_read(path: str, condition: str) -> int:
     return sum(map(len, kept_rows(path, condition).values()))
 
 
+def test_it_is_told_what_an_index_covers_and_why_it_is_not_used(path):
+    for kind in ("btree", "bitmap", "bloomfilter", "zonemap"):
+        create_index(Table(path), IndexRequest(("x",), kind, kind, rows_per_segment=2_000))
+    append(path, 10_000)
+    delete_rows(path, "x < 10")
+    facts = index_facts(Snapshot.open(Table(path)))
+    assert {(fact.name, fact.num_rows_uncovered) for fact in facts} == {
+        (kind, 30) for kind in ("btree", "bitmap", "bloomfilter", "zonemap")
+    }
+    trees = [fact for fact in facts if fact.name == "btree"]
+    assert sum(fact.num_rows + fact.num_rows_stale for fact in trees) == 3_000
+    assert sum(fact.num_rows_stale for fact in trees) == 8
+    assert all(fact.is_used and fact.note is None for fact in facts)
+    # A row that was deleted before, the first one of a fragment, is in no zone.
+    delete_rows(path, "_rowaddr = 0")
+    create_index(Table(path), IndexRequest(("x",), "bloomfilter", replace=True, name="bloomfilter"))
+    for file in Path(path).glob("_indices/*/bitmap_page_lookup.lance"):
+        file.unlink()
+    facts = {fact.name: fact for fact in index_facts(Snapshot.open(Table(path)))}
+    assert facts["bloomfilter"].is_used
+    assert "does not have all rows of" in facts["bloomfilter"].note
+    assert not facts["bitmap"].is_used
+    assert "cannot be read" in facts["bitmap"].note
+
+
 def test_an_index_follows_what_is_done_to_a_table(path):
     made = create_index(Table(path), IndexRequest(("x", "name"), rows_per_segment=1_500))
     assert (made.names, made.num_segments, made.num_rows) == (("x_idx", "name_idx"), 4, 6_000)

@@ -197,7 +197,10 @@ class TableVersions:
         """The indices of a version: a row for each segment, what it covers, and whether it is used.
 
         Scans, deletes and updates ask those that are ``used`` which rows can match; the
-        ``note`` of another one says why they do not.
+        ``note`` of another one says why they do not. ``numRowsUncovered`` are the rows of the table
+        that the index, with all of its segments, says nothing of: they are read until the next
+        refresh. ``numRowsStale`` are rows of a B-tree that were deleted, moved or changed since,
+        and are passed over.
 
         Args:
             version: None for the newest, or the one that the table is held at.

@@ -9,7 +9,7 @@ from pyroaring import BitMap
 from pyspark_lance.errors import LanceError
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.table.index.indexed_fields import path_of
-from pyspark_lance.table.index.lookups import covered_fragments, why_not_asked
+from pyspark_lance.table.index.lookups import SegmentState, covered_fragments, segment_state
 from pyspark_lance.table.index.segments import ZONEMAP, kind_of
 from pyspark_lance.table.index.zone_map_file import is_zone_map, read_zone_map
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -22,9 +22,18 @@ class IndexFacts:
     Attributes:
         name: Of the index; its segments have one name.
         kind: ``btree``, ``bitmap``, …; the type in the manifest if it is not known.
+        columns: What it is over.
+        uuid: Names the directory of its files.
+        index_version: Layout version of the kind.
+        dataset_version: Version of the table that it was made from.
+        num_fragments: Fragments that it answers for.
+        num_rows: Live rows of these.
+        num_rows_uncovered: Live rows of fragments for which no segment of the index answers.
+        num_rows_stale: Rows of a B-tree that were deleted, moved or changed since, and are passed
+            over; None for other kinds.
         num_bytes: Of its files, as its writer noted; None if it did not.
         is_used: Whether scans ask it.
-        note: Why not; None if they do.
+        note: Why not, or of which fragments not; None if there is nothing to say.
     """
 
     name: str
@@ -35,6 +44,8 @@ class IndexFacts:
     dataset_version: int
     num_fragments: int
     num_rows: int
+    num_rows_uncovered: int
+    num_rows_stale: int | None
     num_bytes: int | None
     is_used: bool
     note: str | None
@@ -42,16 +53,30 @@ class IndexFacts:
 
 def index_facts(snapshot: Snapshot) -> list[IndexFacts]:
     """The segments of all indices over columns; opens the files of those that scans ask."""
-    return [_facts_of(snapshot, entry) for entry in snapshot.indices if entry.fields]
+    entries = [entry for entry in snapshot.indices if entry.fields]
+    covered = {entry.uuid: _covered_now(snapshot, entry) for entry in entries}
+    by_name: dict[str, BitMap] = {}
+    for entry in entries:
+        by_name[entry.name] = by_name.get(entry.name, BitMap()) | covered[entry.uuid]
+    return [
+        _facts_of(snapshot, entry, covered[entry.uuid], by_name[entry.name]) for entry in entries
+    ]
 
 
-def _facts_of(snapshot: Snapshot, entry: IndexMetadata) -> IndexFacts:
+def _covered_now(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
     try:
-        covered = covered_fragments(snapshot, entry)
+        return covered_fragments(snapshot, entry)
     except (LanceError, FileNotFoundError):
-        covered = BitMap()
-    fragments = [f for f in snapshot.manifest.fragments if f.id in covered]
-    note = _why_unused(snapshot, entry)
+        return BitMap()
+
+
+def _facts_of(
+    snapshot: Snapshot, entry: IndexMetadata, covered: BitMap, by_segments: BitMap
+) -> IndexFacts:
+    fragments = snapshot.manifest.fragments
+    own = [fragment for fragment in fragments if fragment.id in covered]
+    num_rows = sum(fragment.num_rows for fragment in own)
+    state = _state_of(snapshot, entry)
     return IndexFacts(
         entry.name,
         kind_of(entry) or entry.details_type,
@@ -59,21 +84,23 @@ def _facts_of(snapshot: Snapshot, entry: IndexMetadata) -> IndexFacts:
         str(entry.uuid),
         entry.index_version,
         entry.dataset_version,
-        len(fragments),
-        sum(fragment.num_rows for fragment in fragments),
+        len(own),
+        num_rows,
+        sum(f.num_rows for f in fragments if f.id not in by_segments),
+        None if state.num_named is None else max(0, state.num_named - num_rows),
         sum(entry.file_sizes.values()) or None,
-        not note,
-        note or None,
+        state.is_asked,
+        state.note or None,
     )
 
 
-def _why_unused(snapshot: Snapshot, entry: IndexMetadata) -> str:
+def _state_of(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
     if kind_of(entry) != ZONEMAP:
-        return why_not_asked(snapshot, entry)
+        return segment_state(snapshot, entry)
     if not is_zone_map(entry):
-        return f"version {entry.index_version} of a zonemap index is not known"
+        return SegmentState(False, f"version {entry.index_version} of a zonemap index is not known")
     try:
         read_zone_map(snapshot.files, entry)
     except (LanceError, FileNotFoundError) as error:
-        return f"it cannot be read: {error}"
-    return ""
+        return SegmentState(False, f"it cannot be read: {error}")
+    return SegmentState(True)

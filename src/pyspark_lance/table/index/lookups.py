@@ -116,23 +116,44 @@ def usable_segments(snapshot: Snapshot, field_id: int) -> list[Segment]:
     return sorted(usable, key=lambda segment: segment.kind == BLOOMFILTER)
 
 
-def why_not_asked(snapshot: Snapshot, entry: IndexMetadata) -> str:
-    """Why scans do not ask an index; empty if they do."""
+@dataclass(frozen=True, slots=True)
+class SegmentState:
+    """Whether scans ask a segment.
+
+    Attributes:
+        is_asked: Whether they do.
+        note: Why not, or of which of its fragments not; empty if there is nothing to say.
+        num_named: Rows that it names, those among them that are gone; None if that is not known.
+    """
+
+    is_asked: bool
+    note: str = ""
+    num_named: int | None = None
+
+
+def segment_state(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
+    """Whether scans ask an entry; opens its files."""
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     if isinstance(segment, str):
-        return segment
+        return SegmentState(False, segment)
     indexed = indexed_field_at(
         snapshot.schema.fields, path_of(snapshot.schema.fields, entry.fields[0])
     )[0]
     if indexed is None:
-        return "conditions are not asked of such a column"
+        return SegmentState(False, "conditions are not asked of such a column")
     lookups = _lookups_of(snapshot)
     with lookups.lock:
         try:
-            _open(lookups, segment, indexed)
+            opened = _open(lookups, segment, indexed)
+            covered = _covered(lookups, segment) & BitMap(lookups.lengths)
         except (LanceError, FileNotFoundError) as error:
-            return f"it cannot be read: {error}"
-    return ""
+            return SegmentState(False, f"it cannot be read: {error}")
+        unknown = len(covered - opened.complete(covered, lookups.lengths))
+    num_named = opened.num_rows if segment.kind == BTREE else None  # Zones may have deleted rows.
+    if not unknown:
+        return SegmentState(True, "", num_named)
+    note = f"it does not have all rows of {unknown} of its {len(covered)} fragments"
+    return SegmentState(unknown < len(covered), note, num_named)
 
 
 def covered_fragments(snapshot: Snapshot, entry: IndexMetadata) -> BitMap:
