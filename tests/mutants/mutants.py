@@ -825,7 +825,7 @@ MUTANTS = (
     Mutant(
         "distances of an index are compared with those of vectors",
         "table/nearest/search_plan.py",
-        "(request.refine_factor is not None or bool(scans))",
+        "(request.refine_factor is not None or not is_covered)",
         "request.refine_factor is not None",
         ("tests/table/test_vector_indices.py",),
     ),
@@ -838,9 +838,23 @@ MUTANTS = (
     ),
     Mutant(
         "rows that an index still holds are found though they are deleted",
-        "table/nearest/ivf_search.py",
+        "table/nearest/segment_rows.py",
         "is_live[own] = ~deleted.contains_each(places[own])",
         "pass",
+        ("tests/table/test_vector_indices.py",),
+    ),
+    Mutant(
+        "an index finds rows that the condition is not true of",
+        "table/nearest/segment_rows.py",
+        "is_live = is_live & self._matching.contains(addresses)",
+        "pass",
+        ("tests/table/test_vector_indices.py",),
+    ),
+    Mutant(
+        "without nprobes one partition is looked at first",
+        "table/nearest/probes.py",
+        "return np.minimum(counts, distances.shape[1])",
+        "return np.ones_like(counts)",
         ("tests/table/test_vector_indices.py",),
     ),
 )

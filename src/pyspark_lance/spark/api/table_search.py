@@ -113,10 +113,11 @@ class TableSearch:
             metric: ``l2`` (the square of the distance), ``cosine`` or ``dot``; the default is that
                 of the index, or ``l2``.
             filter: SQL condition over the table's and the lineage columns; only rows that it is
-                true of are looked at, without the index.
+                true of are looked at.
             columns: Columns of the table to return, lineage columns among them; None for all.
-            nprobes: How many partitions of the index are looked at for each query; None for as many
-                as it takes to find ``k`` rows.
+            nprobes: How many partitions of the index are looked at for each query; None for those
+                hardly further away than the nearest, as in Lance, and as many as it takes to find
+                ``k`` rows.
             refineFactor: So many times ``k`` rows that the index tells are compared by their
                 vectors, and ``_distance`` is exact.
             useIndex: Whether an index is used, if there is one for the metric.

@@ -7,27 +7,23 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import Fragment
-from pyspark_lance.format.row_address import fragment_ids, offsets
-from pyspark_lance.format.row_id_index import RowIdIndex
-from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.plain_values import plain_numbers
-from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.nearest.exact_search import ExactSearch
 from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, joined, nearest_of
-from pyspark_lance.table.nearest.ivf_file import ROWS_FILE, IvfKind, IvfSegment
+from pyspark_lance.table.nearest.ivf_file import IvfKind, IvfSegment
 from pyspark_lance.table.nearest.metric import Metric
-from pyspark_lance.table.nearest.vectors import Queries, matrix_of
-from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.nearest.probes import first_probes
+from pyspark_lance.table.nearest.segment_rows import PartitionRows, SegmentRows
+from pyspark_lance.table.nearest.vectors import Queries
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.table_files import TableFiles
 
-_ROW_ID: Final = "_rowid"
 # Queries that are ordered by partitions together.
 _QUERIES_AT_ONCE: Final = 512
+# Rows that wait to be compared with the best so far; there may be as many as the best.
+_MOST_WAITING: Final = 1 << 18
 
 _Floats = NDArray[np.floating[Any]]
 
@@ -41,6 +37,8 @@ class SegmentTask:
         stable_row_ids: Whether the table has stable row ids.
         k: How many rows for each query.
         nprobes: How many partitions for each query; None for as many as it takes to find ``k``.
+        wanted: How many rows are wanted in the end; ``k`` may be several times as many.
+        matching: A scan of the fragments for the addresses of rows that count; None for all rows.
     """
 
     segment: IvfSegment
@@ -49,6 +47,8 @@ class SegmentTask:
     stable_row_ids: bool
     k: int
     nprobes: int | None
+    wanted: int
+    matching: ScanTask | None = None
 
 
 def search_segment(task: SegmentTask, queries: Queries) -> FoundRows:
@@ -66,88 +66,96 @@ class _SegmentSearch:
 
     def __init__(self, task: SegmentTask) -> None:
         self._task, self._segment = task, task.segment
-        self._file = IndexFile.open(task.files, task.segment.entry, ROWS_FILE)
-        kinds = (_ROW_ID, str(task.segment.kind))
-        schema = self._file.reader.schema
-        self._fields = [field for field in schema.fields if field.name in kinds]
-        self._live = _StableRows(task) if task.stable_row_ids else _RowsByAddress(task)
+        self._rows = SegmentRows(
+            task.files,
+            task.segment,
+            task.fragments,
+            stable_row_ids=task.stable_row_ids,
+            matching=task.matching,
+        )
 
     def found(self, vectors: _Floats) -> FoundRows:
         """The nearest rows to some vectors, which are called by their places."""
         directed = _directed(vectors) if self._segment.metric is Metric.COSINE else vectors
-        order = self._order(directed)
-        count, most = order.shape
-        pending, done, best = np.arange(count), 0, NOTHING_FOUND
-        step = min(most, self._task.nprobes or 1)
-        while len(pending) and done < most:
-            parts = list(
-                self._probe(order[pending, done : done + step], pending, vectors, directed)
-            )
-            best = nearest_of([best, *parts], self._task.k)
-            done += step
-            if self._task.nprobes is not None:
+        order, done = self._order(directed)
+        queries, ranks = np.nonzero(np.arange(order.shape[1]) < done[:, None])
+        best = self._nearest(NOTHING_FOUND, order[queries, ranks], queries, vectors, directed)
+        while self._task.nprobes is None:
+            found = np.bincount(best.query, minlength=len(order))
+            pending = np.flatnonzero((found < self._task.k) & (done < order.shape[1]))
+            if not len(pending):
                 break
-            found = np.bincount(best.query, minlength=count)
-            pending = pending[found[pending] < self._task.k]
+            more = order[pending, done[pending]]
+            best = self._nearest(best, more, pending, vectors, directed)
+            done[pending] += 1
         return best
 
-    def _order(self, vectors: _Floats) -> NDArray[np.intp]:
-        """The partitions of each query, the nearest first; shape (queries, partitions)."""
-        centroids = self._segment.centroids.astype(np.float64)
-        products = vectors.astype(np.float64) @ centroids.T
-        if self._segment.metric is not Metric.DOT:
-            products -= np.einsum("ij,ij->i", centroids, centroids) / 2
-        return np.argsort(-products, axis=1, kind="stable")
+    def _order(self, vectors: _Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The partitions of each query, the nearest first, and how many to look at first."""
+        centroids, numbers = self._segment.centroids.astype(np.float64), vectors.astype(np.float64)
+        if self._segment.metric is Metric.DOT:
+            distances = 1 - numbers @ centroids.T
+        else:
+            distances = np.einsum("ij,ij->i", centroids, centroids) - 2 * (numbers @ centroids.T)
+            distances += np.einsum("ij,ij->i", numbers, numbers)[:, None]
+        order = np.argsort(distances, axis=1, kind="stable")
+        if self._task.nprobes is not None:
+            return order, np.full(len(order), min(self._task.nprobes, order.shape[1]))
+        distances = np.take_along_axis(distances, order, axis=1)
+        return order, first_probes(distances, self._segment.metric, self._task.wanted)
+
+    def _nearest(
+        self, best: FoundRows, partitions: NDArray[np.intp], queries: NDArray[np.intp],
+        vectors: _Floats, directed: _Floats,
+    ) -> FoundRows:  # fmt: skip
+        """The best so far and of some partitions, of which each is for the query at its place.
+
+        ``vectors``: of all queries; ``directed``: the same, of length 1 under cosine.
+        """
+        waiting, num_waiting = [best], 0
+        for found in self._probe(partitions, queries, vectors, directed):
+            waiting.append(found)
+            num_waiting += len(found)
+            if num_waiting > max(_MOST_WAITING, len(waiting[0])):
+                waiting, num_waiting = [nearest_of(waiting, self._task.k)], 0
+        return nearest_of(waiting, self._task.k)
 
     def _probe(
-        self, chosen: NDArray[np.intp], queries: NDArray[np.intp], vectors: _Floats,
+        self, partitions: NDArray[np.intp], queries: NDArray[np.intp], vectors: _Floats,
         directed: _Floats,
     ) -> Iterator[FoundRows]:  # fmt: skip
-        """Partition by partition what is found there.
-
-        ``chosen``: partitions of each query, shape (queries, probes); ``vectors``: of all queries;
-        ``directed``: the same, of length 1 under cosine.
-        """
-        partitions, of_query = chosen.ravel(), np.repeat(queries, chosen.shape[1])
+        """Partition by partition what is found there."""
         by_partition = np.argsort(partitions, kind="stable")
         numbers, firsts = np.unique(partitions[by_partition], return_index=True)
-        groups = np.split(of_query[by_partition], firsts[1:])
+        groups = np.split(queries[by_partition], firsts[1:])
         for number, group in zip(numbers.tolist(), groups, strict=True):
-            start, length = int(self._segment.starts[number]), int(self._segment.lengths[number])
-            if not length:
+            rows = self._rows.read(number)
+            if not len(rows.row_ids):
                 continue
-            batch = self._file.reader.read(
-                self._fields, self._file.reader.embedded_columns(), start, start + length
-            )
-            row_ids = plain_numbers(batch.column(batch.schema.names.index(_ROW_ID)))
-            addresses, is_live = self._live.addresses_of(row_ids)
-            stored = batch.column(batch.schema.names.index(str(self._segment.kind)))
-            rows = _Rows(row_ids[is_live], addresses[is_live])
             if self._segment.kind is IvfKind.FLAT:
                 search = ExactSearch(vectors[group], self._segment.metric, self._task.k)
-                search.add(matrix_of(stored)[0][is_live], rows.row_ids, rows.addresses)
+                search.add(rows.stored, rows.row_ids, rows.addresses)
                 yield search.found().of_queries(group)
                 continue
-            codes = _codes(stored)
             distances: Iterable[NDArray[np.float32]]
             if self._segment.kind is IvfKind.PQ:
-                distances = self._pq_distances(codes, is_live, directed[group], number)
+                distances = self._pq_distances(rows.stored, directed[group], number)
             else:
-                distances = self._sq_distances(codes[is_live], directed[group], vectors[group])
+                distances = self._sq_distances(rows.stored, directed[group], vectors[group])
             for query, own in zip(group.tolist(), distances, strict=True):
                 yield _nearest_rows(query, own, rows, self._task.k)
 
     def _pq_distances(
-        self, codes: NDArray[np.uint8], is_live: NDArray[np.bool_], queries: _Floats, number: int
+        self, codes: NDArray[np.uint8], queries: _Floats, number: int
     ) -> Iterator[NDArray[np.float32]]:
         """Query by query the distances of all rows: sums of what tables say of their codes."""
         book = self._segment.codebook
         assert book is not None
         parts, words, _ = book.shape
-        by_part = codes.reshape(codes.shape[::-1]) if self._segment.transposed else codes.T
+        by_part = codes.T
         if words == 16:  # two codes in a byte, the lower half first
             by_part = np.stack([by_part & 15, by_part >> 4], 1).reshape(parts, -1)
-        places = by_part[:, is_live] + np.arange(0, parts * words, words)[:, None]
+        places = by_part + np.arange(0, parts * words, words)[:, None]
         for query in queries:
             if self._segment.metric is Metric.DOT:
                 own = query.astype(np.float32).reshape(parts, -1)
@@ -182,14 +190,9 @@ def _directed(vectors: _Floats) -> _Floats:
     return (vectors / lengths).astype(vectors.dtype)
 
 
-def _codes(column: pa.Array) -> NDArray[np.uint8]:
-    """Lists of bytes, shape (n, width)."""
-    width = column.type.list_size
-    items = column.values.slice(column.offset * width, len(column) * width)
-    return plain_numbers(items).reshape(-1, width)
-
-
-def _nearest_rows(query: int, distances: NDArray[np.float32], rows: _Rows, k: int) -> FoundRows:
+def _nearest_rows(
+    query: int, distances: NDArray[np.float32], rows: PartitionRows, k: int
+) -> FoundRows:
     """The nearest rows of one query; more than ``k`` where several are as far as the last."""
     near = np.flatnonzero(~np.isnan(distances))
     if len(near) > k:
@@ -201,67 +204,3 @@ def _nearest_rows(query: int, distances: NDArray[np.float32], rows: _Rows, k: in
         rows.row_ids[near],
         rows.addresses[near],
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Live rows of a partition."""
-
-    row_ids: NDArray[np.uint64]
-    addresses: NDArray[np.uint64]
-
-
-class _StableRows:
-    """Where the rows of stable ids are now, if that is in one of the fragments of the segment."""
-
-    def __init__(self, task: SegmentTask) -> None:
-        self._index = RowIdIndex.build(
-            (
-                fragment.id,
-                RowIdSequence.from_bytes(_inline(fragment)),
-                load_deletion_vector(task.files, fragment, stable_row_ids=True),
-            )
-            for fragment in task.fragments
-        )
-
-    def addresses_of(
-        self, row_ids: NDArray[np.uint64]
-    ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-        return self._index.addresses_of(row_ids)
-
-
-class _RowsByAddress:
-    """Which of the addresses are of live rows in the fragments of the segment."""
-
-    def __init__(self, task: SegmentTask) -> None:
-        self._task = task
-        self._fragments = {fragment.id: fragment for fragment in task.fragments}
-        self._deleted: dict[int, DeletionVector | None] = {}
-
-    def addresses_of(
-        self, addresses: NDArray[np.uint64]
-    ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-        is_live = np.zeros(len(addresses), np.bool_)
-        owners, places = fragment_ids(addresses), offsets(addresses)
-        for number in np.unique(owners).tolist():
-            fragment = self._fragments.get(number)
-            if fragment is None:
-                continue
-            own = (owners == number) & (places < fragment.physical_rows)
-            is_live[own] = True
-            deleted = self._vector(fragment)
-            if deleted is not None:
-                is_live[own] = ~deleted.contains_each(places[own])
-        return addresses, is_live
-
-    def _vector(self, fragment: Fragment) -> DeletionVector | None:
-        if fragment.id not in self._deleted:
-            self._deleted[fragment.id] = load_deletion_vector(
-                self._task.files, fragment, stable_row_ids=False
-            )
-        return self._deleted[fragment.id]
-
-
-def _inline(fragment: Fragment) -> bytes:
-    assert isinstance(fragment.row_ids, bytes)  # else the segment is not used
-    return fragment.row_ids

@@ -6,12 +6,13 @@ which are few.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from pyspark_lance.format.typed_values import check_enum
@@ -22,6 +23,7 @@ from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.nearest.search_task import Joining, RowFetch, SearchTask
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.snapshot import Snapshot
 
 _FETCHED_BYTES: Final = 16 << 20
@@ -90,15 +92,15 @@ class NearestPlan:
 def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
     """The tasks of a search; reads no data file.
 
-    A condition is for all rows, so that with one no index is asked, which would have to know which
-    of its rows match.
+    With a condition, each task of a segment first looks which of its rows match: they alone are
+    found, and partitions are added until there are enough.
     """
-    segments = request.segments if request.predicate is None else ()
-    by_segment = fragments_by_segment(snapshot, segments)
+    by_segment = fragments_by_segment(snapshot, request.segments)
     covered = {fragment.id for _, fragments in by_segment for fragment in fragments}
     scans = _scans(snapshot, request, covered)
+    is_covered = all(fragment.id in covered for fragment in snapshot.manifest.fragments)
     # Distances of an index and of vectors are not compared.
-    is_refined = bool(by_segment) and (request.refine_factor is not None or bool(scans))
+    is_refined = bool(by_segment) and (request.refine_factor is not None or not is_covered)
     coded = request.k * (request.refine_factor or 1)
     tasks = [
         SegmentTask(
@@ -108,8 +110,10 @@ def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
             snapshot.uses_stable_row_ids,
             coded,
             request.nprobes,
+            request.k,
+            matching,
         )
-        for segment, fragments in by_segment
+        for segment, fragments, matching in _matching(snapshot, request.predicate, by_segment)
     ]
     vectors = _fetch(snapshot, LanceSchema(fields=(request.column,)), ()) if is_refined else None
     return NearestPlan(
@@ -118,6 +122,26 @@ def plan_nearest(snapshot: Snapshot, request: NearestRequest) -> NearestPlan:
         Joining(request.metric, request.k, coded, vectors),
         _fetch(snapshot, request.columns, request.system_columns),
     )
+
+
+def _matching(
+    snapshot: Snapshot,
+    predicate: Predicate | None,
+    by_segment: Sequence[tuple[IvfSegment, tuple[Fragment, ...]]],
+) -> Iterator[tuple[IvfSegment, tuple[Fragment, ...], ScanTask | None]]:
+    """The segments with the scans for their rows that match; without those that have none."""
+    if predicate is None:
+        yield from ((segment, fragments, None) for segment, fragments in by_segment)
+        return
+    request = ScanRequest(
+        schema=LanceSchema(fields=()), system_columns=(ROW_ADDRESS,), predicate=predicate
+    )
+    scans = plan_scan(snapshot, request)
+    for segment, fragments in by_segment if scans else ():
+        own = {fragment.id for fragment in fragments}
+        slices = tuple(one for scan in scans for one in scan.slices if one.fragment.id in own)
+        if slices:
+            yield segment, fragments, replace(scans[0], slices=slices)
 
 
 def _scans(
