@@ -1,16 +1,15 @@
-"""Fixtures for every layer: the Spark session, hypothesis profiles."""
+"""Fixtures for every layer: the Spark session, hypothesis profiles; which process runs a test."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import sys
-import tempfile
 
 import process_boundary
 import pytest
 from hypothesis import HealthCheck, settings
-from session_kinds import runs_in_both_kinds
+from session_kinds import COMPANION, KINDS, PLAIN, kinds_of
+from spark_sessions import start_session, use_quick_jvms
+from temporary_folders import use_memory
 
 settings.register_profile(
     "ci",
@@ -22,74 +21,76 @@ settings.register_profile(
 settings.load_profile("ci")
 
 process_boundary.put_up()
+use_memory()
+use_quick_jvms()
+
+_KIND = pytest.StashKey[str]()
 
 
-# "true": the default session has the JVM companion too, so that every test runs with it.
-WITH_COMPANION = "PYSPARK_LANCE_TEST_COMPANION"
-
-
-def start_session(*, companion: bool):
-    """A local session with the default settings of Spark but for the size.
-
-    There is one JVM for each process, and the jars of its class path are decided when it starts.
-    """
-    from pyspark import SparkContext
-
-    if SparkContext._gateway is not None:
-        pytest.skip("this process has a JVM of another kind: poe test has two runs")
-    # Spark starts workers with the python3 of PATH when it looks for data sources.
-    folder = os.path.dirname(sys.executable)
-    os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    warehouse = tempfile.mkdtemp(prefix="pyspark-lance-warehouse-")
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("pyspark-lance-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.warehouse.dir", warehouse)
+def pytest_addoption(parser):
+    parser.addoption(
+        "--sessions", choices=KINDS, help="only tests with a Spark session of this process, of a kind"
     )
-    if companion:
-        import pyspark_lance
-
-        catalog = "org.pysparklance.LanceCatalog"
-        builder = (
-            builder.config("spark.jars", pyspark_lance.companion_jar())
-            .config("spark.sql.catalog.lance", catalog)
-            .config("spark.sql.catalog.folder", catalog)
-            .config("spark.sql.catalog.folder.path", f"{warehouse}/folder")
-        )
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
-    shutil.rmtree(warehouse, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def spark():
-    """One session for each test process."""
-    yield from start_session(companion=os.environ.get(WITH_COMPANION) == "true")
+def spark(request):
+    """One session for each test process, with the companion or without it."""
+    yield from start_session(companion=request.config.stash[_KIND] == COMPANION)
+
+
+@pytest.fixture
+def session_kind(request):
+    """Which session a test has that runs in both kinds."""
+    return request.param
+
+
+def pytest_generate_tests(metafunc):
+    """Tests whose session matters run once without the companion and once with it."""
+    if "spark" in metafunc.fixturenames:
+        kinds = kinds_of(metafunc.definition.path, metafunc.function.__name__)
+        if len(kinds) > 1:
+            metafunc.fixturenames.append("session_kind")
+            metafunc.parametrize("session_kind", kinds, indirect=True)
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what another run has, and lets the files of Spark, the longest ones, begin."""
-    left_out = {item for item in items if _is_in_another_run(item)}
+    """A process has one JVM, so all tests of a kind of session are one piece of work, and a file of others is.
+
+    Whoever is done takes the next piece: the longest come first.
+    """
+    only = config.getoption("sessions")
+    left_out = {item for item in items if only and _kind_of(item) != only}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    items.sort(key=_turn)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_kind_of(item) or item.nodeid.partition("::")[0]))
 
 
-def _is_in_another_run(item) -> bool:
-    """With the companion: tests that have no session of this process, or once and for all."""
-    if os.environ.get(WITH_COMPANION) != "true" or item.path.parent.name == "companion":
-        return False
-    if not {"spark", "companion"} & set(item.fixturenames):
-        return True
-    return not runs_in_both_kinds(item.path, getattr(item, "originalname", item.name))
+def _kind_of(item) -> str | None:
+    """Which session of this process a test has."""
+    if "companion" in item.fixturenames:
+        return COMPANION
+    if "spark" not in item.fixturenames:
+        return None
+    return getattr(item, "callspec", None) and item.callspec.params.get("session_kind") or PLAIN
+
+
+def _turn(item) -> int:
+    kind = _kind_of(item)
+    if kind is not None:
+        return KINDS.index(kind)
+    return len(KINDS) + (item.get_closest_marker("spark") is None)
+
+
+def pytest_runtest_setup(item):
+    """The jars of the JVM's class path are decided when it starts."""
+    kind = _kind_of(item)
+    if kind is None:
+        return
+    if item.config.stash.setdefault(_KIND, kind) != kind:
+        told = "this process has a JVM of another kind: choose one by --sessions, or take -n 2"
+        if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
+            pytest.fail(told)
+        pytest.skip(told)

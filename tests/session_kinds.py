@@ -1,6 +1,6 @@
 """Which files of ``tests/spark`` run in a session without the companion and once more with it.
 
-A process has one JVM, so there are two runs (``poe test``).  In a session with the companion Spark
+A process has one JVM, so each kind has a process of its own.  In a session with the companion Spark
 plans scans, writes, streams and statements in Java, and rows and batches take other ways to
 Python; what LanceTable does is the same Python in both.  A new file goes into one of the tables.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "spark"
+
+PLAIN, COMPANION = KINDS = ("plain", "companion")
 
 # What is another way with the companion. A test of a file may be named by itself.
 BOTH_KINDS = {
@@ -58,7 +60,9 @@ ONE_KIND = {
 }
 
 
-def runs_in_both_kinds(path: Path, test: str) -> bool:
-    """Whether a test runs with the companion, too; those of files that nobody sorted do."""
+def kinds_of(path: Path, test: str) -> tuple[str, ...]:
+    """The kinds of sessions that a test runs in; those of files that nobody sorted run in both."""
     name = path.name
-    return name in BOTH_KINDS or f"{name}::{test}" in BOTH_KINDS or name not in ONE_KIND
+    if path.parent != FOLDER or (name in ONE_KIND and f"{name}::{test}" not in BOTH_KINDS):
+        return (PLAIN,)
+    return KINDS

@@ -322,7 +322,7 @@ def connect_session(*, companion: bool):
 
 def run(kind: str, *, connect: bool, some: bool, writes: bool) -> int:
     """One session: prints its cells; 1 if they are not what the document says."""
-    from conftest import start_session
+    from spark_sessions import start_session
 
     has_companion = kind == "companion"
     sessions = (

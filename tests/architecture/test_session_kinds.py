@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from session_kinds import BOTH_KINDS, FOLDER, ONE_KIND, runs_in_both_kinds
+from session_kinds import BOTH_KINDS, FOLDER, KINDS, ONE_KIND, PLAIN, kinds_of
 
 
 def with_a_session() -> dict[str, set[str]]:
@@ -43,7 +43,8 @@ def test_tests_that_are_named_by_themselves_are_there():
 
 
 def test_what_is_in_no_table_runs_in_both():
-    assert runs_in_both_kinds(FOLDER / "test_of_tomorrow.py", "test_a")
-    assert runs_in_both_kinds(FOLDER / "test_types.py", "test_a")
-    assert not runs_in_both_kinds(FOLDER / "test_maintenance.py", "test_a")
-    assert runs_in_both_kinds(FOLDER / "test_real_sizes.py", "test_a_hundred_thousand_vectors")
+    assert kinds_of(FOLDER / "test_of_tomorrow.py", "test_a") == KINDS
+    assert kinds_of(FOLDER / "test_types.py", "test_a") == KINDS
+    assert kinds_of(FOLDER / "test_maintenance.py", "test_a") == (PLAIN,)
+    assert kinds_of(FOLDER / "test_real_sizes.py", "test_a_hundred_thousand_vectors") == KINDS
+    assert kinds_of(FOLDER.parent / "docs" / "test_types.py", "test_a") == (PLAIN,)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import WITH_COMPANION
 from support_matrix import differences, documented, every_cell, matrix, one_cell_each
 
 pytestmark = pytest.mark.spark
 
-KIND = "companion" if os.environ.get(WITH_COMPANION) == "true" else "plain"
 COMMAND = Path(__file__).parents[1] / "support_matrix.py"
 
 
-def test_every_statement_does_on_some_table_what_the_document_says(spark):
-    assert differences(matrix(spark, one_cell_each(KIND)), KIND) == []
+def test_every_statement_does_on_some_table_what_the_document_says(spark, session_kind):
+    assert differences(matrix(spark, one_cell_each(session_kind)), session_kind) == []
 
 
 def test_every_statement_does_in_connect_what_the_document_says():

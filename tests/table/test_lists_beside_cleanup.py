@@ -13,7 +13,7 @@ import pytest
 from directed_store import Director, directed, in_charge, pause
 from interleaving import sweep, sweep_by_ours
 from local_changes import delete_rows
-from memory_folder import memory_folder
+from temporary_folders import memory_folder
 from row_changes import add_to
 from table_access import append, read_batch, read_ours
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
-from memory_folder import memory_folder
+from temporary_folders import memory_folder
 from row_changes import upsert
 from stale_mount import stale_mount
 from table_access import append, read_ours, write_table

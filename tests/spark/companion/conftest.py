@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 
 import pytest
-from conftest import WITH_COMPANION, start_session
 
 _BUILD = Path(__file__).parents[3] / "src" / "companion" / "build.py"
 
@@ -34,12 +32,9 @@ def jar(companion_build):
 
 
 @pytest.fixture(scope="session")
-def companion(jar, request):
+def companion(jar, spark):
     """A session that plans with the companion."""
-    if os.environ.get(WITH_COMPANION) == "true":
-        yield request.getfixturevalue("spark")
-    else:
-        yield from start_session(companion=True)
+    return spark
 
 
 @pytest.fixture

@@ -1,0 +1,63 @@
+"""Spark sessions of tests, without the companion and with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+
+def use_quick_jvms() -> None:
+    """All JVMs that are started from here on compile quickly rather than well.
+
+    The default spends a third of the processor time of a test run on optimising what is soon over.
+    """
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+def start_session(*, companion: bool):
+    """A local session with the default settings of Spark but for the size."""
+    # Spark starts workers with the python3 of PATH when it looks for data sources.
+    folder = os.path.dirname(sys.executable)
+    os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    warehouse = tempfile.mkdtemp(prefix="pyspark-lance-warehouse-")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("pyspark-lance-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.warehouse.dir", warehouse)
+    )
+    if companion:
+        import pyspark_lance
+
+        catalog = "org.pysparklance.LanceCatalog"
+        builder = (
+            builder.config("spark.jars", pyspark_lance.companion_jar())
+            .config("spark.sql.catalog.lance", catalog)
+            .config("spark.sql.catalog.folder", catalog)
+            .config("spark.sql.catalog.folder.path", f"{warehouse}/folder")
+        )
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    shutil.rmtree(warehouse, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    # Once for an installation: Python processes of Spark start in a third of the time.
+    import pyspark
+
+    from pyspark_lance.spark.compiled_archives import compile_archives
+
+    compile_archives(Path(pyspark.__file__).parent)
