@@ -17,7 +17,7 @@ from pathlib import Path
 import pyspark
 from timing import print_table
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from kinds_of_work import PROCESSES, run
 
 from pyspark_lance.spark.compiled_archives import compile_archives

@@ -27,7 +27,7 @@ import lance
 import pyarrow as pa
 from timing import print_table
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from row_changes import upsert
 
 from pyspark_lance.commit.retries import Retries

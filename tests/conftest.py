@@ -29,7 +29,9 @@ _KIND = pytest.StashKey[str]()
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--sessions", choices=KINDS, help="only tests with a Spark session of this process, of a kind"
+        "--sessions",
+        choices=KINDS,
+        help="only tests with a Spark session, of this kind",
     )
 
 
@@ -55,9 +57,9 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """A process has one JVM, so all tests of a kind of session are one piece of work, and a file of others is.
+    """Says what is one piece of work; whoever is done takes the next, and the longest come first.
 
-    Whoever is done takes the next piece: the longest come first.
+    A process has one JVM, so all tests with a session of one kind belong together; else a file.
     """
     only = config.getoption("sessions")
     left_out = {item for item in items if only and _kind_of(item) != only}
@@ -74,7 +76,7 @@ def _kind_of(item) -> str | None:
         return COMPANION
     if "spark" not in item.fixturenames:
         return None
-    return getattr(item, "callspec", None) and item.callspec.params.get("session_kind") or PLAIN
+    return (getattr(item, "callspec", None) and item.callspec.params.get("session_kind")) or PLAIN
 
 
 def _turn(item) -> int:

@@ -31,7 +31,7 @@ def _name(decorator: ast.expr) -> str:
 def test_every_file_with_a_session_is_in_one_of_the_tables():
     sorted_files = {name for name in {**BOTH_KINDS, **ONE_KIND} if "::" not in name}
     there = set(with_a_session())
-    assert there - sorted_files == set(), "say in tests/session_kinds.py in which kinds they run"
+    assert there - sorted_files == set(), "say in session_kinds.py in which kinds they run"
     assert sorted_files - there == set(), "these have no test with a session any more"
     assert not {name for name in BOTH_KINDS if name in ONE_KIND}
 

@@ -12,7 +12,7 @@ from script_process import run_command
 
 # All documents without the companion, on a machine that does other things too.
 MOST_SECONDS = 1000
-_COMMAND = ROOT / "tests" / "document_process.py"
+_COMMAND = ROOT / "tests" / "support" / "document_process.py"
 
 
 class Ended:

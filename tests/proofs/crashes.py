@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    _TESTS = Path(__file__).parents[1]
+    sys.path[:0] = [str(one) for one in (_TESTS / "support", _TESTS, _TESTS.parent)]
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    _TESTS = Path(__file__).parents[1]
+    sys.path[:0] = [str(one) for one in (_TESTS / "support", _TESTS, _TESTS.parent)]
 
 from proofs.proof_report import Report, arguments
 

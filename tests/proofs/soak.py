@@ -25,7 +25,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    _TESTS = Path(__file__).parents[1]
+    sys.path[:0] = [str(one) for one in (_TESTS / "support", _TESTS, _TESTS.parent)]
 
 import numpy as np
 import pyarrow as pa

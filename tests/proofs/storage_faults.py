@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from s3_server import S3Server, running_server
 from store_proxy import ANY_TROUBLE, StoreProxy, Trouble, running_proxy
 

@@ -144,7 +144,7 @@ spark.stop()
 """
     )
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent)])
+    path = os.pathsep.join([str(here), str(here.parent / "support")])
     environment = {
         **os.environ,
         "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],

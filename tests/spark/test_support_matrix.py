@@ -11,7 +11,7 @@ from support_matrix import differences, documented, every_cell, matrix, one_cell
 
 pytestmark = pytest.mark.spark
 
-COMMAND = Path(__file__).parents[1] / "support_matrix.py"
+COMMAND = Path(__file__).parents[1] / "support" / "support_matrix.py"
 
 
 def test_every_statement_does_on_some_table_what_the_document_says(spark, session_kind):
@@ -33,5 +33,5 @@ def test_the_document_has_no_other_statements_or_tables():
 
 @pytest.mark.slow
 def test_every_cell_of_every_session_is_as_documented():
-    """Prints the cells: python tests/support_matrix.py all."""
+    """Prints the cells: python tests/support/support_matrix.py all."""
     assert subprocess.run([sys.executable, COMMAND, "all"], check=False).returncode == 0

@@ -12,10 +12,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from local_changes import delete_rows
-from temporary_folders import memory_folder
 from row_changes import upsert
 from stale_mount import stale_mount
 from table_access import append, read_ours, write_table
+from temporary_folders import memory_folder
 
 from pyspark_lance.commit.retries import Environment
 from pyspark_lance.errors import LanceError, StorageError

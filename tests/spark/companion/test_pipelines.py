@@ -89,7 +89,7 @@ def test_a_pipeline_keeps_rows_and_all_their_states_over_runs(tmp_path):
         script,
         tmp_path / "followed",
         tmp_path / "spark-pipeline.yaml",
-        ROOT / "tests",
+        ROOT / "tests" / "support",
         cwd=tmp_path,
     )
     newest = read_ours(str(tmp_path / "copies/newest.lance")).select(["id", "text"])

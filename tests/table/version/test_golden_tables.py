@@ -23,7 +23,7 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 
 pytestmark = pytest.mark.interop
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 TABLES = sorted(path.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("pylance-*/*"))
 _UNCOUNTED = tuple(f"pylance-{release}/" for release in ("0.5.9", "0.6.5", "0.7.5", "0.8.0"))
 OLD_COUNTS = [name for name in TABLES if name.startswith(_UNCOUNTED)]

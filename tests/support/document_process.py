@@ -1,6 +1,6 @@
 """Runs documents and examples in a process of their own, and says in a file how each of them ended.
 
-    python tests/document_process.py plain|companion ended.json folder page.md|example.py ...
+    document_process.py plain|companion ended.json folder page.md|example.py ...
 
 A session as users have it: its log shows warnings.  All that is printed, by this process, by the
 JVM and by workers, goes where this process prints, with a line ``== page:line`` before each block.

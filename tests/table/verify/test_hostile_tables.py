@@ -312,7 +312,9 @@ def read_in_little_memory(tmp_path, tables):
     """What each read of each table came to."""
     write_table(str(tmp_path / "warm"), SECRET)
     folder = Path(__file__).parent
-    script = CHILD.format(paths=[str(folder), str(folder.parent)], warm=str(tmp_path / "warm"))
+    script = CHILD.format(
+        paths=[str(folder), str(folder.parents[1] / "support")], warm=str(tmp_path / "warm")
+    )
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, *map(str, tables)],
         capture_output=True, text=True, timeout=200, check=False,

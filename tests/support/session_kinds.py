@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "spark"
+FOLDER = Path(__file__).parents[1] / "spark"
 
 PLAIN, COMPANION = KINDS = ("plain", "companion")
 

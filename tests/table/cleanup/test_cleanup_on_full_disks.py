@@ -178,7 +178,7 @@ def test_a_small_file_system_that_is_really_full_is_cleaned_up(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "support")},
     )
     assert done.stdout.strip() == "cleaned up", done.stderr[-2000:]
 

@@ -1,9 +1,9 @@
 """Which SQL statement works on which kind of table: the matrix of docs/sql.md, by running it.
 
-``python tests/support_matrix.py all`` runs every cell in four sessions (companion or plain, classic
-or Connect), prints them, and fails where they are not what docs/sql.md says; ``companion`` or
-``plain``, with or without ``connect``, is one of these sessions.  ``--some`` runs every statement
-on one kind of table only; ``--write`` puts what is found into docs/sql.md.
+``python tests/support/support_matrix.py all`` runs every cell in four sessions (companion or plain,
+classic or Connect), prints them, and fails where they are not what docs/sql.md says; ``companion``
+or ``plain``, with or without ``connect``, is one of these sessions.  ``--some`` runs every
+statement on one kind of table only; ``--write`` puts what is found into docs/sql.md.
 
 A cell is "yes" when the statement does what it says, "–" when it is refused, "later" when a view
 shows it once it is made again, and "entry" when only the entry of Spark's own catalog answers or
@@ -25,8 +25,11 @@ from connect_script import START_CONNECT
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "sql.md"
-_BEGIN, _END = "<!-- matrix: {}, made by tests/support_matrix.py -->\n", "<!-- /matrix -->\n"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
+_BEGIN, _END = (
+    "<!-- matrix: {}, made by tests/support/support_matrix.py -->\n",
+    "<!-- /matrix -->\n",
+)
 # Tables are so small that plans which adapt and compiled Java cost more than they save.
 _QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
 _ROWS = "SELECT 1L AS id, 'a' AS v UNION ALL SELECT 2L, 'b'"

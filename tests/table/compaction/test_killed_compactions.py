@@ -100,7 +100,7 @@ def test_a_killed_compaction_leaves_the_table_before_or_after(tmp_path, kind):
     delete_rows(before, "id IN (3, 14, 133)")
     version, rows = Snapshot.open(Table(before)).version, contents(before)
     given = {**OPTIONS, "defer_index_remap": deferred}
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parents[2] / "support")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, tests, str(tmp_path), json.dumps(given)],
         capture_output=True, text=True, timeout=300, check=False,

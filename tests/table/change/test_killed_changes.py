@@ -137,9 +137,8 @@ def contents(path):
 def test_a_killed_driver_leaves_the_table_before_or_after(tmp_path, point):
     for name in JOBS:
         write_table(str(tmp_path / name), pa.table({"id": [0, 1, 2], "n": [0, 0, 0]}))
-    script = SCRIPT.format(
-        tests=str(Path(__file__).parents[1]), jobs={name: job.work for name, job in JOBS.items()}
-    )
+    helpers = str(Path(__file__).parents[2] / "support")
+    script = SCRIPT.format(tests=helpers, jobs={name: job.work for name, job in JOBS.items()})
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path), point],
         capture_output=True, text=True, timeout=200, check=True,

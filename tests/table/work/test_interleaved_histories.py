@@ -2,7 +2,7 @@
 
 A few histories run by default, always the same; many by
 
-    pytest -m slow tests/table/test_interleaved_histories.py
+    pytest -m slow tests/table/work/test_interleaved_histories.py
 
 other ones with ``PYSPARK_LANCE_SEED=7``, more with ``PYSPARK_LANCE_HISTORIES=5000``.
 """

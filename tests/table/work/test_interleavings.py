@@ -3,7 +3,7 @@
 Where it is stopped, and what must come of it, is said in ``interleaving.py``.  By default a share
 of all cases runs, always the same; all by
 
-    pytest -m slow tests/table/test_interleavings.py
+    pytest -m slow tests/table/work/test_interleavings.py
 
 and those of one operation with ``-k`` and its name besides.
 """

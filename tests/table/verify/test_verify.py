@@ -43,7 +43,7 @@ KNOWN = {
     "offsets_that_lance_refuses": {"bad_deletion_file"},
     "short_sequence": {"bad_row_ids"},
 }
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
 
 @pytest.fixture

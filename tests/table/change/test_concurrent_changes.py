@@ -291,7 +291,7 @@ for turn in range(count):
 
 
 def start(path, first, step, count):
-    script = WORKER.format(tests=str(Path(__file__).parents[1]))
+    script = WORKER.format(tests=str(Path(__file__).parents[2] / "support"))
     command = [sys.executable, "-c", script, path, str(first), str(step), str(count)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
 

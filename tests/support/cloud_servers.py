@@ -32,7 +32,7 @@ import pytest
 CLOUDS = ["gcs", "azure"]
 
 _PACKAGE = "azurite@3.37.0"
-_AZURITE_FOLDER = Path(__file__).parents[1] / "build" / "azurite"
+_AZURITE_FOLDER = Path(__file__).parents[2] / "build" / "azurite"
 _AZURITE = _AZURITE_FOLDER / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 # The account that azurite always has; both are in its documentation.
 _ACCOUNT = "devstoreaccount1"

@@ -13,9 +13,9 @@ import pytest
 from directed_store import Director, directed, in_charge, pause
 from interleaving import sweep, sweep_by_ours
 from local_changes import delete_rows
-from temporary_folders import memory_folder
 from row_changes import add_to
 from table_access import append, read_batch, read_ours
+from temporary_folders import memory_folder
 
 from pyspark_lance.command_line.picture import picture_of
 from pyspark_lance.errors import MissingFileError, TableNotFoundError, VersionNotFoundError
