@@ -1,7 +1,9 @@
-"""Few rows by a random key, with indices and without: python benchmarks/indices.py [rows].
+"""Few rows by a random key, with indices and without: python benchmarks/indices.py [rows] [--ids].
 
-The same table for both readers, one core for pylance, file cache warm.  Each time includes opening
-the table, planning and reading; "first" is of a version that this process has not looked at.
+The same table and the same indices for both readers, one core for pylance, file cache warm.  Each
+time includes opening the table, planning and reading; "first" is of a version that this process
+has not looked at.  With ``--ids`` the table has no other column, as for 100 million rows.
+Building is measured in processor time and memory of a process of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 
 os.environ.setdefault("LANCE_CPU_THREADS", "1")
@@ -23,47 +26,121 @@ import pyarrow as pa
 from pruning import ours, rows_read
 from timing import best, print_table
 
+from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table.index_build.column_indices import drop_index, optimize_indices
 from pyspark_lance.table.version import snapshot as snapshots
+from pyspark_lance.table.version.table import Table
 
 ROWS = 1_000_000
 ROWS_PER_FILE = 5_000_000
+_BATCH_ROWS = 1 << 20
+_BUILD = """
+import resource, sys
+path, column, kind = sys.argv[1:]
+{make}
+used = resource.getrusage(resource.RUSAGE_SELF)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(used.ru_utime + used.ru_stime, int(status["VmHWM"].split()[0]) // 1024)
+"""
+_OURS = """
+from pyspark_lance.table.index_build.column_indices import create_index
+from pyspark_lance.table.index_build.index_plan import IndexRequest
+from pyspark_lance.table.version.table import Table
+create_index(Table(path), IndexRequest((column,), kind))
+"""
+_THEIRS = """
+import lance
+lance.dataset(path).create_scalar_index(column, kind.upper())
+"""
 
 
-def build(path: str, rows: int) -> np.ndarray:
+def build(path: str, rows: int, ids_only: bool) -> np.ndarray:
     """Rows in the random order of a unique id, with two texts each; returns the ids."""
     rng = np.random.default_rng(1)
     ids = rng.permutation(rows)
-    table = pa.table(
-        {
-            "id": ids,
-            "kind": pa.array(rng.integers(0, 500, rows)).cast(pa.string()),
-            "text": pa.array(rng.integers(0, 1 << 60, rows)).cast(pa.string()),
-        }
-    )
+    schema = pa.schema({"id": pa.int64(), "kind": pa.string(), "text": pa.string()})
+    if ids_only:
+        schema = pa.schema({"id": pa.int64()})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, rows, _BATCH_ROWS):
+            columns = {"id": ids[start : start + _BATCH_ROWS]}
+            count = len(columns["id"])
+            if not ids_only:
+                columns["kind"] = pa.array(rng.integers(0, 500, count)).cast(pa.string())
+                columns["text"] = pa.array(rng.integers(0, 1 << 60, count)).cast(pa.string())
+            yield pa.record_batch(columns, schema)
+
     lance.write_dataset(
-        table, path, max_rows_per_file=ROWS_PER_FILE, enable_stable_row_ids=True,
-        data_storage_version="2.1",
+        pa.RecordBatchReader.from_batches(schema, batches()), path,
+        max_rows_per_file=ROWS_PER_FILE, enable_stable_row_ids=True, data_storage_version="2.1",
     )  # fmt: skip
     return ids
 
 
-def make_indices(path: str) -> None:
-    """By pylance, in a process of its own: with one thread it would wait for itself for ever."""
-    code = (
-        f"import lance; dataset = lance.dataset({path!r}); "
-        "dataset.create_scalar_index('id', 'BTREE'); dataset.create_scalar_index('kind', 'BITMAP')"
-    )
-    threads = ("LANCE_CPU_THREADS", "LANCE_IO_THREADS")
+def built(path: str, column: str, kind: str, make: str) -> tuple[str, str]:
+    """Processor seconds and megabytes of a process that makes an index."""
+    threads = ("LANCE_CPU_THREADS", "LANCE_IO_THREADS")  # pylance waits for ever with one
     others = {name: value for name, value in os.environ.items() if name not in threads}
-    subprocess.run([sys.executable, "-c", code], check=True, env=others)
+    code = _BUILD.format(make=make)
+    done = subprocess.run(
+        [sys.executable, "-c", code, path, column, kind],
+        check=True, env=others, capture_output=True, text=True,
+    )  # fmt: skip
+    seconds, megabytes = done.stdout.split()[-2:]
+    return f"{float(seconds):.1f}", megabytes
 
 
-def conditions_of(ids: np.ndarray) -> dict[str, str]:
+def compare_builds(path: str, kinds: dict[str, str]) -> list[tuple[str, ...]]:
+    """Builds each index by pylance and by us; ours stay."""
+    table = []
+    for column, kind in kinds.items():
+        theirs_used = built(path, column, kind, _THEIRS)
+        drop_index(Table(path), f"{column}_idx")
+        table.append((f"{kind} of {column}", *built(path, column, kind, _OURS), *theirs_used))
+    return table
+
+
+def joined(path: str) -> tuple[str, ...]:
+    """Processor seconds of merging the segments of the B-tree."""
+    start = time.process_time()
+    done = optimize_indices(Table(path), "id_idx")
+    return (f"{done.num_segments} segments of id_idx", f"{time.process_time() - start:.1f}")
+
+
+def bytes_of_indices(path: str, condition: str) -> int:
+    """Bytes of index files that our first scan of a version asks for."""
+    asked = []
+    kept = {name: getattr(LocalStore, name) for name in ("get_tail", "get_range", "get_ranges")}
+
+    def counting(name):
+        def read(store, file, *rest):
+            answer = kept[name](store, file, *rest)
+            if file.startswith("_indices"):
+                parts = {"get_tail": lambda: [answer[0]], "get_range": lambda: [answer]}
+                asked.extend(map(len, parts.get(name, lambda: answer)()))
+            return answer
+
+        return read
+
+    for name in kept:
+        setattr(LocalStore, name, counting(name))
+    try:
+        snapshots._cache.clear()
+        ours(path, condition)
+    finally:
+        for name, method in kept.items():
+            setattr(LocalStore, name, method)
+    return sum(asked)
+
+
+def conditions_of(ids: np.ndarray, ids_only: bool) -> dict[str, str]:
     """What is asked for."""
     some = ", ".join(map(str, ids[:: len(ids) // 1_000][:1_000].tolist()))
-    return {
-        "one id": f"id = {ids[7]}",
-        "1,000 ids": f"id IN ({some})",
+    of_ids = {"one id": f"id = {ids[7]}", "1,000 ids": f"id IN ({some})"}
+    if ids_only:
+        return of_ids
+    return of_ids | {
         "one kind of 500": "kind = '7'",
         "one id of a kind": f"kind = '7' AND id < {len(ids) // 1000}",
     }
@@ -82,30 +159,50 @@ def first(path: str, condition: str) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    """Prints the table."""
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
-    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
+def compared(path: str, conditions: dict[str, str], state: str) -> list[tuple[str, ...]]:
+    """A row for each condition."""
     table = []
+    for what, condition in conditions.items():
+        assert ours(path, condition) == theirs(path, condition)
+        once = min(first(path, condition) for _ in range(3))
+        times = [best(partial(f, path, condition), 7) for f in (ours, theirs)]
+        read = f"{rows_read(path, condition):,}"
+        opened = f"{bytes_of_indices(path, condition):,}"
+        seen = (f"{one * 1e3:.1f}" for one in (once, *times))
+        table.append((what, state, read, opened, *seen))
+    return table
+
+
+def main() -> None:
+    """Prints the tables."""
+    numbers = [argument for argument in sys.argv[1:] if argument.isdigit()]
+    rows, ids_only = int(numbers[0]) if numbers else ROWS, "--ids" in sys.argv
+    folder = tempfile.mkdtemp(prefix="pyspark-lance-bench-")
+    command = f"python benchmarks/indices.py {rows}{' --ids' * ids_only}"
+    print(f"load {os.getloadavg()[0]:.1f}")
     try:
         path = f"{folder}/t"
-        conditions = conditions_of(build(path, rows))
-        for state in ("no", "yes"):
-            if state == "yes":
-                make_indices(path)
-            for what, condition in conditions.items():
-                assert ours(path, condition) == theirs(path, condition)
-                once = min(first(path, condition) for _ in range(3))
-                times = [best(partial(f, path, condition), 7) for f in (ours, theirs)]
-                read = f"{rows_read(path, condition):,}"
-                table.append((what, state, read, *(f"{one * 1e3:.1f}" for one in (once, *times))))
+        conditions = conditions_of(build(path, rows, ids_only), ids_only)
+        table = compared(path, conditions, "no")
+        kinds = {"id": "btree"} if ids_only else {"id": "btree", "kind": "bitmap"}
+        builds = compare_builds(path, kinds)
+        print_table(
+            f"Building indices of {rows:,} rows, processor seconds and MB ({command})",
+            ("what", "ours", "MB", "pylance", "MB"),
+            builds,
+        )
+        table += compared(path, conditions, "yes")
+        if rows > 1 << 23:
+            print_table("Joining segments", ("what", "processor seconds"), [joined(path)])
+            table += compared(path, conditions, "joined")
+        print_table(
+            f"Few of {rows:,} rows in random order, milliseconds ({command})",
+            ("what", "indices", "rows we read", "index bytes", "ours, first", "ours", "pylance"),
+            table,
+        )
+        print(f"load {os.getloadavg()[0]:.1f}")
     finally:
         shutil.rmtree(folder)
-    print_table(
-        f"Few of {rows:,} rows in random order, milliseconds (python benchmarks/indices.py)",
-        ("what", "indices", "rows we read", "ours, first", "ours", "pylance"),
-        table,
-    )
 
 
 if __name__ == "__main__":

@@ -328,6 +328,53 @@ def test_long_values_are_sorted_in_bounded_memory(tmp_path):
     assert values.take(rows[IDS].combine_chunks()).to_pylist() == rows[VALUES].to_pylist()
 
 
+@pytest.mark.parametrize("kind", ["i64", "f64", "text", "decimal", "bytes"])
+@pytest.mark.parametrize("stable", [False, True])
+def test_segments_that_are_joined_are_as_one_that_is_made_anew(tmp_path, kind, stable):
+    """By their pages: of their rows the data files need not be there."""
+    path = str(tmp_path / "t")
+    rng = np.random.default_rng(len(kind))
+    rows = pa.table({"n": range(20_000), "c": values_of(WIDE[kind], rng, 20_000)})
+    lance.write_dataset(rows, path, max_rows_per_file=3_000, enable_stable_row_ids=stable)
+    create_index(Table(path), IndexRequest(("c",), rows_per_segment=4_000))
+    lance.dataset(path).delete("n % 100 = 7 OR n > 18000 OR n < 3000")
+    lance.dataset(path).update({"n": "n + 100000"}, where="n % 1000 = 9")
+    assert len(covered(path, "c_idx")) > 4
+    create_index(Table(path), IndexRequest(("c",), name="anew", rows_per_segment=100_000))
+    known = {number for part in covered(path, "c_idx") for number in part}
+    moved = [
+        (Path(path) / "data" / fragment.files[0].path).rename(tmp_path / fragment.files[0].path)
+        for fragment in Snapshot.open(Table(path)).manifest.fragments
+        if fragment.id in known
+    ]
+    optimize_indices(Table(path), "c_idx")
+    for file in moved:
+        file.rename(Path(path) / "data" / file.name)
+    assert covered(path, "c_idx") == covered(path, "anew")
+    joined, anew = (content(path, name, "page_data.lance") for name in ("c_idx", "anew"))
+    assert bits(joined["values"]) == bits(anew["values"])
+    assert set(zip(bits(joined["values"]), joined["ids"].to_pylist(), strict=True)) == set(
+        zip(bits(anew["values"]), anew["ids"].to_pylist(), strict=True)
+    )
+    drop_index(Table(path), "anew")
+    plan = lance.dataset(path).scanner(filter="c IS NULL").explain_plan()
+    assert "@c_idx(BTree)" in plan
+    check_rows(path, ["c IS NULL", "n > 100000"])
+    assert not verify(Table(path)).errors
+
+
+def test_segments_that_cannot_be_joined_are_made_anew_of_the_column(path, caplog):
+    """One with damaged pages, and those of rows that a compaction moved and left noted."""
+    create_index(Table(path), IndexRequest(("x",), rows_per_segment=1_000))
+    first = Snapshot.open(Table(path)).indices[0]
+    lookup = Path(path) / "_indices" / str(first.uuid) / "page_lookup.lance"
+    lookup.write_bytes(lookup.read_bytes()[:-20])
+    assert optimize_indices(Table(path), "x_idx").num_segments == 1
+    assert num_read(path, "x = 205") == 1
+    check_rows(path, ["x IS NULL", "x = 2999"])
+    assert not caplog.messages
+
+
 # Histories -------------------------------------------------------------------------------------
 
 

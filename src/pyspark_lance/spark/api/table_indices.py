@@ -113,8 +113,9 @@ class TableIndices:
     ) -> IndexResult:
         """As ``refreshIndices``, and makes few large segments of many small ones.
 
-        Each refresh leaves a segment, and a query asks all of them. Those of less than 2 million
-        rows are made anew together.
+        Each refresh leaves a segment, and a query asks all of them. Those of a B-tree are merged,
+        up to 64 million rows each, without reading the column; of other kinds those of less than
+        2 million rows are made anew together.
 
         Args:
             name: Of one index; None for all that ``createIndex`` can make.

@@ -30,6 +30,7 @@ from pyspark_lance.table.compaction.compact import (
 from pyspark_lance.table.compaction.compaction_task import CompactionTask
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
 from pyspark_lance.table.index_build.index_plan import (
+    ROWS_PER_JOINED_SEGMENT,
     IndexPlan,
     IndexRequest,
     IndexTask,
@@ -303,7 +304,9 @@ def _plan_refresh(call: Call) -> IndexPlan:
 
 def _plan_optimize(call: Call) -> IndexPlan:
     name = call.arguments.get("name")
-    return plan_index_refresh(call.table, name, call.settings, joins_segments=True)
+    return plan_index_refresh(
+        call.table, name, call.settings, rows_per_joined=ROWS_PER_JOINED_SEGMENT
+    )
 
 
 def _indexed(result: IndexResult) -> Rows:

@@ -111,11 +111,25 @@ class BTree:
             return None
         if not len(pages):
             return np.empty(0, np.uint64)
+        values, ids = self.read_pages(pages)
+        return np.asarray(plain_numbers(ids)[question.matches(as_seen(values, self.field))])
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of all rows."""
+        return len(self.null_count)
+
+    def read_pages(self, pages: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
+        """The values of some pages, ascending, as they are stored, and what their rows are called.
+
+        Raises:
+            CorruptFileError: Pages hold what they cannot.
+        """
         starts, ends = self._ends_of(pages)
         rows = self.data.read_ranges(list(zip(starts.tolist(), ends.tolist(), strict=True)))
         values, ids = (_one_chunk(rows.column(name)) for name in ("values", "ids"))
         self._check_values(pages, ends - starts, values, ids)
-        return np.asarray(plain_numbers(ids)[question.matches(as_seen(values, self.field))])
+        return values, ids
 
     def _ends_of(self, pages: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         starts = pages * self.page_rows

@@ -44,6 +44,19 @@ def sort_order(values: pa.Array, *, stable: bool = False) -> NDArray[np.int64]:
     return np.concatenate([np.flatnonzero(is_null), places[order]])
 
 
+def is_in_order(values: pa.Array) -> bool:
+    """Whether nulls come first, and then values that ascend; equal ones may follow each other."""
+    present = values.slice(values.null_count)
+    if present.null_count:
+        return False
+    if len(present) < 2:
+        return True
+    numbers = _as_numbers(present)
+    if numbers is not None:
+        return bool((numbers[1:] >= numbers[:-1]).all())
+    return bool(pc.all(pc.less_equal(present[:-1], present[1:])).as_py())
+
+
 def begins_run(values: pa.Array) -> NDArray[np.bool_]:
     """Of sorted values, whether each is another than the one before; shape (n,).
 

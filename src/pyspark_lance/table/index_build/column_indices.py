@@ -26,6 +26,7 @@ from pyspark_lance.table.index.segments import (
     LABEL_LIST,
 )
 from pyspark_lance.table.index_build.index_plan import (
+    ROWS_PER_JOINED_SEGMENT,
     ROWS_PER_SEGMENT,
     BuiltPart,
     IndexPlan,
@@ -120,6 +121,7 @@ def refresh_indices(
     build: BuildParts = build_here,
     rows_per_segment: int = ROWS_PER_SEGMENT,
     joins_segments: bool = False,
+    rows_per_joined: int = ROWS_PER_JOINED_SEGMENT,
 ) -> IndexResult:
     """Adds segments over the fragments that indices do not cover; forgets those that cover none.
 
@@ -130,6 +132,7 @@ def refresh_indices(
         build: Runs the tasks.
         rows_per_segment: Live rows that a segment is to cover.
         joins_segments: Whether small segments are made anew together.
+        rows_per_joined: Live rows of a segment of a B-tree that comes of others.
 
     Raises:
         InvalidInputError: There is no such index of these kinds.
@@ -139,7 +142,11 @@ def refresh_indices(
 
     def plan() -> IndexPlan:
         return plan_index_refresh(
-            table, name, settings, rows_per_segment, joins_segments=joins_segments
+            table,
+            name,
+            settings,
+            rows_per_segment,
+            rows_per_joined=rows_per_joined if joins_segments else None,
         )
 
     return _carry_out(table, plan, settings, build)
@@ -184,20 +191,20 @@ def commit_index(plan: IndexPlan, built: Sequence[BuiltPart], work: UnitOfWork) 
     work.register_files(path for segment in segments for path in segment.paths)
     snapshot = plan.change.snapshot()
     owners = [planned for planned in plan.segmented for _ in planned.tasks]
-    tasks = (task for task in plan.tasks if isinstance(task, SegmentTask))
+    tasks = [task for task in plan.tasks if isinstance(task, SegmentTask)]
     new = tuple(
         _entry(snapshot, planned, task, segment)
         for planned, task, segment in zip(owners, tasks, segments, strict=True)
     )
     replaced = tuple(entry for planned in plan.segmented for entry in planned.replaced)
-    num_rows = sum(segment.num_rows for segment in segments)
+    rows = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
+    num_rows = sum(rows[number] for task in tasks for number in task.fragments)
     if plan.zone_maps is not None:
         zones = [part for part in built if not isinstance(part, BuiltSegment)]
         of_zones, _ = written_zone_maps(plan.zone_maps, zones, work)
         new, replaced = new + of_zones.new_indices, replaced + of_zones.removed_indices
-        looked_at = plan.zone_maps.fragments
-        rows = sum(f.num_rows for f in snapshot.manifest.fragments if f.id in looked_at)
-        num_rows += rows * len(plan.zone_maps.wanted)
+        of_fragments = sum(rows[number] for number in plan.zone_maps.fragments)
+        num_rows += of_fragments * len(plan.zone_maps.wanted)
     operation = CreateIndex(new, replaced)
     result = work.commit(
         work.propose(plan.change.base, operation, uuid=plan.change.transaction_uuid)

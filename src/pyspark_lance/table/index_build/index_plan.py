@@ -9,23 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment_reuse import reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
-from pyspark_lance.table.index.lookups import covered_fragments
+from pyspark_lance.table.index.lookups import covered_fragments, segment_state
 from pyspark_lance.table.index.segments import (
     BITMAP,
     BLOOMFILTER,
     BTREE,
     LABEL_LIST,
     ZONEMAP,
+    Segment,
     kind_of,
+    segment_of,
 )
 from pyspark_lance.table.index.zone_map_file import is_zone_map
 from pyspark_lance.table.index_build.indexed_columns import named_path, path_to
+from pyspark_lance.table.index_build.joined_segments import StoredSegment
 from pyspark_lance.table.index_build.left_behind import names_moved_rows
 from pyspark_lance.table.index_build.segment_task import (
     KINDS,
@@ -48,6 +53,9 @@ from pyspark_lance.table.version.table import Table
 
 ROWS_PER_SEGMENT: Final = 4 << 20
 """Live rows of a segment: queries ask each of them, and each is made by one task."""
+
+ROWS_PER_JOINED_SEGMENT: Final = 64 << 20
+"""Live rows of a segment of a B-tree that is merged of others: no column is read for it."""
 
 # Of kinds whose segments name rows by their ids, where they have stable ones.
 _BY_ROW_IDS: Final = (BITMAP, LABEL_LIST)
@@ -172,9 +180,11 @@ def plan_index_refresh(
     settings: ChangeSettings,
     rows_per_segment: int = ROWS_PER_SEGMENT,
     *,
-    joins_segments: bool = False,
+    rows_per_joined: int | None = None,
 ) -> IndexPlan:
     """What ``refresh_indices`` and ``optimize_indices`` build; writes nothing.
+
+    ``rows_per_joined``: of a segment that comes of others; None to leave others as they are.
 
     Raises:
         InvalidInputError: There is no such index of these kinds.
@@ -192,7 +202,7 @@ def plan_index_refresh(
                 where=snapshot.uri,
             )
     refreshed = (
-        _refreshed(snapshot, entries, rows_per_segment, joins_segments)
+        _refreshed(snapshot, entries, rows_per_segment, rows_per_joined)
         for entries in by_name.values()
     )
     zone_maps = plan_refresh_of(change, chosen)
@@ -260,7 +270,10 @@ def entries_of(snapshot: Snapshot, name: str) -> tuple[IndexMetadata, ...]:
 
 
 def _refreshed(
-    snapshot: Snapshot, entries: Sequence[IndexMetadata], rows_per_segment: int, joins: bool
+    snapshot: Snapshot,
+    entries: Sequence[IndexMetadata],
+    rows_per_segment: int,
+    rows_per_joined: int | None,
 ) -> PlannedIndex | None:
     """Segments that an index lacks; None if it lacks none."""
     path = path_to(snapshot.schema.fields, entries[0].fields[0])
@@ -268,23 +281,76 @@ def _refreshed(
         return None
     kind = kind_of(entries[0])
     rows = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
-    covered = {e.uuid: frozenset(covered_fragments(snapshot, e)) & rows.keys() for e in entries}
+    covered = _covered_by_each(snapshot, entries)
+    num_rows = {uuid: sum(rows[number] for number in ids) for uuid, ids in covered.items()}
     dead = [entry for entry in entries if not covered[entry.uuid]]
     alive = [entry for entry in entries if covered[entry.uuid]]
     missing = frozenset(rows).difference(*(covered[entry.uuid] for entry in alive))
     joined: list[IndexMetadata] = []
-    if joins:
-        joined = [e for e in alive if 2 * sum(rows[n] for n in covered[e.uuid]) < rows_per_segment]
+    if rows_per_joined is not None:
+        most = rows_per_joined if kind == BTREE else rows_per_segment
+        joined = [entry for entry in alive if 2 * num_rows[entry.uuid] < most]
         if len(joined) == 1 and not missing:
             joined = []
     if kind in _BY_ROW_IDS and snapshot.uses_stable_row_ids:
         moved = [e for e in alive if names_moved_rows(snapshot, e, covered[e.uuid])]
         joined += [entry for entry in moved if entry not in joined]
+    stored = [entry for entry in joined if _can_be_merged(snapshot, entry)]
+    anew = missing.union(*(covered[entry.uuid] for entry in joined if entry not in stored))
+    if sum(rows[number] for number in anew) > rows_per_segment and len(stored) == 1:
+        joined, stored = [entry for entry in joined if entry not in stored], []
     if not missing and not joined and (len(dead) == 0 or not alive):
         return None
-    anew = missing.union(*(covered[entry.uuid] for entry in joined))
-    tasks = _tasks(snapshot, kind, path, anew, rows_per_segment) if anew else ()
+    tasks = _tasks(snapshot, kind, path, anew, rows_per_segment) if anew or stored else ()
+    if stored:
+        own = {f.id: f for f in snapshot.manifest.fragments}
+        parts = [
+            StoredSegment(entry, tuple(own[number] for number in sorted(covered[entry.uuid])))
+            for entry in stored
+        ]
+        groups = _groups([num_rows[entry.uuid] for entry in stored], rows_per_joined or 1)
+        tasks = _with_stored(tasks, [[parts[n] for n in group] for group in groups])
     return PlannedIndex(entries[0].name, kind, path[-1], (*dead, *joined), tasks)
+
+
+def _covered_by_each(
+    snapshot: Snapshot, entries: Sequence[IndexMetadata]
+) -> dict[UUID, frozenset[int]]:
+    """The fragments of the version that each segment answers for; none is in two of them."""
+    left = {fragment.id for fragment in snapshot.manifest.fragments}
+    covered = {}
+    for entry in entries:
+        covered[entry.uuid] = frozenset(covered_fragments(snapshot, entry)) & left
+        left -= covered[entry.uuid]
+    return covered
+
+
+def _can_be_merged(snapshot: Snapshot, entry: IndexMetadata) -> bool:
+    """Whether the rows of a segment can be taken from its files, where they lie in order."""
+    segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
+    return (
+        isinstance(segment, Segment)
+        and segment.kind == BTREE
+        and not segment.names_row_ids
+        and reuse_index_of(snapshot.indices) is None
+        and segment_state(snapshot, entry).is_asked
+    )
+
+
+def _with_stored(
+    scanned: tuple[SegmentTask, ...], groups: Sequence[Sequence[StoredSegment]]
+) -> tuple[SegmentTask, ...]:
+    """Tasks that merge groups of segments; a single one that scans does so along with the last."""
+    nothing = replace(scanned[0], scan=replace(scanned[0].scan, slices=()), fragments=())
+    tasks = [_merging(nothing, group) for group in groups]
+    if len(scanned) == 1:
+        return (*tasks[:-1], _merging(scanned[0], groups[-1]))
+    return (*tasks, *scanned)
+
+
+def _merging(task: SegmentTask, group: Sequence[StoredSegment]) -> SegmentTask:
+    merged = (fragment.id for segment in group for fragment in segment.fragments)
+    return replace(task, joined=tuple(group), fragments=tuple(sorted({*task.fragments, *merged})))
 
 
 def _tasks(

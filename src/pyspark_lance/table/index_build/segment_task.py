@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -27,8 +28,9 @@ from pyspark_lance.table.index.segments import BITMAP, BLOOMFILTER, BTREE, LABEL
 from pyspark_lance.table.index.value_order import has_order
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, write_bloom_filters
 from pyspark_lance.table.index_build.indexed_columns import values_at
+from pyspark_lance.table.index_build.joined_segments import StoredSegment, sorted_rows_of
 from pyspark_lance.table.index_build.segment_files import tree_map_of, write_btree, write_sets
-from pyspark_lance.table.index_build.sorted_rows import MOST_BYTES, MOST_ROWS, RowSorter
+from pyspark_lance.table.index_build.sorted_rows import MOST_BYTES, MOST_ROWS, RowSorter, merged
 from pyspark_lance.table.index_build.zone_cuts import ROWS_PER_ZONE
 from pyspark_lance.table.scan.scan_task import ScanTask, run
 from pyspark_lance.table.work.written_files import remove_files
@@ -48,6 +50,8 @@ class SegmentTask:
         fragments: Ids of the fragments, ascending.
         most_bytes: Bytes of their values.
         rows_per_zone: Live rows of a zone, for kinds that have zones.
+        joined: Segments of a B-tree whose rows come into this one; they cover fragments that are
+            not scanned.
     """
 
     kind: str
@@ -58,6 +62,7 @@ class SegmentTask:
     most_rows: int = MOST_ROWS
     most_bytes: int = MOST_BYTES
     rows_per_zone: int = ROWS_PER_ZONE
+    joined: tuple[StoredSegment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,6 @@ class BuiltSegment:
 
     uuid: uuid.UUID
     file_sizes: dict[str, int]
-    num_rows: int
 
     @property
     def paths(self) -> list[str]:
@@ -91,7 +95,7 @@ def build_segment(task: SegmentTask) -> BuiltSegment:
     except BaseException:
         remove_files(store, [index_path(name, file) for file in _FILES[task.kind]])
         raise
-    return BuiltSegment(name, sizes, rows.num_rows)
+    return BuiltSegment(name, sizes)
 
 
 def check_can_be_indexed(kind: str, field: Field, name: str) -> None:
@@ -129,18 +133,16 @@ def _indexed_type(kind: str, field: Field) -> pa.DataType:
 
 
 class _Rows:
-    """The values of a task with the names of their rows, once; counts as it goes."""
+    """The values of a task with the names of their rows, once; notes null lists."""
 
     def __init__(self, task: SegmentTask) -> None:
         self._task = task
-        self.num_rows = 0
         self.null_lists: dict[int, BitMap] = {}
 
     def __iter__(self) -> Iterator[tuple[pa.Array, NDArray[np.uint64]]]:
         task = self._task
         name = ROW_ID if ROW_ID in task.scan.system_columns else ROW_ADDRESS
         for batch in run(task.scan):
-            self.num_rows += batch.num_rows
             ids = plain_numbers(batch.column(name))
             values = values_at(batch, task.path)
             yield self._elements(values, ids) if task.kind == LABEL_LIST else (values, ids)
@@ -171,6 +173,19 @@ def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
         for values, ids in rows:
             sorter.add(values, ids)
         if task.kind == BTREE:
-            return write_btree(store, name, data_type, sorter.batches())
+            streams = [sorter.batches(), *_rows_of_joined(task)]
+            in_order = merged(streams) if task.joined else streams[0]
+            return write_btree(store, name, data_type, in_order)
         nulls = rows.null_lists if task.kind == LABEL_LIST else None
         return write_sets(store, name, data_type, sorter.batches(), nulls)
+
+
+def _rows_of_joined(task: SegmentTask) -> list[Iterator[pa.RecordBatch]]:
+    read = partial(
+        sorted_rows_of,
+        task.scan.files,
+        field=task.field,
+        num_segments=len(task.joined),
+        stable_row_ids=task.scan.stable_row_ids,
+    )
+    return [read(segment) for segment in task.joined]

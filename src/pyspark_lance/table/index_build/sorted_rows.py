@@ -78,8 +78,7 @@ class RowSorter:
             return
         self._put_aside()
         room = max(1, _MERGED_BYTES // max(1, self._longest_batch) // len(self._runs))
-        runs = [_Run(_stored_batches(path), room) for path in self._runs]
-        yield from _merged(runs)
+        yield from merged([_stored_batches(path) for path in self._runs], room)
 
     def _sorted_held(self) -> pa.RecordBatch:
         table = pa.Table.from_batches(self._held, self._schema).combine_chunks()
@@ -102,6 +101,11 @@ class RowSorter:
                 self._longest_batch = max(self._longest_batch, batch.nbytes)
                 writer.write_batch(batch)
         self._runs.append(path)
+
+
+def merged(streams: Sequence[Iterator[pa.RecordBatch]], room: int = 1) -> Iterator[pa.RecordBatch]:
+    """The rows of sorted streams, sorted; ``room`` batches of each are in memory at a time."""
+    yield from _merged([_Run(stream, room) for stream in streams])
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -1,0 +1,116 @@
+"""Rows of segments of a B-tree that are there already, in order, for one that takes their place.
+
+Pages are read and merged some at a time; the column is not looked at.  Rows that are gone, and
+those of fragments that a segment no longer answers for, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_lance.errors import CorruptFileError
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.row_address import OFFSET_BITS
+from pyspark_lance.plain_values import plain_array, plain_numbers
+from pyspark_lance.table.index.btree import BTree
+from pyspark_lance.table.index.value_order import is_in_order
+from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES
+from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
+from pyspark_lance.table.version.table_files import TableFiles
+
+_BATCH_ROWS: Final = 64 << 10
+# Of the values of all segments that are merged together.
+_MERGED_BYTES: Final = 64 << 20
+_SHIFT: Final = np.uint64(OFFSET_BITS)
+_OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """A segment of a B-tree that names rows by their addresses; picklable.
+
+    Attributes:
+        entry: Of the manifest.
+        fragments: Those of which its rows are taken.
+    """
+
+    entry: IndexMetadata
+    fragments: tuple[Fragment, ...]
+
+
+def sorted_rows_of(
+    files: TableFiles,
+    segment: StoredSegment,
+    field: Field,
+    *,
+    num_segments: int,
+    stable_row_ids: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The live rows of a segment, in its order: columns ``values`` and ``ids``.
+
+    Args:
+        files: Of the table.
+        segment: What to read.
+        field: The column.
+        num_segments: That are read together, and share the memory.
+        stable_row_ids: Whether the table has them.
+
+    Raises:
+        FileNotFoundError: A file is gone.
+        CorruptFileError: Pages hold what they cannot, or are out of order.
+    """
+    tree = BTree.open(files, segment.entry, field)
+    live = _LiveRows(files, segment.fragments, stable_row_ids)
+    size = sum(segment.entry.file_sizes.values()) // max(1, tree.num_rows)
+    num_rows = min(_BATCH_ROWS, _MERGED_BYTES // max(16, size) // num_segments)
+    step = max(1, num_rows // tree.page_rows)
+    last: pa.Array | None = None
+    for first in range(0, tree.num_pages, step):
+        values, ids = tree.read_pages(np.arange(first, min(first + step, tree.num_pages)))
+        if not is_in_order(values if last is None else pa.concat_arrays([last, values])):
+            raise CorruptFileError("rows of a B-tree out of order", tree.data.where)
+        last = values[-1:]
+        addresses = plain_numbers(ids)
+        kept = np.flatnonzero(live.are_among(addresses))
+        if len(kept):
+            arrays = [values.take(plain_array(kept)), plain_array(addresses[kept])]
+            yield pa.RecordBatch.from_arrays(arrays, names=[VALUES, IDS])
+
+
+class _LiveRows:
+    """Which addresses are of live rows of some fragments."""
+
+    def __init__(
+        self, files: TableFiles, fragments: tuple[Fragment, ...], stable_row_ids: bool
+    ) -> None:
+        ordered = sorted(fragments, key=lambda fragment: fragment.id)
+        self._ids = np.array([fragment.id for fragment in ordered], np.uint64)
+        self._lengths = np.array([fragment.physical_rows for fragment in ordered], np.uint64)
+        deleted = []
+        for fragment in ordered:
+            rows = load_deletion_vector(files, fragment, stable_row_ids=stable_row_ids)
+            if rows is not None:
+                deleted.append((np.uint64(fragment.id) << _SHIFT) | rows.to_array().astype("u8"))
+        self._deleted = np.concatenate(deleted) if deleted else np.empty(0, np.uint64)
+
+    def are_among(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Raises if one of them is beyond the end of its fragment."""
+        if not len(self._ids):
+            return np.zeros(len(addresses), np.bool_)
+        numbers = addresses >> _SHIFT
+        places = np.minimum(np.searchsorted(self._ids, numbers), len(self._ids) - 1)
+        is_live: NDArray[np.bool_] = self._ids[places] == numbers
+        if (is_live & (addresses & _OFFSETS >= self._lengths[places])).any():
+            raise CorruptFileError("a B-tree names rows beyond the end of a fragment")
+        if len(self._deleted):
+            at = np.minimum(np.searchsorted(self._deleted, addresses), len(self._deleted) - 1)
+            is_live &= self._deleted[at] != addresses
+        return is_live
