@@ -832,8 +832,8 @@ MUTANTS = (
     Mutant(
         "the first partition is thought to hold enough rows",
         "table/nearest/ivf_search.py",
-        "if self._task.nprobes is not None:",
-        "if done:",
+        "while self._task.nprobes is None:",
+        "while False:",
         ("tests/table/nearest/test_vector_indices.py",),
     ),
     Mutant(

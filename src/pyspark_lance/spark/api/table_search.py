@@ -40,11 +40,13 @@ from pyspark_lance.spark.options.write_settings import change_settings, options_
 from pyspark_lance.spark.source.read_plan import shown_columns, spark_schema_of
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.index_build.vector_indices import (
+    create_vector_index,
+    refresh_vector_indices,
+)
+from pyspark_lance.table.index_build.vector_request import (
     VectorIndexRequest,
     VectorIndexResult,
-    create_vector_index,
     parse_kind,
-    refresh_vector_indices,
 )
 from pyspark_lance.table.nearest.ivf_plan import usable_segments
 from pyspark_lance.table.nearest.metric import Metric

@@ -9,41 +9,38 @@ Source: docs/format/table-format.md, section 10.6.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+import numpy as np
+
+from pyspark_lance.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
-from pyspark_lance.format.fragment_reuse import covered_now
+from pyspark_lance.format.fragment_reuse import covered_now, reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
-from pyspark_lance.format.operation import CreateIndex
 from pyspark_lance.format.schema import LanceSchema
-from pyspark_lance.format.system_columns import ROW_ID
-from pyspark_lance.format.typed_values import check_enum
-from pyspark_lance.format.wire import encode_varint, length_delimited
-from pyspark_lance.metafile.paths import index_path
-from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
-from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.index.reused_fragments import reuse_versions
 from pyspark_lance.table.index.segments import VECTOR, kind_of
-from pyspark_lance.table.index_build.indexed_columns import only_fragments
-from pyspark_lance.table.nearest.ivf_build import (
-    BuiltSegment,
-    EncodeTask,
-    JoinTask,
-    TrainTask,
-    encode,
-    join,
-    train,
+from pyspark_lance.table.index_build.vector_build import (
+    VectorBuild,
+    WantedSegment,
+    passing_folder,
+    run_vector_task,
 )
-from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES, VECTOR_DETAILS, IvfKind
-from pyspark_lance.table.nearest.ivf_model import IvfShape
+from pyspark_lance.table.index_build.vector_request import (
+    VectorIndexRequest,
+    VectorIndexResult,
+    shape_of,
+)
+from pyspark_lance.table.nearest.ivf_build import TakeTask, TrainTask
+from pyspark_lance.table.nearest.ivf_file import IvfSegment, open_ivf
 from pyspark_lance.table.nearest.ivf_output import ModelPlace, read_model
-from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.ivf_plan import fragments_by_segment
 from pyspark_lance.table.nearest.vectors import vector_column, width_of
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import ScanTask
@@ -53,11 +50,8 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 logger = logging.getLogger(__name__)
 
-INDEX_VERSION: Final = 1
-_MOST_PARTITIONS: Final = 4096
-_ROWS_OF_PARTITION: Final = {IvfKind.FLAT: 4096, IvfKind.PQ: 8192, IvfKind.SQ: 8192}
-_METRICS: Final = {Metric.L2: 0, Metric.COSINE: 1, Metric.DOT: 2}
-_MOST_RATE: Final = 1 << 20
+ROWS_OF_SEGMENT: Final = 4 << 20
+"""Segments of less than half as many live rows are joined."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -70,97 +64,9 @@ class RunTasks(Protocol):
         """The results."""
 
 
-@dataclass(frozen=True, slots=True)
-class VectorIndexRequest:
-    """A vector index to make.
-
-    Attributes:
-        column: The column of vectors; None for the only one.
-        kind: What to store of a row.
-        metric: What the index is for.
-        num_partitions: How many groups of rows; None for a number that follows theirs.
-        num_sub_vectors: IVF_PQ only: how many parts of a vector have codes; None for a 16th of its
-            width, or an 8th.
-        sample_rate: How many vectors to learn from for each centroid and each codeword.
-        seed: For all choices; None for others each time.
-        name: Of the index; None for that of the column and ``_idx``.
-        replace: Whether to take the place of a vector index of that name.
-    """
-
-    column: str | None = None
-    kind: IvfKind = IvfKind.PQ
-    metric: Metric = Metric.L2
-    num_partitions: int | None = None
-    num_sub_vectors: int | None = None
-    sample_rate: int = 256
-    seed: int | None = None
-    name: str | None = None
-    replace: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuses numbers that are none."""
-        check_enum(self.kind, IvfKind)
-        check_enum(self.metric, Metric)
-        most = {"num_partitions": 1 << 16, "num_sub_vectors": 1 << 16, "sample_rate": _MOST_RATE}
-        for name, limit in most.items():
-            value = getattr(self, name)
-            if value is not None and not (_is_whole(value) and 0 < value <= limit):
-                raise InvalidInputError(f"{name} is a number from 1 to {limit}, not {value!r}")
-        if self.seed is not None and not (_is_whole(self.seed) and self.seed >= 0):
-            raise InvalidInputError(f"seed is a number, at least 0, not {self.seed!r}")
-        if self.num_sub_vectors is not None and self.kind is not IvfKind.PQ:
-            raise InvalidInputError("only ivf_pq has codes of sub-vectors")
-
-
-@dataclass(frozen=True, slots=True)
-class VectorIndexResult:
-    """What became of a vector index.
-
-    Attributes:
-        version: The version that has its new segment; None when there was nothing to do.
-        name: Of the index.
-        num_partitions: Its groups of rows.
-        num_rows: Rows of the new segment.
-        num_fragments: Fragments that it covers.
-    """
-
-    version: int | None = None
-    name: str = ""
-    num_partitions: int = 0
-    num_rows: int = 0
-    num_fragments: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    """A segment to build.
-
-    Attributes:
-        model: What is learned, or was.
-    """
-
-    name: str
-    column: Field
-    model: ModelPlace
-    fragments: frozenset[int]
-    replaced: tuple[IndexMetadata, ...] = ()
-
-
 def run_here(work: Callable[[_T], _R], tasks: Sequence[_T], /) -> Iterable[_R]:
     """Runs tasks in this process, one after the other."""
     return map(work, tasks)
-
-
-def parse_kind(name: str) -> IvfKind:
-    """The kind of this name, in whatever case."""
-    kinds = {shown: kind for kind, shown in INDEX_NAMES.items()}
-    kind = kinds.get(str(name).strip().upper())
-    if kind is None:
-        raise InvalidInputError(
-            f"{name!r} is no kind of vector index that can be made",
-            hint=f"the kinds are {', '.join(map(str.lower, kinds))}",
-        )
-    return kind
 
 
 def create_vector_index(
@@ -170,28 +76,22 @@ def create_vector_index(
     *,
     run: RunTasks = run_here,
 ) -> VectorIndexResult:
-    """Makes a vector index of a column."""
+    """Makes a vector index of a column.
+
+    Args:
+        table: The table or branch.
+        request: What it is to be like.
+        settings: Retries and properties of the commit.
+        run: Runs the tasks.
+
+    Raises:
+        InvalidInputError: No such column, or no vector in it; parts that do not divide vectors; an
+            index of that name is there.
+        RetryableCommitError: Other commits were in the way too often.
+    """
     settings = settings or ChangeSettings()
-
-    def attempt(work: UnitOfWork) -> VectorIndexResult:
-        change = plan_change(table, settings)
-        if change.is_done:
-            return VectorIndexResult()
-        snapshot = change.snapshot()
-        column = vector_column(snapshot.schema, request.column)
-        shape = shape_of(snapshot, column, request)
-        name, replaced = _free_name(snapshot, column, request)
-        every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
-        with _passing_folder(table, work) as folder:
-            model = ModelPlace(folder)
-            scan = _whole_scan(snapshot, column)
-            learn = TrainTask(scan, column, shape, request.sample_rate, request.seed, model)
-            list(run(train, [learn]))
-            segment = _Segment(name, column, model, every, replaced)
-            (result,) = _built(change, [segment], work, run, folder)
-            return result
-
-    return UnitOfWork(table, settings).run(attempt)
+    plan = partial(plan_vector_index, table, request, settings)
+    return next(iter(_carry_out(table, plan, settings, run)), VectorIndexResult())
 
 
 def refresh_vector_indices(
@@ -200,54 +100,103 @@ def refresh_vector_indices(
     settings: ChangeSettings | None = None,
     *,
     run: RunTasks = run_here,
+    joins_segments: bool = False,
+    rows_of_segment: int = ROWS_OF_SEGMENT,
 ) -> tuple[VectorIndexResult, ...]:
     """Adds to vector indices a segment of the fragments that they do not cover.
 
     What was learned for an index is taken as it is.  Indices to which nobody here can add rows,
     as those with a graph, stay as they are.
 
-    ``names``: the indices; None for all.
+    Args:
+        table: The table or branch.
+        names: The indices; None for all.
+        settings: Retries and properties of the commit.
+        run: Runs the tasks.
+        joins_segments: Whether small segments become one, whose rows are taken as they are.
+        rows_of_segment: Those of less than half as many live rows are small.
 
     Returns:
         What became of each index that has a new segment; one version has them all.
+
+    Raises:
+        InvalidInputError: There is no index of a name.
+        RetryableCommitError: Other commits were in the way too often.
     """
     settings = settings or ChangeSettings()
+    most = rows_of_segment if joins_segments else None
+    plan = partial(plan_vector_refresh, table, names, settings, most)
+    return _carry_out(table, plan, settings, run)
 
+
+# Makes one segment of small ones besides.
+optimize_vector_indices = partial(refresh_vector_indices, joins_segments=True)
+
+
+def is_vector_index(entry: IndexMetadata) -> bool:
+    """Whether an index is one of these, whoever made it."""
+    return kind_of(entry) == VECTOR and len(entry.fields) == 1
+
+
+def _carry_out(
+    table: Table,
+    plan: Callable[[], VectorBuild | None],
+    settings: ChangeSettings,
+    run: RunTasks,
+) -> tuple[VectorIndexResult, ...]:
     def attempt(work: UnitOfWork) -> tuple[VectorIndexResult, ...]:
-        change = plan_change(table, settings)
-        segments = [] if change.is_done else _missing_segments(change.snapshot(), names)
-        if not segments:
+        build = plan()
+        if build is None:
             return ()
-        with _passing_folder(table, work) as folder:
-            return _built(change, segments, work, run, folder)
+        with passing_folder(table, build.folder, work):
+            while not build.is_last:
+                build = build.after(list(run(run_vector_task, build.tasks)))
+            work.register_files(build.paths)
+            return build.commit(list(run(run_vector_task, build.tasks)), work)
 
     return UnitOfWork(table, settings).run(attempt)
 
 
-def shape_of(snapshot: Snapshot, column: Field, request: VectorIndexRequest) -> IvfShape:
-    """What the index of a column is to be like, where the request leaves it open."""
-    width = width_of(column)
-    partitions = request.num_partitions
-    if partitions is None:
-        rows = sum(fragment.num_rows for fragment in snapshot.manifest.fragments)
-        partitions = rows // _ROWS_OF_PARTITION[request.kind]
-        partitions = max(1, min(_MOST_PARTITIONS, partitions))
-    if request.kind is not IvfKind.PQ:
-        return IvfShape(request.kind, request.metric, partitions)
-    parts = request.num_sub_vectors
-    if parts is None:
-        part = next(size for size in (16, 8, *range(7, 0, -1)) if width % size == 0)
-        parts = width // part
-    if width % parts:
-        raise InvalidInputError(
-            f"{parts} sub-vectors do not divide vectors of {width} numbers",
-            hint="give numSubVectors that does, such as an 8th or a 16th of it",
-        )
-    return IvfShape(request.kind, request.metric, partitions, parts)
+# Plans ---------------------------------------------------------------------------------------
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def plan_vector_index(
+    table: Table, request: VectorIndexRequest, settings: ChangeSettings
+) -> VectorBuild | None:
+    """The first stage of a new index; None if it was committed before."""
+    change = plan_change(table, settings)
+    if change.is_done:
+        return None
+    snapshot = change.snapshot()
+    column = vector_column(snapshot.schema, request.column)
+    shape = shape_of(snapshot, column, request)
+    name, replaced = _free_name(snapshot, column, request)
+    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    folder = uuid.uuid4()
+    model = ModelPlace(folder)
+    scan = _whole_scan(snapshot, column)
+    learn = TrainTask(scan, column, shape, request.sample_rate, request.seed, model)
+    segment = WantedSegment(name, column, model, every, replaced=replaced)
+    return VectorBuild(change, (segment,), folder, (learn,))
+
+
+def plan_vector_refresh(
+    table: Table,
+    names: Collection[str] | None,
+    settings: ChangeSettings,
+    joined_rows: int | None = None,
+) -> VectorBuild | None:
+    """The first stage of segments that indices lack; None if they lack none.
+
+    ``joined_rows``: segments of less than half as many live rows are joined; None to join none.
+    """
+    change = plan_change(table, settings)
+    if change.is_done:
+        return None
+    segments = _wanted_segments(change.snapshot(), names, joined_rows)
+    if not segments:
+        return None
+    return VectorBuild(change, tuple(segments), uuid.uuid4()).encoding()
 
 
 def _free_name(
@@ -268,12 +217,13 @@ def _free_name(
     )
 
 
-def _missing_segments(snapshot: Snapshot, names: Collection[str] | None) -> list[_Segment]:
+def _wanted_segments(
+    snapshot: Snapshot, names: Collection[str] | None, joined_rows: int | None
+) -> list[WantedSegment]:
     """The segments that vector indices lack."""
     by_name: dict[str, list[IndexMetadata]] = {}
     for entry in snapshot.indices:
-        is_wanted = names is None or entry.name in names
-        if is_wanted and kind_of(entry) == VECTOR and len(entry.fields) == 1:
+        if (names is None or entry.name in names) and is_vector_index(entry):
             by_name.setdefault(entry.name, []).append(entry)
     for name in names or ():
         if name not in by_name:
@@ -282,102 +232,70 @@ def _missing_segments(snapshot: Snapshot, names: Collection[str] | None) -> list
                 where=snapshot.uri,
                 hint=f"vector indices: {', '.join(by_name) or 'none'}",
             )
-    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
+    found = (_wanted_segment(snapshot, entries, joined_rows) for entries in by_name.values())
+    return [segment for segment in found if segment is not None]
+
+
+def _wanted_segment(
+    snapshot: Snapshot, entries: Sequence[IndexMetadata], joined_rows: int | None
+) -> WantedSegment | None:
+    """The segment that an index lacks; None if it lacks none, or nobody here can add to it."""
     fields = {field.id: field for field in snapshot.schema.fields}
+    column = fields.get(entries[0].fields[0])
+    if column is None:
+        return None
+    every = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
     moves = reuse_versions(snapshot)
-    found = []
-    for name, entries in by_name.items():
-        column = fields.get(entries[0].fields[0])
-        bitmaps = [entry.fragment_bitmap for entry in entries]
-        covered = [covered_now(bitmap, moves) for bitmap in bitmaps if bitmap is not None]
-        missing = every.difference(*covered)
-        if column is None or not missing:
-            continue
-        place = ModelPlace(entries[-1].uuid, entries[-1].base_id)
-        try:
-            read_model(snapshot.files, place)
-        except UnsupportedFeatureError as error:
-            logger.info("the index %r of %s stays as it is: %s", name, snapshot.uri, error)
-            continue
-        found.append(_Segment(name, column, place, missing))
-    return found
-
-
-@contextlib.contextmanager
-def _passing_folder(table: Table, work: UnitOfWork) -> Iterator[uuid.UUID]:
-    """A folder for what tasks leave to each other, which goes when the work ends."""
-    folder = uuid.uuid4()
+    bitmaps = [entry.fragment_bitmap for entry in entries]
+    missing = every.difference(*(covered_now(one, moves) for one in bitmaps if one is not None))
+    takes: tuple[TakeTask, ...] = ()
+    if joined_rows is not None and reuse_index_of(snapshot.indices) is None:
+        takes = _small_segments(snapshot, entries, column, joined_rows)
+    if not missing and len(takes) < 2:
+        return None
+    place = ModelPlace(entries[-1].uuid, entries[-1].base_id)
     try:
-        yield folder
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            left = [info.path for info in table.store().list(index_path(folder, ""))]
-            work.register_files(left)
+        read_model(snapshot.files, place)
+    except UnsupportedFeatureError as error:
+        logger.info("the index %r of %s stays as it is: %s", entries[0].name, snapshot.uri, error)
+        return None
+    taken = frozenset(fragment.id for task in takes for fragment in task.fragments)
+    replaced = tuple(task.entry for task in takes)
+    return WantedSegment(entries[0].name, column, place, missing, taken, takes, replaced)
 
 
-def _built(
-    change: ChangePlan,
-    segments: Sequence[_Segment],
-    work: UnitOfWork,
-    run: RunTasks,
-    folder: uuid.UUID,
-) -> tuple[VectorIndexResult, ...]:
-    """Encodes the rows of segments, writes their files and makes the version that has them."""
-    snapshot = change.snapshot()
-    tasks = [
-        (number, EncodeTask(scan, one.column, one.model, folder))
-        for number, one in enumerate(segments)
-        for scan in _scans(snapshot, one)
-    ]
-    encoded = list(run(encode, [task for _, task in tasks]))
-    joins = []
-    for number, one in enumerate(segments):
-        parts = [
-            part
-            for (owner, _), own in zip(tasks, encoded, strict=True)
-            if owner == number
-            for part in own
-        ]
-        joins.append(JoinTask(snapshot.files, one.model, tuple(parts), uuid.uuid4()))
-        names = (index_path(joins[-1].segment, file) for file in ("index.idx", "auxiliary.idx"))
-        work.register_files(names)
-    built = list(run(join, joins))
-    entries = [
-        _entry(snapshot, one, done) for one, done in zip(segments, built, strict=True)
-    ]  # fmt: skip
-    replaced = tuple(entry for one in segments for entry in one.replaced)
-    operation = CreateIndex(tuple(entries), replaced)
-    result = work.commit(work.propose(change.base, operation, uuid=change.transaction_uuid))
-    version = None if result is None else result.version
-    return tuple(
-        VectorIndexResult(
-            version, one.name, done.shape.num_partitions, done.num_rows, len(one.fragments)
-        )
-        for one, done in zip(segments, built, strict=True)
-    )
+def _small_segments(
+    snapshot: Snapshot, entries: Sequence[IndexMetadata], column: Field, joined_rows: int
+) -> tuple[TakeTask, ...]:
+    """The segments of an index that one can become: small, and of what the last one learned."""
+    width = width_of(column)
+    try:
+        known = [open_ivf(snapshot.files, entry, width) for entry in entries]
+    except (LanceError, FileNotFoundError):
+        return ()
+    found = []
+    for segment, fragments in fragments_by_segment(snapshot, tuple(known)):
+        covered = segment.entry.fragment_bitmap or ()
+        is_small = 2 * sum(fragment.num_rows for fragment in fragments) < joined_rows
+        # Who has only some of the fragments that it names keeps them all.
+        owns_all = {fragment.id for fragment in fragments} >= set(covered) & {
+            fragment.id for fragment in snapshot.manifest.fragments
+        }
+        if is_small and owns_all and _is_alike(segment, known[-1]):
+            stable = snapshot.uses_stable_row_ids
+            found.append(TakeTask(snapshot.files, segment.entry, width, fragments, stable))
+    return tuple(found)
 
 
-def _entry(snapshot: Snapshot, segment: _Segment, built: BuiltSegment) -> IndexMetadata:
-    return entry_made_now(
-        segment.name,
-        [segment.column.id],
-        snapshot.version,
-        segment.fragments,
-        IndexDetails(f"/{VECTOR_DETAILS}", INDEX_VERSION, _details(built.shape)),
-        IndexFiles(built.uuid, built.file_sizes),
-    )
-
-
-def _details(shape: IvfShape) -> bytes:
-    """What listings show without a look at the files."""
-    details = encode_varint(1 << 3) + encode_varint(_METRICS[shape.metric])
-    eight = encode_varint(1 << 3) + encode_varint(8)
-    if shape.kind is IvfKind.FLAT:
-        return details + length_delimited(8, b"")
-    if shape.kind is IvfKind.SQ:
-        return details + length_delimited(5, eight)
-    parts = encode_varint(2 << 3) + encode_varint(shape.num_sub_vectors or 0)
-    return details + length_delimited(4, eight + parts)
+def _is_alike(one: IvfSegment, other: IvfSegment) -> bool:
+    """Whether the same was learned for both."""
+    if (one.kind, one.metric, one.bounds) != (other.kind, other.metric, other.bounds):
+        return False
+    if not np.array_equal(one.centroids, other.centroids):
+        return False
+    if one.codebook is None or other.codebook is None:
+        return one.codebook is other.codebook
+    return np.array_equal(one.codebook, other.codebook)
 
 
 def _whole_scan(snapshot: Snapshot, column: Field) -> ScanTask:
@@ -390,11 +308,3 @@ def _whole_scan(snapshot: Snapshot, column: Field) -> ScanTask:
     if not scans:
         raise InvalidInputError("the table has no rows to index", where=snapshot.uri)
     return replace(scans[0], slices=tuple(part for scan in scans for part in scan.slices))
-
-
-def _scans(snapshot: Snapshot, segment: _Segment) -> list[ScanTask]:
-    """Scans of the vectors and row ids of the fragments of a segment."""
-    request = ScanRequest(
-        schema=LanceSchema(fields=(segment.column,)), system_columns=(ROW_ID,)
-    )  # fmt: skip
-    return only_fragments(plan_scan(snapshot, request), segment.fragments)

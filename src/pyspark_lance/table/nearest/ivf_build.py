@@ -1,8 +1,9 @@
-"""Builds a segment of a vector index in three kinds of tasks, which meet in files only.
+"""Builds a segment of a vector index in kinds of tasks that meet in files only.
 
-One task learns from a sample of the rows.  Then each task encodes some of the rows, and leaves them
-ordered by partition.  Then one task joins what they left, partition by partition.  None of them
-holds more than a sample, or a block of rows, whatever the table holds.
+One task learns from a sample of the rows.  Then each task encodes some of the rows, or takes those
+that a segment has, and leaves them ordered by partition.  Then one task joins what they left,
+partition by partition.  None of them holds more than a sample, a partition or a block of rows,
+whatever the table holds.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from numpy.typing import NDArray
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.datafile.writer import DataFileWriter
 from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.offset_set import OffsetSet
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
-from pyspark_lance.table.nearest.ivf_file import INDEX_FILE, ROWS_FILE, IvfKind
+from pyspark_lance.table.nearest.ivf_file import INDEX_FILE, ROWS_FILE, IvfKind, open_ivf
 from pyspark_lance.table.nearest.ivf_model import (
     CODEWORDS,
     Encoder,
@@ -42,6 +45,7 @@ from pyspark_lance.table.nearest.ivf_output import (
     write_rows_file,
 )
 from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.nearest.segment_rows import SegmentRows
 from pyspark_lance.table.nearest.vectors import dtype_of, matrix_of, width_of
 from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.scan_task import ScanTask, run
@@ -87,6 +91,25 @@ class EncodeTask:
     column: Field
     model: ModelPlace
     folder: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class TakeTask:
+    """Rows of a segment that another one takes as they are; picklable.
+
+    Attributes:
+        entry: Of the segment.
+        width: How many numbers the vectors have.
+        fragments: Those whose live rows are taken, with their row ids if these are stable.
+        folder: Where to leave them.
+    """
+
+    files: TableFiles
+    entry: IndexMetadata
+    width: int
+    fragments: tuple[Fragment, ...]
+    stable_row_ids: bool
+    folder: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +180,29 @@ def encode(task: EncodeTask) -> tuple[EncodedPart, ...]:
             if held.num_rows * row_bytes >= _HELD_BYTES:
                 parts.append(held.written(store, task.folder, model))
                 held = _Encoded()
+    if held.num_rows:
+        parts.append(held.written(store, task.folder, model))
+    return tuple(parts)
+
+
+def take(task: TakeTask) -> tuple[EncodedPart, ...]:
+    """Leaves the live rows of a segment as ``encode`` leaves those that it encodes."""
+    assert task.folder is not None
+    segment = open_ivf(task.files, task.entry, task.width)
+    model = read_model(task.files, ModelPlace(task.entry.uuid, task.entry.base_id))
+    rows = SegmentRows(task.files, segment, task.fragments, stable_row_ids=task.stable_row_ids)
+    store = task.files.table.store()
+    row_bytes = 12 + model.code_width * model.code_dtype.itemsize
+    held = _Encoded()
+    parts = []
+    for number in range(model.num_partitions):
+        own = rows.read(number)
+        if len(own.row_ids):
+            partitions = np.full(len(own.row_ids), number, np.int32)
+            held.add(partitions, own.row_ids, own.stored)
+        if held.num_rows * row_bytes >= _HELD_BYTES:
+            parts.append(held.written(store, task.folder, model))
+            held = _Encoded()
     if held.num_rows:
         parts.append(held.written(store, task.folder, model))
     return tuple(parts)

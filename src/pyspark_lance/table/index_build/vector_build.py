@@ -1,0 +1,216 @@
+"""VectorBuild: segments of vector indices on their way, stage by stage of tasks.
+
+Learning is a stage of one task, which only a new index has; encoding rows, and taking over those
+that segments have, is the next; in the last, one task for each segment writes its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+from uuid import UUID, uuid4
+
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.operation import CreateIndex
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.format.system_columns import ROW_ID
+from pyspark_lance.format.wire import encode_varint, length_delimited
+from pyspark_lance.metafile.paths import index_path
+from pyspark_lance.table.change.row_change import ChangePlan
+from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
+from pyspark_lance.table.index_build.indexed_columns import only_fragments
+from pyspark_lance.table.index_build.vector_request import VectorIndexResult
+from pyspark_lance.table.nearest.ivf_build import (
+    BuiltSegment,
+    EncodeTask,
+    JoinTask,
+    TakeTask,
+    TrainTask,
+    encode,
+    join,
+    take,
+    train,
+)
+from pyspark_lance.table.nearest.ivf_file import INDEX_FILE, ROWS_FILE, VECTOR_DETAILS, IvfKind
+from pyspark_lance.table.nearest.ivf_model import IvfShape
+from pyspark_lance.table.nearest.ivf_output import ModelPlace
+from pyspark_lance.table.nearest.metric import Metric
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
+from pyspark_lance.table.scan.scan_task import ScanTask
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.unit_of_work import UnitOfWork
+
+INDEX_VERSION: Final = 1
+_METRICS: Final = {Metric.L2: 0, Metric.COSINE: 1, Metric.DOT: 2}
+
+VectorTask: TypeAlias = TrainTask | EncodeTask | TakeTask | JoinTask
+
+
+def run_vector_task(task: VectorTask) -> Any:
+    """Does a task of whatever stage; what it returns is for ``VectorBuild.after``."""
+    match task:
+        case TrainTask():
+            return train(task)
+        case EncodeTask():
+            return encode(task)
+        case TakeTask():
+            return take(task)
+        case JoinTask():
+            return join(task)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSegment:
+    """A segment to build.
+
+    Attributes:
+        name: Of the index.
+        column: Of vectors.
+        model: What is learned, or was.
+        encoded: Fragments whose vectors are read.
+        taken: Fragments whose rows other segments have.
+        takes: These segments, and which of the fragments each has; without a folder.
+        replaced: The entries that it takes the place of.
+    """
+
+    name: str
+    column: Field
+    model: ModelPlace
+    encoded: frozenset[int]
+    taken: frozenset[int] = frozenset()
+    takes: tuple[TakeTask, ...] = ()
+    replaced: tuple[IndexMetadata, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBuild:
+    """Segments on their way; picklable.
+
+    Attributes:
+        change: The version that they are planned on.
+        segments: What is built.
+        folder: What tasks leave to each other, and nothing else.
+        tasks: Of the stage that is next.
+        owners: Of tasks that encode or take: the number of the segment of each.
+    """
+
+    change: ChangePlan
+    segments: tuple[WantedSegment, ...]
+    folder: UUID
+    tasks: tuple[VectorTask, ...] = ()
+    owners: tuple[int, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the stage that is next makes the files of the segments."""
+        return all(isinstance(task, JoinTask) for task in self.tasks)
+
+    def encoding(self) -> VectorBuild:
+        """The stage that encodes rows, and takes over others."""
+        snapshot = self.change.snapshot()
+        tasks: list[VectorTask] = []
+        owners = []
+        for number, one in enumerate(self.segments):
+            own: list[VectorTask] = [
+                EncodeTask(scan, one.column, one.model, self.folder)
+                for scan in _scans(snapshot, one)
+            ]
+            own += [replace(task, folder=self.folder) for task in one.takes]
+            tasks += own
+            owners += [number] * len(own)
+        build = replace(self, tasks=tuple(tasks), owners=tuple(owners))
+        # Without a live row there is nothing to encode, and still a segment.
+        return build if tasks else build.after([])
+
+    def after(self, done: Sequence[Any]) -> VectorBuild:
+        """The next stage, given what became of the tasks of this one."""
+        if self.tasks and isinstance(self.tasks[0], TrainTask):
+            return self.encoding()
+        files = self.change.snapshot().files
+        joins = []
+        for number, one in enumerate(self.segments):
+            results = zip(self.owners, done, strict=True)
+            parts = tuple(part for owner, own in results if owner == number for part in own)
+            joins.append(JoinTask(files, one.model, parts, uuid4()))
+        return replace(self, tasks=tuple(joins), owners=())
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that the tasks of the last stage make."""
+        return [
+            index_path(task.segment, file)
+            for task in self.tasks
+            if isinstance(task, JoinTask)
+            for file in (INDEX_FILE, ROWS_FILE)
+        ]
+
+    def commit(
+        self, built: Sequence[BuiltSegment], work: UnitOfWork
+    ) -> tuple[VectorIndexResult, ...]:
+        """Makes the version that has the segments."""
+        work.register_files(self.paths)
+        snapshot = self.change.snapshot()
+        pairs = list(zip(self.segments, built, strict=True))
+        entries = tuple(_entry(snapshot, one, done) for one, done in pairs)
+        replaced = tuple(entry for one in self.segments for entry in one.replaced)
+        operation = CreateIndex(entries, replaced)
+        result = work.commit(
+            work.propose(self.change.base, operation, uuid=self.change.transaction_uuid)
+        )
+        version = None if result is None else result.version
+        return tuple(
+            VectorIndexResult(
+                version,
+                one.name,
+                done.shape.num_partitions,
+                done.num_rows,
+                len(one.encoded | one.taken),
+            )
+            for one, done in pairs
+        )
+
+
+@contextlib.contextmanager
+def passing_folder(table: Table, folder: UUID, work: UnitOfWork) -> Iterator[None]:
+    """What tasks leave to each other goes when the work ends."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            left = [info.path for info in table.store().list(index_path(folder, ""))]
+            work.register_files(left)
+
+
+def _entry(snapshot: Snapshot, segment: WantedSegment, built: BuiltSegment) -> IndexMetadata:
+    return entry_made_now(
+        segment.name,
+        [segment.column.id],
+        snapshot.version,
+        segment.encoded | segment.taken,
+        IndexDetails(f"/{VECTOR_DETAILS}", INDEX_VERSION, _details(built.shape)),
+        IndexFiles(built.uuid, built.file_sizes),
+    )
+
+
+def _details(shape: IvfShape) -> bytes:
+    """What listings show without a look at the files."""
+    details = encode_varint(1 << 3) + encode_varint(_METRICS[shape.metric])
+    eight = encode_varint(1 << 3) + encode_varint(8)
+    if shape.kind is IvfKind.FLAT:
+        return details + length_delimited(8, b"")
+    if shape.kind is IvfKind.SQ:
+        return details + length_delimited(5, eight)
+    parts = encode_varint(2 << 3) + encode_varint(shape.num_sub_vectors or 0)
+    return details + length_delimited(4, eight + parts)
+
+
+def _scans(snapshot: Snapshot, segment: WantedSegment) -> list[ScanTask]:
+    """Scans of the vectors and row ids of the fragments of a segment."""
+    request = ScanRequest(
+        schema=LanceSchema(fields=(segment.column,)), system_columns=(ROW_ID,)
+    )  # fmt: skip
+    return only_fragments(plan_scan(snapshot, request), segment.encoded)
