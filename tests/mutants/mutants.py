@@ -848,13 +848,13 @@ MUTANTS = (
         "table/nearest/segment_rows.py",
         "is_live = is_live & self._matching.contains(addresses)",
         "pass",
-        ("tests/table/test_vector_indices.py",),
+        ("tests/table/nearest/test_vector_indices.py",),
     ),
     Mutant(
         "without nprobes one partition is looked at first",
         "table/nearest/probes.py",
         "return np.minimum(counts, distances.shape[1])",
         "return np.ones_like(counts)",
-        ("tests/table/test_vector_indices.py",),
+        ("tests/table/nearest/test_vector_indices.py",),
     ),
 )
