@@ -23,7 +23,7 @@ PICKLES = {
     "spark/jobs/stages.py": "tasks that the driver gives to executors",
     "spark/jobs/compact_job.py": "results that executors give to the driver",
     "spark/jobs/column_jobs.py": "results that executors give to the driver",
-    "spark/jobs/column_update.py": "results that executors give to the driver",
+    "spark/jobs/rewrite_job.py": "results that executors give to the driver",
     "spark/jobs/index_job.py": "results that executors give to the driver",
     "spark/jobs/nearest_job.py": "what one stage of a job gives to the next, in a shuffle",
     "spark/jobs/semi_join.py": "tasks that the driver gives to executors",

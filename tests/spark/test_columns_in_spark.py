@@ -154,6 +154,7 @@ def test_updates_rewrite_rows_or_columns_as_asked(spark, table):
     condition = "id IN (SELECT id + 1 FROM range(2)) OR id = 8"
     result = table.update(condition, {"k": "k + 100", "s.a": "-1"}, rewrite="columns")
     assert (result.version, result.num_updated_rows) == (5, 3)
+    assert str(result.rewrite) == "columns, because columns were asked for"
     assert rows(spark, path, *lineage, metadataColumns="all") == [
         (i, k + 100, (-1,), row_id, address, 5) if i in (1, 2, 8) else (i, k, s, *others)
         for i, k, s, *others in before
@@ -163,7 +164,9 @@ def test_updates_rewrite_rows_or_columns_as_asked(spark, table):
     assert [len(one) for one in files] == [2, 1, 2]
     assert table.update("id = 99", {"k": "1"}, rewrite="columns").version is None
     assert table.update("id = 0", {"k": "k + 1"}, rewrite="rows").version == 6
-    assert table.update(None, {"k": "k + 1"}).num_updated_rows == 8
+    everywhere = table.update(None, {"k": "k + 1"})
+    assert everywhere.num_updated_rows == 8
+    assert "to move 8 of 8 rows takes about" in everywhere.rewrite.reason
     assert [row[1] for row in rows(spark, path, "id", "k")] == [2, 102, 103, 4, 6, 7, 8, 109]
     validated(table)
     with pytest.raises(Exception, match="LANCE_SCHEMA_MISMATCH"):

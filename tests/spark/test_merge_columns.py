@@ -14,7 +14,8 @@ from table_access import assert_same_rows, read_ours, read_theirs, write_table
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.metafile.manifest_file import latest_version, read_manifest
-from pyspark_lance.spark.jobs import merge_columns, merge_job
+from pyspark_lance.spark.jobs import merge_job
+from pyspark_lance.table.change import choose_rewrite
 from pyspark_lance.table.change.row_change import ChangeResult
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -125,14 +126,16 @@ def test_a_merge_chooses_by_cost_and_only_if_it_does_nothing_but_update(
     columns = {"id": np.arange(5000), "v": pa.array(np.zeros(5000), pa.int32()), "wide": wide}
     write_table(path, pa.table(columns))
     lance.dataset(path).create_scalar_index("id", "BTREE")
-    monkeypatch.setattr(merge_columns, "WORTH_COUNTING_S", 0.0)
+    monkeypatch.setattr(choose_rewrite, "WORTH_COUNTING_S", 0.0)
     table = LanceTable.forPath(spark, path).alias("t")
 
     def merge(rows, rewrite="auto"):
         source = spark.createDataFrame(rows, "id long, v int").alias("s")
         return table.merge(source, "t.id = s.id", rewrite=rewrite)
 
-    assert merge([(1, 1)]).whenMatchedUpdateAll().execute().num_updated_rows == 1
+    one = merge([(1, 1)]).whenMatchedUpdateAll().execute()
+    assert (one.num_updated_rows, one.rewrite.mode) == (1, "rows")
+    assert "to move 1 of 5,000 rows takes about" in one.rewrite.reason
     assert files_per_fragment(path) == [1, 1]
     every = [(i, i) for i in range(5000)]
     assert merge(every).whenMatchedUpdateAll().execute().num_updated_rows == 5000

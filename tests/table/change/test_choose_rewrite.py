@@ -11,7 +11,6 @@ from table_access import write_table
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.table.change.choose_rewrite import (
     RewriteMode,
-    can_rewrite_columns,
     choose_rewrite,
     rewrite_cost,
     rewrite_mode,
@@ -54,9 +53,12 @@ def path(tmp_path_factory):
 )
 def test_narrow_columns_of_many_rows_are_rewritten_as_columns(path, names, changed, expected):
     snapshot = Snapshot.open(Table(path))
-    assert choose_rewrite(snapshot, names, changed) is expected
+    choice = choose_rewrite(snapshot, names, AUTO, changed)
+    assert choice.mode is expected
+    assert f"to move {sum(changed.values()):,} of 20,000 rows" in choice.reason
     for asked in (ROWS, COLUMNS):
-        assert choose_rewrite(snapshot, names, changed, asked=asked) is asked
+        given = choose_rewrite(snapshot, names, asked, changed)
+        assert str(given) == f"{asked}, because {asked} were asked for"
 
 
 def test_costs_grow_with_what_each_way_touches(path):
@@ -80,24 +82,50 @@ def test_an_index_on_the_column_speaks_for_moving_rows(tmp_path):
     wide = pa.FixedSizeListArray.from_arrays(pa.array(vectors), 64)
     data = pa.table({"a": range(COUNT), "b": range(COUNT), "v": wide})
     write_table(where, data, max_rows_per_file=COUNT // 2)
-    assert can_rewrite_columns(Snapshot.open(Table(where)), ["a"])
-    assert choose_rewrite(Snapshot.open(Table(where)), ["a"], {0: 10_000}) is COLUMNS
+    assert choose_rewrite(Snapshot.open(Table(where)), ["a"], AUTO, {0: 10_000}).mode is COLUMNS
     lance.dataset(where).create_scalar_index("a", "BTREE")
     snapshot = Snapshot.open(Table(where))
-    assert not can_rewrite_columns(snapshot, ["a"])
-    assert can_rewrite_columns(snapshot, ["b"])
-    assert choose_rewrite(snapshot, ["a"], {0: 10_000}) is ROWS
-    assert choose_rewrite(snapshot, ["b"], {0: 10_000}) is COLUMNS
-    assert choose_rewrite(snapshot, ["a"], {0: 10_000}, asked=COLUMNS) is COLUMNS
+    choice = choose_rewrite(snapshot, ["a"], AUTO, {0: 10_000})
+    assert choice.mode is ROWS
+    assert choice.reason == "an index answers for column 'a', and goes on when rows move"
+    assert choose_rewrite(snapshot, ["b"], AUTO, {0: 10_000}).mode is COLUMNS
+    assert choose_rewrite(snapshot, ["a"], COLUMNS, {0: 10_000}).mode is COLUMNS
 
 
 def test_what_cannot_be_rewritten_is_moved_or_refused(tmp_path):
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"a": range(9000)}), where, data_storage_version="legacy")
     snapshot = Snapshot.open(Table(where))
-    assert choose_rewrite(snapshot, ["a"], {0: 10_000}) is ROWS
+    choice = choose_rewrite(snapshot, ["a"], AUTO, {0: 10_000})
+    assert choice.mode is ROWS
+    assert "files of version 0.1" in choice.reason
     with pytest.raises(UnsupportedFeatureError, match=r"0\.1"):
-        choose_rewrite(snapshot, ["a"], {0: 1}, asked=COLUMNS)
+        choose_rewrite(snapshot, ["a"], COLUMNS, {0: 1})
+
+
+def test_changed_rows_are_counted_only_where_that_can_pay(path, monkeypatch):
+    snapshot = Snapshot.open(Table(path))
+    calls = []
+
+    def count():
+        calls.append(1)
+        return {0: 10_000, 1: 10_000}
+
+    small = choose_rewrite(snapshot, ["k"], AUTO, count)
+    assert (small.mode, calls) == (ROWS, [])
+    assert "so small" in small.reason
+    monkeypatch.setattr("pyspark_lance.table.change.choose_rewrite.WORTH_COUNTING_S", 0.0)
+    assert choose_rewrite(snapshot, ["k"], AUTO, count).mode is COLUMNS
+    assert choose_rewrite(snapshot, [], AUTO, count).reason == "no column gets another value"
+    assert len(calls) == 1
+
+
+def test_merges_that_insert_or_delete_move_rows(path):
+    snapshot = Snapshot.open(Table(path))
+    assert choose_rewrite(snapshot, None, AUTO, {}).mode is ROWS
+    assert choose_rewrite(snapshot, None, ROWS, {}).reason == "rows were asked for"
+    with pytest.raises(InvalidInputError, match="does not rewrite columns"):
+        choose_rewrite(snapshot, None, COLUMNS, {})
 
 
 def test_modes_are_named():

@@ -28,10 +28,10 @@ from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression, quoted, readable_columns
 from pyspark_lance.spark.jobs.column_jobs import declared_columns
-from pyspark_lance.spark.jobs.column_update import update_by
 from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
+from pyspark_lance.spark.jobs.update_job import update_once
 from pyspark_lance.spark.options.parse_options import (
     ReadOptions,
     WriteOptions,
@@ -462,7 +462,7 @@ class LanceTable(
                 of any other type, such as ``5`` or ``None``.
             rewrite: ``rows`` moves the rows that change to new files; ``columns`` writes the
                 columns that change anew, for all rows of the fragments they are in; ``auto``
-                takes what is cheaper.
+                takes what is cheaper. ``result.rewrite`` says which it was, and why.
             options: As for ``delete``.
 
         Raises:
@@ -476,8 +476,8 @@ class LanceTable(
         assignments = {key: as_expression(value) for key, value in (set or {}).items()}
         mode = rewrite_mode(rewrite)
         return self._change(
-            lambda plan: update_by(
-                mode, self._spark, plan, condition, assignments, alias=self._alias
+            lambda plan: update_once(
+                self._spark, plan, condition, assignments, alias=self._alias, rewrite=mode
             ),
             options,
         )

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression
-from pyspark_lance.spark.jobs.merge_columns import rows_come_or_go
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge, SparkClause
 from pyspark_lance.spark.options.spellings import checks_keywords
-from pyspark_lance.table.change.choose_rewrite import RewriteMode
+from pyspark_lance.table.change.choose_rewrite import RewriteMode, rows_come_or_go
 from pyspark_lance.table.change.merge import Match, MergeClause, check_clauses
 from pyspark_lance.table.change.row_change import ChangeResult, RowAction
 

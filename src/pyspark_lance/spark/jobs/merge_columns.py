@@ -13,22 +13,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType
 
-from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.row_address import fragment_ids
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.spark.jobs.change_job import packed_changes, run_change_job, run_pieces
-from pyspark_lance.spark.jobs.column_update import WORTH_COUNTING_S, run_rewrite_job
+from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
-from pyspark_lance.table.change.choose_rewrite import (
-    RewriteMode,
-    can_rewrite_columns,
-    choose_rewrite,
-    rewrite_cost,
-)
+from pyspark_lance.table.change.choose_rewrite import RewriteChoice, RewriteMode, choose_rewrite
 from pyspark_lance.table.change.commit_changes import RowChanges
 from pyspark_lance.table.change.merge import SourceKeys
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, Clause
@@ -79,61 +73,47 @@ def rewritten_columns(
     return tuple(field.name for field in schema.fields if field.name in updated)
 
 
-def may_rewrite(plan: ChangePlan, mode: RewriteMode, names: Collection[str] | None) -> bool:
-    """Whether it has to be looked at what is cheaper."""
-    if mode is RewriteMode.ROWS:
-        return False
-    if names is None:
-        if mode is RewriteMode.COLUMNS:
-            raise rows_come_or_go()
-        return False
-    snapshot = plan.snapshot()
-    if mode is RewriteMode.COLUMNS:
-        choose_rewrite(snapshot, names, {}, asked=mode)
-        return bool(names)
-    everything = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
-    return (
-        bool(names)
-        and can_rewrite_columns(snapshot, names)
-        and rewrite_cost(snapshot, names, everything).rows_s >= WORTH_COUNTING_S
-    )
-
-
-def rows_come_or_go() -> InvalidInputError:
-    """What a merge is told that asks for columns and does more than update."""
-    return InvalidInputError(
-        "a merge that inserts or deletes rows does not rewrite columns", hint='use rewrite="auto"'
-    )
-
-
 def run_by_columns(
-    plan: ChangePlan, mode: RewriteMode, changes: MergeChanges, names: Sequence[str]
-) -> tuple[RewriteColumnsRequest, list[RewrittenColumns]] | MergeChanges:
+    plan: ChangePlan, asked: RewriteMode, changes: MergeChanges
+) -> tuple[RewriteChoice, MergeChanges | tuple[RewriteColumnsRequest, list[RewrittenColumns]]]:
     """Writes columns anew, if that is asked for or cheaper; commits nothing.
-
-    ``changes``: only updates; all ``names`` have a value in each row.
 
     Returns:
         What was written, or the changes, evaluated once, if moving rows is cheaper.
+
+    Raises:
+        RepeatedRowError: A row comes twice.
     """
-    frame = changes.frame
-    if not changes.is_packed:
-        frame = packed_changes(plan, changes.clauses, frame)
-    if mode is RewriteMode.AUTO:
+    names = rewritten_columns(changes.clauses, plan.schema, changes.unchanged)
+    counted: DataFrame | None = None
+
+    def packed() -> DataFrame:
+        if changes.is_packed:
+            return changes.frame
+        return packed_changes(plan, changes.clauses, changes.frame)
+
+    def count() -> dict[int, int]:
+        nonlocal counted
         # The job that counts fills the checkpoint.
-        frame = frame.localCheckpoint(eager=False)
-        counts = frame.mapInArrow(_count, "fragment bigint, changed bigint")
+        counted = packed().localCheckpoint(eager=False)
+        counts = counted.mapInArrow(_count, "fragment bigint, changed bigint")
         rows = counts.groupBy("fragment").agg(sf.sum("changed").alias("changed")).collect()
-        changed = {row["fragment"]: row["changed"] for row in rows}
-        if choose_rewrite(plan.snapshot(), names, changed) is RewriteMode.ROWS:
-            return replace(changes, frame=frame, is_packed=True)
-    chosen = plan.schema.select(tuple(names))
+        return {row["fragment"]: row["changed"] for row in rows}
+
+    choice = choose_rewrite(plan.snapshot(), names, asked, count)
+    if choice.mode is RewriteMode.ROWS or names is None:
+        if counted is None:
+            return choice, changes
+        return choice, replace(changes, frame=counted, is_packed=True)
+    frame = packed() if counted is None else counted
+    chosen = plan.schema.select(names)
     kinds = [
         spark_field(logical_field(field, binary_blobs=True)).dataType for field in chosen.fields
     ]
     values = [StructField(name, kind) for name, kind in zip(names, kinds, strict=True)]
     schema = StructType([StructField(ROW_ADDRESS, LongType()), *values])
-    return run_rewrite_job(plan, names, frame.mapInArrow(partial(_unpacked, schema), schema))
+    unpacked = frame.mapInArrow(partial(_unpacked, schema), schema)
+    return choice, run_rewrite_job(plan, names, unpacked)
 
 
 def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,16 +28,11 @@ from pyspark_lance.spark.expressions.expressions import (
     stored_values,
 )
 from pyspark_lance.spark.jobs.change_job import pinned_scan
-from pyspark_lance.spark.jobs.column_update import RepeatedRowError
-from pyspark_lance.spark.jobs.merge_columns import (
-    MergeChanges,
-    may_rewrite,
-    rewritten_columns,
-    run_by_columns,
-)
+from pyspark_lance.spark.jobs.merge_columns import MergeChanges, run_by_columns
 from pyspark_lance.spark.jobs.merge_condition import MergeCondition, understood
 from pyspark_lance.spark.jobs.plain_merge_job import plain_pieces
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
+from pyspark_lance.spark.jobs.rewrite_job import RepeatedRowError
 from pyspark_lance.spark.jobs.semi_join import (
     LEAST_TARGET_ROWS,
     KeyPair,
@@ -49,7 +44,7 @@ from pyspark_lance.spark.jobs.source_names import SourceNames
 from pyspark_lance.spark.jobs.update_job import assigned_columns, assigned_target, struct_columns
 from pyspark_lance.spark.types.default_values import default_texts
 from pyspark_lance.table.change.choose_rewrite import RewriteMode
-from pyspark_lance.table.change.commit_changes import Prepared, RowChanges, prepared
+from pyspark_lance.table.change.commit_changes import Prepared, RowChanges, explained, prepared
 from pyspark_lance.table.change.deletions import FragmentLoss
 from pyspark_lance.table.change.key_filter import KeyFilter
 from pyspark_lance.table.change.merge import (
@@ -123,17 +118,16 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> Prepared:
     in_condition = named_columns([merge.condition], readable_columns(plan.schema))
     reads = _reads(plan, merge, source, condition, changes.keys)
     try:
-        names = rewritten_columns(changes.clauses, plan.schema, changes.unchanged)
-        if may_rewrite(plan, merge.rewrite, names) and names is not None:
-            written = run_by_columns(plan, merge.rewrite, changes, names)
-            if not isinstance(written, MergeChanges):
-                return partial(commit_rewrite, plan, *written, reads=reads)
-            changes = written
-        done = changes.moved(plan, one_match_each=one_match_each(merge.clauses))
+        choice, written = run_by_columns(plan, merge.rewrite, changes)
+        if not isinstance(written, MergeChanges):
+            return explained(partial(commit_rewrite, plan, *written, reads=reads), choice)
+        done = written.moved(plan, one_match_each=one_match_each(merge.clauses))
     except RepeatedRowError as error:
+        choice = None
         done = RowChanges(plan, (FragmentLoss(error.address >> 32, 0, repeated=error.address),))
     shown = _shown_keys(merge.condition, in_condition)
-    return prepared(checked_merge(done, reads, in_condition, shown))
+    work = prepared(checked_merge(done, reads, in_condition, shown))
+    return work if choice is None else explained(work, choice)
 
 
 def _reads(

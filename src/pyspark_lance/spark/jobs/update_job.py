@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
@@ -25,9 +27,12 @@ from pyspark_lance.spark.expressions.expressions import (
     stored_values,
 )
 from pyspark_lance.spark.jobs.change_job import pinned_scan, run_change_job
+from pyspark_lance.spark.jobs.rewrite_job import run_rewrite_job
 from pyspark_lance.spark.types.spark_types import spark_field
-from pyspark_lance.table.change.commit_changes import Prepared, prepared
+from pyspark_lance.table.change.choose_rewrite import RewriteMode, choose_rewrite
+from pyspark_lance.table.change.commit_changes import Prepared, explained, prepared
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE, Clause
+from pyspark_lance.table.change.rewrite_columns import commit_rewrite
 from pyspark_lance.table.change.row_change import ChangePlan, RowAction
 
 
@@ -36,27 +41,61 @@ def update_once(
     plan: ChangePlan,
     condition: Expression | None,
     assignments: Mapping[str, Expression],
+    *,
     alias: str,
+    rewrite: RewriteMode,
 ) -> Prepared:
-    """One attempt, all but its commit; without a condition all rows get the values."""
+    """One attempt, all but its commit, by rows or by columns; without a condition for all rows."""
     if not assignments:
         raise InvalidInputError("an update needs at least one column to set")
-    names = readable_columns(plan.schema)
-    texts = [*assignments.values(), *map(quoted, struct_columns(assignments, plan.schema))]
-    named = named_columns([*texts, *([] if condition is None else [condition])], names)
-    columns = [*(n for n in named if n not in (ROW_ID, ROW_ADDRESS)), ROW_ID, ROW_ADDRESS]
-    rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
-    if condition is not None:
-        rows = rows.where(as_column(condition))
+    snapshot = plan.snapshot()
+    names = tuple(dict.fromkeys(assigned_target(key, plan.schema)[0] for key in assignments))
+    matching = partial(_matching, spark, plan, condition, assignments, alias)
+    if condition is None:
+        changed: Any = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
+    else:
+        changed = lambda: _count(matching(ROW_ADDRESS))  # noqa: E731 - a job, run if it can pay
+    choice = choose_rewrite(snapshot, names, rewrite, changed)
+    by_columns = choice.mode is RewriteMode.COLUMNS
+    rows = matching(ROW_ADDRESS) if by_columns else matching(ROW_ID, ROW_ADDRESS)
     values = stored_values(rows, assigned_columns(assignments, plan.schema, alias), plan.schema)
+    new = [value.alias(name) for name, value in values.items()]
+    reads = reads_of(plan, condition)
+    if by_columns:
+        written = run_rewrite_job(plan, tuple(values), rows.select(ROW_ADDRESS, *new))
+        return explained(partial(commit_rewrite, plan, *written, reads=reads), choice)
     changes = rows.select(
         sf.lit(0).alias(CLAUSE),
         sf.col(ROW_ID).alias(CHANGED_ROW_ID),
         sf.col(ROW_ADDRESS).alias(CHANGED_ADDRESS),
-        *(value.alias(name) for name, value in values.items()),
+        *new,
     )
     done = run_change_job(plan, (Clause(RowAction.UPDATE, tuple(values)),), changes)
-    return prepared(replace(done, assigned=frozenset(values), reads=reads_of(plan, condition)))
+    return explained(prepared(replace(done, assigned=frozenset(values), reads=reads)), choice)
+
+
+def _matching(
+    spark: SparkSession,
+    plan: ChangePlan,
+    condition: Expression | None,
+    assignments: Mapping[str, Expression],
+    alias: str,
+    *system: str,
+) -> DataFrame:
+    """The rows that change: the columns that the values are made of, and some of the system."""
+    texts = [*assignments.values(), *map(quoted, struct_columns(assignments, plan.schema))]
+    conditions = [] if condition is None else [condition]
+    named = named_columns([*texts, *conditions], readable_columns(plan.schema))
+    columns = [*(name for name in named if name not in system), *system]
+    rows = pinned_scan(spark, plan, columns, pushable_filter(condition, plan.schema)).alias(alias)
+    return rows if condition is None else rows.where(as_column(condition))
+
+
+def _count(rows: DataFrame) -> dict[int, int]:
+    """Fragment id -> rows."""
+    fragment = sf.shiftright(sf.col(ROW_ADDRESS), 32).alias("fragment")
+    counts = rows.groupBy(fragment).agg(sf.count("*").alias("changed")).collect()
+    return {row["fragment"]: row["changed"] for row in counts}
 
 
 def struct_columns(assignments: Mapping[str, Expression], schema: LanceSchema) -> list[str]:

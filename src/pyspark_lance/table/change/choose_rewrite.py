@@ -7,7 +7,7 @@ physical rows of the touched fragments, in the columns that change.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
@@ -30,6 +30,8 @@ _FILE_S = 5e-3
 # there make many stretches; each is written now and read by every later commit (measured: 3.5 µs
 # and 2 µs), and takes ten bytes.  When rows move, those that stay keep their one stretch.
 _STRETCH_S = 1e-5
+# To count the rows that change is a job of its own; below this cost it is not worth it.
+WORTH_COUNTING_S = 2.0
 
 
 class RewriteMode(enum.StrEnum):
@@ -59,37 +61,95 @@ def rewrite_mode(text: str) -> RewriteMode:
         ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class RewriteChoice:
+    """The way that was taken, and why, for people.
+
+    Attributes:
+        mode: ``ROWS`` or ``COLUMNS``.
+        reason: What spoke for it: that it was asked for, an obstacle, or what each way costs.
+    """
+
+    mode: RewriteMode
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.mode}, because {self.reason}"
+
+
+_ROWS_COME_OR_GO = RewriteChoice(RewriteMode.ROWS, "it may insert or delete rows, too")
+
+
 def choose_rewrite(
     snapshot: Snapshot,
-    names: Collection[str],
-    changed: Mapping[int, int],
-    *,
-    asked: RewriteMode = RewriteMode.AUTO,
-) -> RewriteMode:
-    """``ROWS`` or ``COLUMNS``.
+    names: Collection[str] | None,
+    asked: RewriteMode,
+    changed: Mapping[int, int] | Callable[[], Mapping[int, int]],
+) -> RewriteChoice:
+    """The only place where it is decided whether a change rewrites rows or columns.
 
-    ``changed``: fragment id -> rows that change; ``asked``: anything but ``AUTO`` is taken, if it
-    is possible.
+    ``names``: top-level columns that get other values; None if rows come or go. ``asked``: anything
+    but ``AUTO`` is taken, if it is possible. ``changed``: fragment id -> rows that change, or a job
+    that counts them, which runs only if it can pay.
     """
+    settled = _settled(snapshot, names, asked)
+    if settled is not None or names is None:
+        return settled or _ROWS_COME_OR_GO
+    everything = {fragment.id: fragment.num_rows for fragment in snapshot.manifest.fragments}
+    # An index stops answering for a fragment when the column is rewritten; when rows move, it
+    # goes on answering for the others.
+    if _is_indexed(snapshot, names, everything if callable(changed) else changed):
+        return _rows(f"an index answers for {_listed(names)}, and goes on when rows move")
+    if callable(changed):
+        if rewrite_cost(snapshot, names, everything).rows_s < WORTH_COUNTING_S:
+            return _rows("the table is so small that to count what changes would cost more")
+        changed = changed()
+    cost = rewrite_cost(snapshot, names, changed)
+    reason = (
+        f"to move {sum(changed.values()):,} of {sum(everything.values()):,} rows takes about "
+        f"{cost.rows_s:.2g} s of a core, to rewrite {_listed(names)} for "
+        f"{len(changed):,} of {len(everything):,} fragments about {cost.columns_s:.2g} s"
+    )
+    if cost.columns_s < cost.rows_s:
+        return RewriteChoice(RewriteMode.COLUMNS, reason)
+    return _rows(reason)
+
+
+def _settled(
+    snapshot: Snapshot, names: Collection[str] | None, asked: RewriteMode
+) -> RewriteChoice | None:
+    """The choice, where costs have no say in it."""
     if asked is RewriteMode.ROWS:
-        return asked
+        return RewriteChoice(asked, "rows were asked for")
+    if names is None:
+        if asked is RewriteMode.COLUMNS:
+            raise rows_come_or_go()
+        return _ROWS_COME_OR_GO
+    if not names:
+        return _rows("no column gets another value")
     obstacle = _obstacle(snapshot, names)
     if asked is RewriteMode.COLUMNS:
         if obstacle:
             raise UnsupportedFeatureError(obstacle, where=snapshot.uri, hint="rewrite rows")
-        return asked
-    # An index stops answering for a fragment when the column is rewritten; when rows move, it
-    # goes on answering for the others.
-    if obstacle or _is_indexed(snapshot, names, changed):
-        return RewriteMode.ROWS
-    cost = rewrite_cost(snapshot, names, changed)
-    return RewriteMode.COLUMNS if cost.columns_s < cost.rows_s else RewriteMode.ROWS
+        return RewriteChoice(asked, "columns were asked for")
+    if obstacle:
+        return _rows(obstacle)
+    return None
 
 
-def can_rewrite_columns(snapshot: Snapshot, names: Collection[str]) -> bool:
-    """Whether columns may be rewritten, and it is worth to look what that costs."""
-    every = {fragment.id: 1 for fragment in snapshot.manifest.fragments}
-    return not _obstacle(snapshot, names) and not _is_indexed(snapshot, names, every)
+def rows_come_or_go() -> InvalidInputError:
+    """What a merge is told that asks for columns and does more than update."""
+    return InvalidInputError(
+        "a merge that inserts or deletes rows does not rewrite columns", hint='use rewrite="auto"'
+    )
+
+
+def _rows(reason: str) -> RewriteChoice:
+    return RewriteChoice(RewriteMode.ROWS, reason)
+
+
+def _listed(names: Collection[str]) -> str:
+    return f"column {next(iter(names))!r}" if len(names) == 1 else f"{len(names)} columns"
 
 
 def rewrite_cost(

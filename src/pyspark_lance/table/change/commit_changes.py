@@ -12,6 +12,7 @@ from pyspark_lance.commit.version_put import CommitResult
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Delete, Update
 from pyspark_lance.metafile.paths import deletion_path
+from pyspark_lance.table.change.choose_rewrite import RewriteChoice
 from pyspark_lance.table.change.deletions import AffectedRows, FragmentLoss
 from pyspark_lance.table.change.moved_rows import WrittenChanges
 from pyspark_lance.table.change.reads import EVERYTHING
@@ -123,6 +124,11 @@ Prepared = Callable[[UnitOfWork], ChangeResult]
 def prepared(changes: RowChanges) -> Prepared:
     """The commit of some changes."""
     return partial(commit_changes, changes)
+
+
+def explained(work: Prepared, choice: RewriteChoice) -> Prepared:
+    """The same commit, whose result says why rows or columns were rewritten."""
+    return lambda unit: replace(work(unit), rewrite=choice)
 
 
 def _operation(changes: RowChanges, lost: Sequence[FragmentLoss]) -> Delete | Update:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.commit.conflict_check import REDO
@@ -18,6 +18,7 @@ from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import ManifestLocation
+from pyspark_lance.table.change.choose_rewrite import RewriteChoice
 from pyspark_lance.table.rows.file_versions import table_dictionaries
 from pyspark_lance.table.rows.write_fragments import (
     DEFAULT_MAX_BYTES_PER_FILE,
@@ -117,12 +118,15 @@ class ChangeResult:
         num_inserted_rows: Rows that are new.
         num_updated_rows: Rows with other values, or with the same ones written again.
         num_deleted_rows: Rows that are gone.
+        rewrite: Whether an update or merge rewrote rows or columns, and why; None where there was
+            nothing to choose.
     """
 
     version: int | None = None
     num_inserted_rows: int = 0
     num_updated_rows: int = 0
     num_deleted_rows: int = 0
+    rewrite: RewriteChoice | None = field(default=None, compare=False, repr=False)
 
 
 def plan_change(
