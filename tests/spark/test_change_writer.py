@@ -14,9 +14,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from table_access import read_ours, write_table
 
 from pyspark_lance.errors import CommitConflictError, RetryableCommitError
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.source.change_writer import LanceChangeWriter
-from pyspark_lance.spark.source.pushed_down import CALL, PushedDown
+from pyspark_lance.spark.source.pushed_down import PushedDown
 from pyspark_lance.spark.sql.companion_calls import answer
 from pyspark_lance.table.change.moved_rows import CHANGED_ADDRESS, CHANGED_ROW_ID, CLAUSE
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -134,7 +135,7 @@ def test_rows_of_others_count_only_where_the_scan_looked(rows, to):
 
 def looked_at(path):
     """What tells the version that Spark looks at, as the companion hears and hands it on."""
-    (field,) = answer({"path": path, CALL: "describe"}).fields
+    (field,) = answer({"path": path, keys.CALL: "describe"}).fields
     return json.loads(field.metadata["_lance"])["base"]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from pyspark_lance.errors import LanceError
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.source.clean_errors import clean_errors
 from pyspark_lance.spark.source.worker_overhead import end_quietly, trim_worker_overhead
 
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader, MetadataRead
     from pyspark_lance.spark.sql.procedures import LanceTaskReader
 
-# As in pushed_down.py and procedures.py, which cost more to import.
-_CALL, _CHANGE, _STATE = "_lance.call", "_lance.change", "_lance.state"
-_PARTS = "_lance.nearest_parts"
-_BATCHES_OF, _APPLICATION = "_lance.batches_of", "_lance.application"
-
 end_quietly()
 
 
@@ -52,7 +48,7 @@ class LanceDataSource(DataSource):
         # A write may be about to create the table, and a read reports the error when it needs
         # the table; so a failure here says nothing yet.
         # A write of the companion, which names the application, reads nothing.
-        if _CALL not in options and _APPLICATION not in options:
+        if keys.CALL not in options and keys.APPLICATION not in options:
             with contextlib.suppress(LanceError, OSError):
                 self._pin()
         trim_worker_overhead()
@@ -80,7 +76,7 @@ class LanceDataSource(DataSource):
 
         The JVM companion asks its questions by way of this method, too.
         """
-        if _CALL in self.options:
+        if keys.CALL in self.options:
             from pyspark_lance.spark.sql.companion_calls import answer
 
             answered = answer(self.options)
@@ -116,7 +112,7 @@ class LanceDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plans a scan of the pinned version, or of the changes up to it."""
         trim_worker_overhead()
-        if _BATCHES_OF not in self.options:
+        if keys.BATCHES_OF not in self.options:
             return self._reader(schema)
         from pyspark_lance.spark.source.shared_batches import SharedBatchReader, columns_of_batches
 
@@ -136,10 +132,10 @@ class LanceDataSource(DataSource):
         from pyspark_lance.spark.source.pushed_down import PushedDown
 
         self._restore_options(schema)
-        if _STATE in self.options:
+        if keys.STATE in self.options:
             from pyspark_lance.spark.sql.procedures import LanceTaskReader
 
-            return LanceTaskReader(self.options[_STATE])
+            return LanceTaskReader(self.options[keys.STATE])
         about = self._metadata_read()
         if about is not None:
             from pyspark_lance.spark.sql.metadata_tables import LanceMetadataReader
@@ -156,7 +152,12 @@ class LanceDataSource(DataSource):
             from pyspark_lance.spark.source.nearest_reader import LanceNearestReader
 
             return LanceNearestReader(
-                read, read.nearest, self._pin(), schema, pushed, in_parts=_PARTS in self.options
+                read,
+                read.nearest,
+                self._pin(),
+                schema,
+                pushed,
+                in_parts=keys.NEAREST_PARTS in self.options,
             )
         return LanceBatchReader(
             read, self._pin(), schema, pushed, keep_dictionaries=keep_dictionaries
@@ -172,19 +173,19 @@ class LanceDataSource(DataSource):
         about = self._metadata_read(writes=True)
         if about is not None:
             raise about.not_written()
-        if _CHANGE in self.options:
-            from pyspark_lance.spark.source.change_writer import RETRIES, LanceChangeWriter
-            from pyspark_lance.spark.source.pushed_down import BASE, PushedDown
+        if keys.CHANGE in self.options:
+            from pyspark_lance.spark.source.change_writer import LanceChangeWriter
+            from pyspark_lance.spark.source.pushed_down import PushedDown
 
             write = WriteOptions.parse(self.options)
             return LanceChangeWriter(
                 write,
                 self._pin(),
                 schema,
-                self.options[_CHANGE],
-                base=self.options[BASE],
+                self.options[keys.CHANGE],
+                base=self.options[keys.BASE],
                 pushed=PushedDown.parse(self.options),
-                retried=self.options.get(RETRIES, ""),
+                retried=self.options.get(keys.RETRIES, ""),
             )
         write = WriteOptions.parse(self.options)
         replaces = overwrite or write.must_overwrite

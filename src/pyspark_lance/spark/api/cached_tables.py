@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.errors import PySparkException
 
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options import internal_keys as keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark_lance.table.version.table import Table
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-REFRESH = f"{INTERNAL_PREFIX}refresh"
 
 
 def refreshes_cached(method: _Method) -> _Method:
@@ -44,7 +43,7 @@ def refresh_cached(spark: SparkSession, table: Table) -> None:
     is_classic = hasattr(spark, "_jsparkSession")
     if is_classic and spark._jsparkSession.sharedState().cacheManager().isEmpty():
         return
-    read = spark.read.format("lance").option(REFRESH, "true")
+    read = spark.read.format("lance").option(keys.REFRESH, "true")
     if table.branch is not None:
         read = read.option("branch", table.branch)
     with contextlib.suppress(PySparkException):

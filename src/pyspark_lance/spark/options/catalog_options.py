@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.option_table import STORAGE_PREFIX
 
 OPTIONS_KEY = "lance.options"
@@ -35,7 +36,7 @@ def keep_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     kept = {
         word: value
         for word, value in words.items()
-        if word not in _LEFT_OUT and not word.startswith((STORAGE_PREFIX, "option.", "_lance."))
+        if word not in _LEFT_OUT and not word.startswith((STORAGE_PREFIX, "option.", keys.PREFIX))
     }
     first, *others = schema.fields
     metadata = {**(first.metadata or {}), OPTIONS_KEY: json.dumps(kept)}

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.options import internal_keys as keys
 
 logger = logging.getLogger(__name__)
 
 STORAGE_PREFIX = "storage."
-# Set by the JVM companion, never by users; see pushed_down.py.
-INTERNAL_PREFIX = "_lance."
 # <column>.<type>: types that Spark lacks; then encodings.
 COLUMN_TYPES = (
     "fixed_size_list", "float16", "uint8", "uint16", "uint32", "uint64", "large_string",
@@ -253,7 +252,7 @@ def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, st
         if lower.startswith(STORAGE_PREFIX):
             storage[word[len(STORAGE_PREFIX) :]] = value
             continue
-        if lower in _SPARK_OWN or lower.startswith(("option.", "spark.", INTERNAL_PREFIX)):
+        if lower in _SPARK_OWN or lower.startswith(("option.", "spark.", keys.PREFIX)):
             continue
         if plain_word(word) in _WITHOUT_EFFECT:
             unused.append(word)

@@ -13,9 +13,9 @@ from pyspark_lance.commit.retries import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.transaction import APPLICATION_PROPERTY, MESSAGE_PROPERTY
 from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.nearest_option import NearestOption
 from pyspark_lance.spark.options.option_table import (
-    INTERNAL_PREFIX,
     STORAGE_PREFIX,
     canonical_options,
     split_column_properties,
@@ -32,17 +32,6 @@ from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 
 _T = TypeVar("_T")
-# Set by the JVM companion for modes that never touch an existing table.
-CREATE = f"{INTERNAL_PREFIX}create"
-# Set by it for a table that takes the place of another one.
-REPLACE = f"{INTERNAL_PREFIX}replace"
-# Set by it: a condition, the properties of a new table, and which versions are read.
-_REPLACE_WHERE = f"{INTERNAL_PREFIX}replace_where"
-_PROPERTIES, _SOURCES = f"{INTERNAL_PREFIX}properties", f"{INTERNAL_PREFIX}sources"
-APPLICATION = f"{INTERNAL_PREFIX}application"
-"""The id of the Spark application; set by the JVM companion and by ``LanceTable``."""
-# Set by the JVM companion: a version that bounds a change feed is itself left out.
-_AFTER, _UNTIL = f"{INTERNAL_PREFIX}after", f"{INTERNAL_PREFIX}until"
 FILE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
 
 
@@ -154,7 +143,7 @@ class WriteOptions:
             )
         mode = parsed(canonical, "writeMode", parse_write_mode)
         table = Table(_path(canonical, "write"), storage, canonical.get("branch"))
-        given = json.loads(options.get(_PROPERTIES, "{}"))
+        given = json.loads(options.get(keys.PROPERTIES, "{}"))
         table_properties, as_options = split_table_properties(given, table.root)
         canonical = {**as_options, **canonical}
         return cls(
@@ -165,19 +154,19 @@ class WriteOptions:
             file_format_version=parsed(canonical, "fileFormatVersion", parse_file_version),
             overwrite_schema=parsed(canonical, "overwriteSchema", parse_flag),
             merge_schema=parsed(canonical, "mergeSchema", parse_flag) or False,
-            replace_where=options.get(_REPLACE_WHERE) or canonical.get("replaceWhere") or None,
-            properties=_properties(canonical, options.get(APPLICATION)),
+            replace_where=options.get(keys.REPLACE_WHERE) or canonical.get("replaceWhere") or None,
+            properties=_properties(canonical, options.get(keys.APPLICATION)),
             commit_retries=_retries(canonical),
             commit_timeout_s=parsed(canonical, "commitTimeout", parse_seconds) or DEFAULT_TIMEOUT_S,
             column_types={word: value for word, value in canonical.items() if "." in word},
-            must_create=CREATE in options or mode == "create",
+            must_create=keys.CREATE in options or mode == "create",
             must_overwrite=mode == "overwrite",
             streaming_query_id=canonical.get("streamingQueryId") or None,
             compact_every=parsed(canonical, "compactEvery", parse_count),
             allow_older_source=parsed(canonical, "allowOlderSource", parse_flag) or False,
-            keeps_declarations=REPLACE not in options,
+            keeps_declarations=keys.REPLACE not in options,
             table_properties=table_properties,
-            sources=json.loads(options.get(_SOURCES, "{}")),
+            sources=json.loads(options.get(keys.SOURCES, "{}")),
         )
 
     def for_columns(self, names: Sequence[str]) -> WriteOptions:
@@ -224,12 +213,12 @@ def _changes(options: Mapping[str, str], given: Mapping[str, str]) -> ChangeOpti
         starting=Bound(
             None if _is_latest(options) else parsed(options, "startingVersion", parse_whole),
             parsed(options, "startingTimestamp", partial(parse_starting_timestamp, zone=zone)),
-            is_exclusive=_AFTER in given,
+            is_exclusive=keys.AFTER in given,
         ),
         ending=Bound(
             parsed(options, "endingVersion", parse_whole),
             parsed(options, "endingTimestamp", partial(parse_timestamp, zone=zone)),
-            is_exclusive=_UNTIL in given,
+            is_exclusive=keys.UNTIL in given,
         ),
         mode=parsed(options, "deduplicationMode", parse_deduplication)
         or Deduplication.DROP_CARRYOVERS,

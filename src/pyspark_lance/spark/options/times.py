@@ -9,17 +9,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark.sql import SparkSession
 
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options import internal_keys as keys
 
-# Set by the JVM companion: the time zone of the session.
-_TIME_ZONE = f"{INTERNAL_PREFIX}time_zone"
 # Half the distance of neighbouring doubles among the nanoseconds since 1970.
 _DOUBLE_ERROR_NS = 128
 
 
 def session_time_zone(options: Mapping[str, str]) -> tzinfo:
     """The zone of the session, which only the companion tells; UTC without it."""
-    return zone_named(options.get(_TIME_ZONE))
+    return zone_named(options.get(keys.TIME_ZONE))
 
 
 def session_zone(spark: SparkSession) -> tzinfo:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from pyspark_lance.spark.options.parse_options import APPLICATION, WriteOptions
+from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.spellings import option_texts
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.work.commit_settings import CommitSettings
@@ -29,7 +30,7 @@ def options_of_change(
 def application_option(spark: SparkSession) -> dict[str, str]:
     """The option that says which Spark application writes; classic and Connect sessions know it."""
     application = spark.conf.get("spark.app.id", None)
-    return {} if application is None else {APPLICATION: application}
+    return {} if application is None else {keys.APPLICATION: application}
 
 
 def commit_settings(options: WriteOptions) -> CommitSettings:

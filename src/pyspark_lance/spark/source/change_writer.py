@@ -28,7 +28,7 @@ from pyspark_lance.errors import (
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import WriteOptions
 from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors
@@ -160,7 +160,7 @@ class LanceChangeWriter(DataSourceArrowWriter):
             work.once(attempt)
         except RetryableCommitError as error:
             work.spend_attempt(error)
-            hint = f"the command runs again: {RETRIES}={work.retries.to_text()}"
+            hint = f"the command runs again: {keys.RETRIES}={work.retries.to_text()}"
             raise RetryableCommitError(error.what, error.where, hint, error.conflict) from error
 
     @clean_errors
@@ -190,4 +190,3 @@ class LanceChangeWriter(DataSourceArrowWriter):
 
 
 _OWN = (CLAUSE, CHANGED_ROW_ID, CHANGED_ADDRESS)
-RETRIES = f"{INTERNAL_PREFIX}retries"

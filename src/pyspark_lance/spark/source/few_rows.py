@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_lance.errors import LanceError
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import ReadOptions
 from pyspark_lance.spark.source.batch_reader import LanceBatchReader
 from pyspark_lance.spark.source.pushed_down import PushedDown
@@ -21,7 +21,6 @@ from pyspark_lance.spark.source.shared_batches import columns_of_batches, stream
 from pyspark_lance.table.scan.plan_scan import column_width
 from pyspark_lance.table.version.snapshot import Snapshot
 
-_SMALL_BYTES = f"{INTERNAL_PREFIX}small_bytes"
 # Each is a request or two to a store; tasks make theirs at the same time.
 _MOST_FRAGMENTS = 16
 
@@ -54,7 +53,7 @@ def few_rows(
     # Who chooses partitions means those that tasks read.
     if left.fragments > _MOST_FRAGMENTS or read.fragments_per_partition is not None:
         return {}
-    most_bytes = int(options[_SMALL_BYTES])
+    most_bytes = int(options[keys.SMALL_BYTES])
     pushed = PushedDown.parse(options)
     # Without a condition, the companion has weighed the rows.
     if left.is_tested and left.rows * _row_bytes(snapshot) > most_bytes:

@@ -11,23 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options import internal_keys as keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_lance.predicate.conditions import Predicate
-
-CALL = f"{INTERNAL_PREFIX}call"
-NAME = f"{INTERNAL_PREFIX}name"
-"""The name of a table in a catalog."""
-STATE = f"{INTERNAL_PREFIX}state"
-"""Of a procedure whose tasks are run; it is known to this package alone."""
-BATCHES_OF = f"{INTERNAL_PREFIX}batches_of"
-"""The columns that a scan gives in batches."""
-BASE = f"{INTERNAL_PREFIX}base"
-"""Which version it is that a command changes, should the table be made anew."""
-_ROOT, _VERSION = f"{INTERNAL_PREFIX}root", f"{INTERNAL_PREFIX}version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +34,9 @@ class PushedDown:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PushedDown:
         """Reads the hidden options."""
-        limit = options.get(f"{INTERNAL_PREFIX}limit")
+        limit = options.get(keys.LIMIT)
         return cls(
-            filter=options.get(f"{INTERNAL_PREFIX}filter"),
+            filter=options.get(keys.FILTER),
             limit=None if limit is None else _whole(limit),
         )
 
@@ -65,7 +54,7 @@ NOTHING_PUSHED = PushedDown()
 
 def pinned_version(options: Mapping[str, str]) -> tuple[str, int] | None:
     """Root and version that the companion decided on; None when it was not involved."""
-    root, version = options.get(_ROOT), options.get(_VERSION)
+    root, version = options.get(keys.ROOT), options.get(keys.VERSION)
     return None if root is None or version is None else (root, _whole(version))
 
 

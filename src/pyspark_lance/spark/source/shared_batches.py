@@ -24,10 +24,8 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array, single_value
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
-from pyspark_lance.spark.source.pushed_down import BATCHES_OF
+from pyspark_lance.spark.options import internal_keys as keys
 
-_WAY = f"{INTERNAL_PREFIX}way"
 _SHARED, _COPIED = "shared", "copied"
 
 # The Java class BatchReader reads these rows.
@@ -60,12 +58,12 @@ _MOST_BYTES = 1 << 30
 
 def columns_of_batches(options: Mapping[str, str]) -> StructType:
     """The columns that the batches have."""
-    return StructType.fromJson(json.loads(options[BATCHES_OF]))
+    return StructType.fromJson(json.loads(options[keys.BATCHES_OF]))
 
 
 def way_of(options: Mapping[str, str]) -> str:
     """How the user wants batches: by shared memory, or copied."""
-    way = options.get(_WAY, _SHARED)
+    way = options.get(keys.WAY, _SHARED)
     if way not in (_SHARED, _COPIED):
         raise InvalidInputError(
             f"spark.sql.lance.columnar is {way!r}", hint="it is shared, copied or off"

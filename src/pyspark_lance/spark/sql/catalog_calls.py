@@ -20,22 +20,16 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.namespace.namespace import Name, Namespace, shown
 from pyspark_lance.namespace.open_namespace import ROOT_NAME, open_namespace, real_namespace
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import storage_options_of
-from pyspark_lance.spark.source.pushed_down import NAME
 from pyspark_lance.spark.sql.metadata_tables import split_metadata_name
 from pyspark_lance.table.version.table import Table
 
 Facts = dict[str, Any]
-_CATALOG = f"{INTERNAL_PREFIX}catalog"
-_PARENT = f"{INTERNAL_PREFIX}namespace"
-_NEW_NAME = f"{INTERNAL_PREFIX}new_name"
-_LOCATION = f"{INTERNAL_PREFIX}location"
-_PROPERTIES = f"{INTERNAL_PREFIX}properties"
 
 
 def _namespace(options: Mapping[str, str]) -> Namespace:
-    return open_namespace(json.loads(options[_CATALOG]))
+    return open_namespace(json.loads(options[keys.CATALOG]))
 
 
 def _name(names: Namespace, text: str) -> Name:
@@ -45,7 +39,7 @@ def _name(names: Namespace, text: str) -> Name:
 
 
 def _parent(names: Namespace, options: Mapping[str, str]) -> Name:
-    return real_namespace(names, tuple(json.loads(options[_PARENT])))
+    return real_namespace(names, tuple(json.loads(options[keys.NAMESPACE])))
 
 
 def located(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
@@ -54,7 +48,7 @@ def located(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
     ``hint``: whether the error shall name what is near, for which the catalog's tables are listed.
     """
     names = _namespace(options)
-    *parent, last = _name(names, options[NAME])
+    *parent, last = _name(names, options[keys.NAME])
     own, shown_as = split_metadata_name(last)
     table = names.locate((*parent, own))
     if table is None:
@@ -62,7 +56,7 @@ def located(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
             f"there is no table {shown((*parent, own))} in the catalog",
             hint=_near(own, names.tables(tuple(parent))) if hint else "",
         )
-    others = {name: text for name, text in options.items() if name not in (NAME, _CATALOG)}
+    others = {name: text for name, text in options.items() if name not in (keys.NAME, keys.CATALOG)}
     return {**others, **_options_of(table, shown_as)}
 
 
@@ -88,13 +82,15 @@ def opening_options(options: Mapping[str, str]) -> dict[str, str]:
 def _place(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
     return {
-        "options": _options_of(names.place(_name(names, options[NAME]), options.get(_LOCATION)))
+        "options": _options_of(
+            names.place(_name(names, options[keys.NAME]), options.get(keys.LOCATION))
+        )
     }
 
 
 def _register(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
-    names.register(_name(names, options[NAME]), Table(options[_LOCATION]))
+    names.register(_name(names, options[keys.NAME]), Table(options[keys.LOCATION]))
     return {}
 
 
@@ -106,17 +102,17 @@ def _tables(options: Mapping[str, str]) -> Facts:
 
 def _drop(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
-    return {"dropped": names.drop_table(_name(names, options[NAME]))}
+    return {"dropped": names.drop_table(_name(names, options[keys.NAME]))}
 
 
 def _rename(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
-    names.rename_table(_name(names, options[NAME]), _name(names, options[_NEW_NAME]))
+    names.rename_table(_name(names, options[keys.NAME]), _name(names, options[keys.NEW_NAME]))
     return {}
 
 
 def _namespaces(options: Mapping[str, str]) -> Facts:
-    names, asked = _namespace(options), json.loads(options[_PARENT])
+    names, asked = _namespace(options), json.loads(options[keys.NAMESPACE])
     listed = names.namespaces(_parent(names, options))
     # Tables of the root would be in no namespace that is listed.
     return {"namespaces": listed if asked else sorted({*listed, ROOT_NAME})}
@@ -126,13 +122,13 @@ def _describe(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
     properties = names.properties(_parent(names, options))
     if properties is None:
-        raise NamespaceNotFoundError(f"there is no namespace {options[_PARENT]}")
+        raise NamespaceNotFoundError(f"there is no namespace {options[keys.NAMESPACE]}")
     return {"properties": dict(properties)}
 
 
 def _create(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
-    properties = json.loads(options[_PROPERTIES])
+    properties = json.loads(options[keys.PROPERTIES])
     _check_place(properties)
     return {"done": names.create_namespace(_parent(names, options), properties)}
 
@@ -146,7 +142,7 @@ def _check_place(properties: Mapping[str, str | None]) -> None:
 
 def _alter(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
-    properties = json.loads(options[_PROPERTIES])
+    properties = json.loads(options[keys.PROPERTIES])
     _check_place(properties)
     names.change_properties(_parent(names, options), properties)
     return {}
@@ -154,7 +150,7 @@ def _alter(options: Mapping[str, str]) -> Facts:
 
 def _drop_namespace(options: Mapping[str, str]) -> Facts:
     names = _namespace(options)
-    cascade = options[f"{INTERNAL_PREFIX}cascade"] == "true"
+    cascade = options[keys.CASCADE] == "true"
     try:
         return {"done": names.drop_namespace(_parent(names, options), cascade=cascade)}
     except NamespaceNotEmptyError:

@@ -36,16 +36,9 @@ from pyspark_lance.predicate.types import (
     spark_type_of,
     type_name,
 )
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
-from pyspark_lance.spark.options.parse_options import REPLACE, ReadOptions, WriteOptions
-from pyspark_lance.spark.source.pushed_down import (
-    BATCHES_OF,
-    CALL,
-    NAME,
-    STATE,
-    PushedDown,
-    pinned_version,
-)
+from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.source.pushed_down import PushedDown, pinned_version
 from pyspark_lance.spark.source.read_plan import (
     open_pinned,
     scan_request_of,
@@ -72,9 +65,6 @@ if TYPE_CHECKING:
     from pyspark_lance.spark.sql.metadata_tables import MetadataRead
 
 _REPLY = "_lance"
-_TEXT = f"{INTERNAL_PREFIX}text"
-_SCHEMA = f"{INTERNAL_PREFIX}schema"
-_COLUMN = f"{INTERNAL_PREFIX}column"
 # Conditions on these stay with Spark.
 _NOT_COMPARED = (INTERVAL, NULL, TIME)
 Facts = dict[str, Any]
@@ -82,7 +72,7 @@ Facts = dict[str, Any]
 
 def answer(options: Mapping[str, str]) -> StructType:
     """The answer to the question in ``options``."""
-    question = options[CALL]
+    question = options[keys.CALL]
     facts = _answer(question, options)
     return StructType([StructField("answer", LongType(), metadata={_REPLY: json.dumps(facts)})])
 
@@ -90,7 +80,7 @@ def answer(options: Mapping[str, str]) -> StructType:
 def _answer(question: str, options: Mapping[str, str]) -> Facts:
     if question not in _QUESTIONS:
         return _answer_of_names(question, options)
-    if NAME in options:
+    if keys.NAME in options:
         return _of_named(question, options)
     if question in _WRITES:
         about = _metadata_read(options, writes=True)
@@ -143,7 +133,7 @@ def _open(options: Mapping[str, str]) -> tuple[ReadOptions, Snapshot]:
 
 
 def _describe(options: Mapping[str, str]) -> Facts:
-    if STATE in options:
+    if keys.STATE in options:
         from pyspark_lance.spark.sql.procedures import BIN_RESULTS
 
         return _facts_of_rows(BIN_RESULTS, "the work of a procedure")
@@ -159,8 +149,8 @@ def _describe(options: Mapping[str, str]) -> Facts:
         pinned = snapshot.uri, snapshot.version
         facts = _facts_of_rows(nearest_schema_of(read, pinned), f"{snapshot.uri} nearest rows")
         return facts | {"root": snapshot.uri, "version": snapshot.version}
-    if _SCHEMA in options:  # the user's own, which a count would never come to read
-        scan_request_of(read, StructType.fromJson(json.loads(options[_SCHEMA])), snapshot)
+    if keys.SCHEMA in options:  # the user's own, which a count would never come to read
+        scan_request_of(read, StructType.fromJson(json.loads(options[keys.SCHEMA])), snapshot)
     rows = snapshot.num_rows()
     lineage = SYSTEM_COLUMNS if snapshot.uses_stable_row_ids else (ROW_ID, ROW_ADDRESS)
     types = {field.name: _types(field) for field in snapshot.schema.fields}
@@ -228,8 +218,8 @@ def _describe_feed(options: Mapping[str, str]) -> Facts:
 
     is_open = read.changes.starting.is_open  # a stream; of a batch the reader asks for more
     feed = newest_feed(read) if is_open else pin_feed(read, pinned_version(options))
-    if _SCHEMA in options:
-        feed_request_of(read, feed, StructType.fromJson(json.loads(options[_SCHEMA])))
+    if keys.SCHEMA in options:
+        feed_request_of(read, feed, StructType.fromJson(json.loads(options[keys.SCHEMA])))
     snapshot = open_pinned(read, feed.pinned)
     types = {field.name: _types(field) for field in snapshot.schema.fields}
     types |= {field.name: field.dataType.simpleString() for field in FEED_COLUMNS.fields}
@@ -304,7 +294,7 @@ def _plan(options: Mapping[str, str]) -> Facts:
     predicate = PushedDown.parse(options).predicate(predicate_schema(snapshot.schema))
     fragments, rows = rows_left(snapshot, predicate)
     facts = {"fragments": fragments, "rows": rows}
-    if BATCHES_OF not in options:
+    if keys.BATCHES_OF not in options:
         return facts
     from pyspark_lance.spark.source.few_rows import Left, few_rows
 
@@ -314,7 +304,7 @@ def _plan(options: Mapping[str, str]) -> Facts:
 
 def _bounds(options: Mapping[str, str]) -> Facts:
     _, snapshot = _open(options)
-    name = options[_COLUMN]
+    name = options[keys.COLUMN]
     if name not in SYSTEM_COLUMNS:
         return _bounds_of_values(snapshot, name)
     known, bounds = lineage_bounds(snapshot, name)
@@ -344,8 +334,8 @@ def _is_seen(snapshot: Snapshot, name: str) -> bool:
 def _first(options: Mapping[str, str]) -> Facts:
     """A condition that holds of the first rows of an order by one column, as few as zones tell."""
     _, snapshot = _open(options)
-    name, descending = options[_COLUMN], options[f"{INTERNAL_PREFIX}descending"] == "true"
-    rows = int(options[f"{INTERNAL_PREFIX}rows"])
+    name, descending = options[keys.COLUMN], options[keys.DESCENDING] == "true"
+    rows = int(options[keys.ROWS])
     if not _is_seen(snapshot, name):
         return {}
     end = end_of_first_rows(snapshot, name, rows, descending=descending)
@@ -374,17 +364,17 @@ def _delete(options: Mapping[str, str]) -> Facts:
 
     from pyspark_lance.table.change.delete_where import delete_where
 
-    done = delete_where(read.table, condition, text=options.get(_TEXT, ""))
+    done = delete_where(read.table, condition, text=options.get(keys.TEXT, ""))
     return {"num_deleted_rows": done.num_deleted_rows, "version": done.version or 0}
 
 
 def _create(options: Mapping[str, str]) -> Facts:
     """A table without rows; with ``_lance.replace``, in place of the rows and columns there."""
     write = WriteOptions.parse(options)
-    schema = StructType.fromJson(json.loads(options[_SCHEMA]))
+    schema = StructType.fromJson(json.loads(options[keys.SCHEMA]))
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
-    LanceBatchWriter(write, schema, overwrite=REPLACE in options, declared=True).commit([])
+    LanceBatchWriter(write, schema, overwrite=keys.REPLACE in options, declared=True).commit([])
     return {}
 
 
@@ -393,7 +383,7 @@ def _alter(options: Mapping[str, str]) -> Facts:
     from pyspark_lance.spark.options.write_settings import commit_settings
     from pyspark_lance.spark.sql.alter_table import alter_table
 
-    alter_table(write.table, options[f"{INTERNAL_PREFIX}changes"], commit_settings(write))
+    alter_table(write.table, options[keys.CHANGES], commit_settings(write))
     return {}
 
 

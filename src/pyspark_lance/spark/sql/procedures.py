@@ -36,12 +36,11 @@ from pyspark.sql.types import (
 )
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.spark.options.option_table import INTERNAL_PREFIX
+from pyspark_lance.spark.options import internal_keys as keys
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
 from pyspark_lance.spark.options.times import session_time_zone
 from pyspark_lance.spark.options.write_settings import change_settings
 from pyspark_lance.spark.source.clean_errors import clean_errors, clean_iterator
-from pyspark_lance.spark.source.pushed_down import STATE
 from pyspark_lance.spark.sql.metadata_tables import (
     BRANCHES,
     DETAIL,
@@ -85,8 +84,6 @@ logger = logging.getLogger(__name__)
 
 BIN_RESULTS = StructType([StructField("done", StringType())])
 """What the tasks give."""
-_NAME, _ARGUMENTS = f"{INTERNAL_PREFIX}procedure", f"{INTERNAL_PREFIX}arguments"
-_DONE = f"{INTERNAL_PREFIX}done"
 
 _LONG, _TEXT, _FLAG, _REAL = LongType(), StringType(), BooleanType(), DoubleType()
 # Arguments of lance-spark that have nothing to choose here.
@@ -127,7 +124,7 @@ def list_procedures() -> dict[str, Any]:
 
 def refuse_unknown(options: Mapping[str, str]) -> dict[str, Any]:
     """Says which procedures there are, when a CALL names none of them."""
-    asked = options[_NAME]
+    asked = options[keys.PROCEDURE]
     like = difflib.get_close_matches(asked.rpartition(".")[2].lower(), PROCEDURES, n=1)
     near = f"did you mean system.{like[0]}? " if like else ""
     raise InvalidInputError(
@@ -148,8 +145,8 @@ def _as_companion_wants(procedure: Procedure) -> dict[str, Any]:
 
 def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
     """Runs a procedure, or goes on with it; its rows, or what is to be done on the executors."""
-    procedure = PROCEDURES[options[_NAME]]
-    arguments: dict[str, str] = json.loads(options[_ARGUMENTS])
+    procedure = PROCEDURES[options[keys.PROCEDURE]]
+    arguments: dict[str, str] = json.loads(options[keys.ARGUMENTS])
     for name in _WITHOUT_EFFECT:
         if name in arguments:
             logger.warning("the argument %s has no effect here", name)
@@ -159,9 +156,9 @@ def run_procedure(options: Mapping[str, str]) -> dict[str, Any]:
     branch = arguments.get("branch")
     line = table.on_branch(branch) if branch else table
     call = Call(line, arguments, change_settings(write), session_time_zone(options))
-    if STATE in options:
-        work: Work = _unpacked(options[STATE])
-        done = work.go_on(call, [_unpacked(part) for part in options.get(_DONE, "").split()])
+    if keys.STATE in options:
+        work: Work = _unpacked(options[keys.STATE])
+        done = work.go_on(call, [_unpacked(part) for part in options.get(keys.DONE, "").split()])
     else:
         with naming_near_tables(table):
             done = procedure.run(call)

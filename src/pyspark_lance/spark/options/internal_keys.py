@@ -1,0 +1,86 @@
+"""The hidden options by which the JVM companion and this package talk: all of them, once.
+
+Users never set them. The companion names the same ones; a test compares both lists. What is said
+of a key here is what its value means.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "_lance."
+
+# What is asked, and by whom.
+CALL: Final = "_lance.call"
+"""The question that the schema of the source answers."""
+APPLICATION: Final = "_lance.application"
+"""The id of the Spark application; also set by ``LanceTable``."""
+TIME_ZONE: Final = "_lance.time_zone"
+"""The session's, for times that say none."""
+REFRESH: Final = "_lance.refresh"
+"""Nothing is read: what is cached of the table is made anew. Set by this package."""
+SAVE: Final = "_lance.save"
+"""The companion's own: the write comes from its ``createRelation``."""
+
+# A scan.
+ROOT: Final = "_lance.root"
+VERSION: Final = "_lance.version"
+BASE: Final = "_lance.base"
+"""Which version it is that a command changes, should the table be made anew."""
+FILTER: Final = "_lance.filter"
+"""A condition as JSON."""
+LIMIT: Final = "_lance.limit"
+BATCHES_OF: Final = "_lance.batches_of"
+"""The columns that a scan gives in batches."""
+WAY: Final = "_lance.way"
+"""How batches are handed over."""
+SMALL_BYTES: Final = "_lance.small_bytes"
+"""Rows of up to so many bytes are read while the scan is planned."""
+COLUMN: Final = "_lance.column"
+ROWS: Final = "_lance.rows"
+DESCENDING: Final = "_lance.descending"
+"""With the two above: the first rows in the order of a column."""
+AFTER: Final = "_lance.after"
+UNTIL: Final = "_lance.until"
+"""The version that bounds a change feed is itself left out."""
+NEAREST_PARTS: Final = "_lance.nearest_parts"
+"""The columns of the table, and of the answer to a search for nearest rows."""
+
+# A write.
+SCHEMA: Final = "_lance.schema"
+CREATE: Final = "_lance.create"
+"""There must be no table yet."""
+REPLACE: Final = "_lance.replace"
+"""The table takes the place of another one."""
+REPLACE_WHERE: Final = "_lance.replace_where"
+PROPERTIES: Final = "_lance.properties"
+SOURCES: Final = "_lance.sources"
+"""By root, which versions the query reads."""
+CHANGE: Final = "_lance.change"
+"""DELETE, UPDATE or MERGE."""
+RETRIES: Final = "_lance.retries"
+"""The attempts that earlier runs of the command have spent."""
+TEXT: Final = "_lance.text"
+"""A condition for people."""
+CHANGES: Final = "_lance.changes"
+"""What ALTER TABLE changes, as JSON."""
+
+# Catalogs.
+CATALOG: Final = "_lance.catalog"
+NAME: Final = "_lance.name"
+NAMESPACE: Final = "_lance.namespace"
+NEW_NAME: Final = "_lance.new_name"
+LOCATION: Final = "_lance.location"
+CASCADE: Final = "_lance.cascade"
+
+# Procedures.
+PROCEDURE: Final = "_lance.procedure"
+ARGUMENTS: Final = "_lance.arguments"
+STATE: Final = "_lance.state"
+"""Of a procedure whose tasks are run; the companion hands it back as it is."""
+DONE: Final = "_lance.done"
+"""What the tasks gave."""
+
+ALL: Final = frozenset(
+    value for name, value in globals().items() if name.isupper() and name not in ("PREFIX", "ALL")
+)
