@@ -7,6 +7,16 @@ import org.apache.spark.sql.catalyst.analysis.*;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.catalog.AlterTable;
+import org.pysparklance.catalog.CachedTables;
+import org.pysparklance.catalog.LanceChanges;
+import org.pysparklance.catalog.NamedTable;
+import org.pysparklance.catalog.PathCatalog;
+import org.pysparklance.catalog.StagedLanceTable;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.Python;
+import org.pysparklance.rules.SessionRules;
 
 /**
  * A Lance namespace as a catalog: {@code spark.sql.catalog.x = org.pysparklance.LanceCatalog} and
@@ -15,13 +25,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * of its own: {@code SELECT * FROM lance.`/data/t` VERSION AS OF 7}.
  */
 public class LanceCatalog
-    implements StagingTableCatalog, SupportsNamespaces, LanceProcedure.Catalog {
+    implements StagingTableCatalog, SupportsNamespaces, PathCatalog {
   /** Settings that say where names are kept; all others are options of the tables. */
   private static final String OF_NAMES =
       "(?i)impl|root|path|uri|delimiter|manifest_enabled|dir_listing_enabled|headers?[.].*";
 
   /** What Spark, which wants a namespace in every name, may call the root. */
-  static final String ROOT = "main";
 
   private String name;
   private String settings;
@@ -33,7 +42,7 @@ public class LanceCatalog
     settings = Python.JSON.valueToTree(ofTables).toString();
     ofTables.keySet().removeIf(one -> one.matches(OF_NAMES));
     options = new CaseInsensitiveStringMap(ofTables);
-    HiddenOptions.addToSession();
+    SessionRules.addToSession();
   }
 
   @Override public String name() { return name; }
@@ -211,7 +220,7 @@ public class LanceCatalog
   public Table alterTable(Identifier ident, TableChange... changes) throws NoSuchTableException {
     AlterTable.run(asked(ident), changes);
     NamedTable altered = load(ident, Map.of());
-    CachedTables.refresh(altered.options);
+    CachedTables.refresh(altered.options());
     return altered;
   }
 

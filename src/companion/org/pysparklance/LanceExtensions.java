@@ -6,6 +6,12 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import org.pysparklance.catalog.VectorSearch;
+import org.pysparklance.rules.ChangedViews;
+import org.pysparklance.rules.EvolvingWrites;
+import org.pysparklance.rules.HiddenInCondition;
+import org.pysparklance.rules.TimesOfPaths;
+import org.pysparklance.rules.UnsetColumns;
 import scala.runtime.BoxedUnit;
 
 /**

@@ -11,6 +11,18 @@ import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Utils;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.catalog.AlterTable;
+import org.pysparklance.catalog.CachedTables;
+import org.pysparklance.catalog.LanceChanges;
+import org.pysparklance.catalog.LanceProcedure;
+import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.catalog.NamedTable;
+import org.pysparklance.catalog.StagedLanceTable;
+import org.pysparklance.catalog.StagedOther;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.Python;
+import org.pysparklance.rules.SessionRules;
 import scala.Option;
 
 /**
@@ -23,7 +35,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   private static final String IMPLEMENTATION = "spark.sql.catalog.spark_catalog";
 
   @Override public void initialize(String name, CaseInsensitiveStringMap options) {
-    HiddenOptions.addToSession();
+    SessionRules.addToSession();
   }
 
   private static boolean isLance(String provider) {

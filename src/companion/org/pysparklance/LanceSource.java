@@ -8,6 +8,12 @@ import org.apache.spark.sql.sources.*;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.catalog.CachedTables;
+import org.pysparklance.catalog.LanceTable;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.Python;
+import org.pysparklance.rules.SessionRules;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -20,7 +26,7 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
   private Description described;
   private boolean asked;
 
-  public LanceSource() { HiddenOptions.addToSession(); }
+  public LanceSource() { SessionRules.addToSession(); }
 
   @Override public String shortName() { return "lance"; }
 
@@ -86,6 +92,10 @@ public class LanceSource implements TableProvider, DataSourceRegister, Creatable
     return new LanceTable(options, found == null ? schema : found.schema(), found, true);
   }
 
+  /**
+   * Spark asks a source for a table in one way, whether a read, a view, a stream or CREATE TABLE is
+   * behind it, and says nowhere which; only the callers on the stack tell.
+   */
   static boolean isCalledBy(String name) {
     return StackWalker.getInstance().walk(
         frames -> frames.anyMatch(frame -> frame.getClassName().contains(name)));

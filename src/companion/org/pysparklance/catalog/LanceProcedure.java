@@ -1,0 +1,122 @@
+package org.pysparklance.catalog;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.*;
+import org.apache.spark.sql.Encoders;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
+import org.apache.spark.sql.connector.catalog.procedures.*;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.functions;
+import org.apache.spark.sql.types.*;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.Python;
+import org.pysparklance.read.LanceScan;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * {@code CALL lance.system.compact('/data/t')}: Python says what procedures there are, and does
+ * what they do; their long work, on executors.
+ */
+public record LanceProcedure(Catalog catalog, String name, JsonNode facts)
+    implements UnboundProcedure, BoundProcedure {
+
+  /** A catalog that has them, in the namespace {@code system}. */
+  public interface Catalog extends ProcedureCatalog {
+    /** Of a table that is named by its path. */
+    default CaseInsensitiveStringMap pathOptions() { return CaseInsensitiveStringMap.empty(); }
+
+    @Override default UnboundProcedure loadProcedure(Identifier ident) {
+      JsonNode found = all(ident.namespace()).get(ident.name().toLowerCase(Locale.ROOT));
+      if (found == null) {
+        // It names what is near; of errors that are not its own, Spark would show nothing.
+        Python.call("no_procedure", CaseInsensitiveStringMap.empty(),
+            "_lance.procedure", ident.toString());
+      }
+      return new LanceProcedure(this, ident.name().toLowerCase(Locale.ROOT), found);
+    }
+
+    @Override default Identifier[] listProcedures(String[] namespace) {
+      List<Identifier> found = new ArrayList<>();
+      all(namespace).fieldNames().forEachRemaining(
+          one -> found.add(Identifier.of(new String[] {"system"}, one)));
+      return found.toArray(Identifier[]::new);
+    }
+
+    private static JsonNode all(String[] namespace) {
+      return namespace.length == 1 && namespace[0].equalsIgnoreCase("system")
+          ? Python.call("procedures", CaseInsensitiveStringMap.empty())
+          : Python.JSON.createObjectNode();
+    }
+  }
+
+  @Override public String description() { return facts.get("description").asText(); }
+
+  @Override public BoundProcedure bind(StructType given) { return this; }
+
+  @Override public boolean isDeterministic() { return false; }
+
+  @Override public ProcedureParameter[] parameters() {
+    return Arrays.stream(fields()).map(one -> {
+      var parameter = ProcedureParameter.in(one.name(), one.dataType());
+      return (one.nullable() ? parameter.defaultValue("NULL") : parameter).build();
+    }).toArray(ProcedureParameter[]::new);
+  }
+
+  private StructField[] fields() {
+    return ((StructType) DataType.fromJson(facts.get("parameters").asText())).fields();
+  }
+
+  @Override public Iterator<Scan> call(InternalRow input) {
+    ObjectNode given = Python.JSON.createObjectNode();
+    for (int i = 0; i < fields().length; i++) {
+      if (!input.isNullAt(i)) {
+        given.put(fields()[i].name(), input.get(i, fields()[i].dataType()).toString());
+      }
+    }
+    SparkSession session = SparkSession.active();
+    CaseInsensitiveStringMap asked = Options.with(optionsOf(session, given.path("table").asText()),
+        "_lance.procedure", name, "_lance.arguments", given.toString());
+    JsonNode reply = Python.call("procedure", asked);
+    while (reply.has("state")) {
+      CaseInsensitiveStringMap work =
+          Options.with(asked, "_lance.state", reply.get("state").asText());
+      List<String> done = session.read().format(Python.SOURCE)
+          .options(work.asCaseSensitiveMap()).load().as(Encoders.STRING()).collectAsList();
+      reply = Python.call("procedure", work, "_lance.done", String.join(" ", done));
+    }
+    if (facts.path("rewrites").asBoolean()) {
+      CachedTables.refresh(asked);
+    }
+    DataType rows = ArrayType.apply(DataType.fromJson(reply.get("schema").asText()));
+    Dataset<?> result = (Dataset<?>) session.range(0, 1, 1, 1).select(functions.inline(
+        functions.from_json(functions.lit(reply.get("rows").asText()), rows)));
+    return List.<Scan>of(new LanceScan.LocalRows(result.schema(),
+        result.queryExecution().executedPlan().executeCollect(), name)).iterator();
+  }
+
+  /** Of a table that is named by its path, or by what SQL knows it by, in this catalog first. */
+  private CaseInsensitiveStringMap optionsOf(SparkSession session, String table) {
+    if (table.contains("/") && !table.contains("`")) {
+      return Options.with(catalog.pathOptions(), "path", table);
+    }
+    String here = catalog.name() + "." + table;
+    boolean isHere = !session.catalog().currentCatalog().equals(catalog.name())
+        && session.catalog().tableExists(here);
+    LogicalPlan plan = session.table(isHere ? here : table).queryExecution().analyzed();
+    for (LogicalPlan leaf : CollectionConverters.asJava(plan.collectLeaves())) {
+      if (leaf instanceof DataSourceV2Relation found && found.table() instanceof LanceTable own) {
+        return own.options();
+      }
+    }
+    throw new UnsupportedOperationException(
+        "[LANCE_INVALID_INPUT] " + table + " is no Lance table\n  hint: name a table or its path");
+  }
+}

@@ -1,0 +1,60 @@
+package org.pysparklance.catalog;
+
+import java.util.*;
+import java.util.stream.Collectors;
+import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Description;
+
+/**
+ * A table as a catalog shows it: with what its columns were declared to be (defaults, NOT NULL,
+ * lengths, comments), its properties, and columns that a statement may add.
+ */
+public class NamedTable extends LanceTable {
+  /** Not all releases of Spark have it. */
+  private static final Set<TableCapability> EVOLVES = Arrays.stream(TableCapability.values())
+      .filter(one -> one.name().equals("AUTOMATIC_SCHEMA_EVOLUTION")).collect(Collectors.toSet());
+
+  private final String name;
+  private final Map<String, String> properties;
+
+  /**
+   * @param properties what the catalog knows besides, such as the location
+   * @param found the version; null when there is none yet
+   * @param schema the columns if there is no version
+   */
+  public NamedTable(String name, CaseInsensitiveStringMap options, Map<String, String> properties,
+      Description found, StructType schema) {
+    super(options, found == null ? schema : found.declared(), found, true);
+    this.name = name;
+    this.properties = new TreeMap<>(properties);
+    this.properties.put(TableCatalog.PROP_PROVIDER, "lance");
+    if (found != null) {
+      this.properties.putAll(found.properties());
+    }
+  }
+
+  public static String nameOf(String catalog, Identifier ident) {
+    List<String> parts = new ArrayList<>(List.of(catalog));
+    parts.addAll(List.of(ident.namespace()));
+    parts.add(ident.name());
+    return parts.stream()
+        .map(one -> one.matches("\\w+") ? one : "`" + one.replace("`", "``") + "`")
+        .collect(Collectors.joining("."));
+  }
+
+  @Override public String name() { return name; }
+
+  @Override public Map<String, String> properties() { return properties; }
+
+  @Override protected boolean followsTable() { return true; }
+
+  @Override public StructType read(Description found) { return found.schema(); }
+
+  @Override public Set<TableCapability> capabilities() {
+    Set<TableCapability> all = EnumSet.copyOf(super.capabilities());
+    all.addAll(EVOLVES);
+    return all;
+  }
+}

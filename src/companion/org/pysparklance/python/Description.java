@@ -1,0 +1,76 @@
+package org.pysparklance.python;
+
+import com.fasterxml.jackson.core.type.TypeReference;
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Map;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * What Python says of one version of a table.
+ *
+ * @param schema the columns, as the options of the read narrow them
+ * @param facts root, version, title, rows, fragments, lineage columns, widths and types of columns
+ */
+public record Description(StructType schema, JsonNode facts) {
+  public static Description of(JsonNode facts) {
+    return new Description((StructType) DataType.fromJson(facts.get("schema").asText()), facts);
+  }
+
+  /** The root of the table or branch. */
+  public String root() { return facts.get("root").asText(); }
+
+  public String version() { return facts.get("version").asText(); }
+
+  /** Tells the version from one with its number of a table that was made anew. */
+  public String base() { return facts.get("base").asText(); }
+
+  /** The columns as they were declared: with defaults, lengths of texts, NOT NULL, comments. */
+  public StructType declared() {
+    JsonNode text = facts.get("declared");
+    return text == null ? schema : (StructType) DataType.fromJson(text.asText());
+  }
+
+  /** The properties that the table keeps itself. */
+  public Map<String, String> properties() {
+    return facts.has("properties")
+        ? Python.JSON.convertValue(facts.get("properties"), new TypeReference<>() {}) : Map.of();
+  }
+
+  /** What is read, for EXPLAIN. */
+  public String title() { return facts.get("title").asText(); }
+
+  /** Live rows; -1 when that takes more than the manifest to tell. */
+  public long rows() { return facts.get("rows").asLong(); }
+
+  public long fragments() { return facts.get("fragments").asLong(); }
+
+  /** The hidden columns, by name. */
+  public JsonNode lineage() { return facts.get("lineage"); }
+
+  /**
+   * The type in which conditions on a column mean in Python what they mean here: its name, an
+   * object for a struct, or a missing node.
+   */
+  public JsonNode typeOf(String[] column) {
+    JsonNode found = facts.get("types");
+    for (String name : column) {
+      found = found.path(name);
+    }
+    return found;
+  }
+
+  /** Bytes of one row of the given columns, roughly. */
+  public long rowBytes(StructType columns) {
+    long sum = 8;
+    for (StructField column : columns.fields()) {
+      long whole = facts.get("widths").path(column.name()).asLong(8);
+      boolean isOwn = schema.getFieldIndex(column.name()).isDefined();
+      long all = isOwn ? schema.apply(column.name()).dataType().defaultSize() : 0;
+      long some = column.dataType().defaultSize();
+      sum += some < all ? Math.max(1, whole * some / all) : whole;
+    }
+    return sum;
+  }
+}

@@ -1,0 +1,83 @@
+package org.pysparklance.python;
+
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** Immutable maps of options, with regard to the case of the names only in what they keep. */
+public final class Options {
+  /** Of options that hold secrets: what the event log hides. */
+  public static final String REDACTION = "spark.redaction.regex";
+  public static final List<String> OF_THE_PAST = List.of(
+      "version", "versionAsOf", "timestampAsOf", "tag", "readChangeFeed", "readChangeData");
+
+  private Options() {}
+
+  /** {@code base} with names and values in turn laid over it; null values are passed over. */
+  public static CaseInsensitiveStringMap with(CaseInsensitiveStringMap base, String... pairs) {
+    Map<String, String> over = new HashMap<>();
+    for (int i = 0; i < pairs.length; i += 2) {
+      if (pairs[i + 1] != null) {
+        over.put(pairs[i], pairs[i + 1]);
+      }
+    }
+    return merge(base, over);
+  }
+
+  public static CaseInsensitiveStringMap merge(CaseInsensitiveStringMap base, Map<String, String> over) {
+    Map<String, String> merged = new HashMap<>(base.asCaseSensitiveMap());
+    Map<String, String> named = over instanceof CaseInsensitiveStringMap options
+        ? options.asCaseSensitiveMap() : over;
+    merged.keySet().removeIf(name -> named.keySet().stream().anyMatch(name::equalsIgnoreCase));
+    merged.putAll(named);
+    return new CaseInsensitiveStringMap(merged);
+  }
+
+  /** What {@code VERSION AS OF} names: a number, or a tag. */
+  public static Map<String, String> version(String named) {
+    boolean isNumber = named.chars().allMatch(Character::isDigit);
+    return Map.of(isNumber ? "version" : "tag", named);
+  }
+
+  /** Whether options name a version, which stays whatever is written. */
+  public static boolean isOfThePast(CaseInsensitiveStringMap options) {
+    return OF_THE_PAST.stream().anyMatch(options::containsKey);
+  }
+
+  public static boolean isSamePath(String one, String other) {
+    return plainPath(one).equals(plainPath(other));
+  }
+
+  private static String plainPath(String path) {
+    return path.replaceFirst("^file:/+", "/").replaceAll("/+$", "");
+  }
+
+  /** A time of Spark's, in microseconds since 1970, as an option says it. */
+  public static String time(long micros) {
+    return Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString();
+  }
+
+  /**
+   * The options of a table from what Spark passes on. A catalog mixes them with the table's
+   * properties; those that were given as options carry a prefix, and the location is the path.
+   */
+  public static CaseInsensitiveStringMap ofTable(CaseInsensitiveStringMap given) {
+    if (!given.containsKey(TableCatalog.PROP_PROVIDER)) {
+      return given;
+    }
+    Map<String, String> own = new HashMap<>();
+    given.asCaseSensitiveMap().forEach((name, value) -> {
+      if (name.startsWith(TableCatalog.OPTION_PREFIX) && !name.endsWith(REDACTION)) {
+        own.put(name.substring(TableCatalog.OPTION_PREFIX.length()), value);
+      }
+    });
+    // A plain "path" may be a property of that name, so it counts last.
+    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(own);
+    String location = given.getOrDefault(TableCatalog.PROP_LOCATION, given.get("path"));
+    return with(options, "path", options.getOrDefault("path", location));
+  }
+}

@@ -1,0 +1,130 @@
+package org.pysparklance.python;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.*;
+import java.util.*;
+import java.util.function.Function;
+import org.apache.spark.sql.connector.expressions.*;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.types.*;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Spark's conditions as the typed JSON tree that Python reads. Only what means the same there for
+ * every value is translated, and nothing that can fail on a row; the rest stays with Spark.
+ */
+public record PredicateJson(Description table) {
+  private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
+  private static final int MAX_DEPTH = 40;
+
+  private static final class Untranslatable extends RuntimeException {
+    static final Untranslatable HERE = new Untranslatable();
+
+    private Untranslatable() { super("a condition for Spark", null, false, false); }
+  }
+
+  /** All of {@code predicates} as one text; null when one of them cannot be translated. */
+  public String all(Predicate... predicates) {
+    try {
+      ArrayNode terms = each(Arrays.asList(predicates), one -> condition(one, 0));
+      return (terms.size() == 1 ? terms.get(0) : operation("AND", terms)).toString();
+    } catch (Untranslatable here) {
+      return null;
+    }
+  }
+
+  private static ArrayNode each(
+      List<? extends Expression> terms, Function<Expression, JsonNode> translate) {
+    ArrayNode nodes = JSON.arrayNode();
+    terms.forEach(term -> nodes.add(translate.apply(term)));
+    return nodes;
+  }
+
+  private JsonNode condition(Expression expression, int depth) {
+    if (expression instanceof NamedReference && "boolean".equals(typeOf(expression))) {
+      return value(expression);
+    }
+    if (!(expression instanceof Predicate predicate) || depth > MAX_DEPTH) {
+      throw Untranslatable.HERE;
+    }
+    List<Expression> children = Arrays.asList(predicate.children());
+    if (predicate.name().equals("IN") && children.size() == 1) {
+      return operation("ALWAYS_FALSE", JSON.arrayNode());  // a join with nothing
+    }
+    ArrayNode arguments = switch (predicate.name()) {
+      case "ALWAYS_TRUE", "ALWAYS_FALSE", "NOT", "BOOLEAN_EXPRESSION" ->
+          each(children, child -> condition(child, depth + 1));
+      case "AND", "OR" -> each(connected(predicate), term -> condition(term, depth + 1));
+      case "IS_NULL", "IS_NOT_NULL" -> each(children, this::value);
+      case "=", "<>", "<", "<=", ">", ">=", "<=>", "IN" -> valuesOfOneType(children);
+      case "STARTS_WITH", "ENDS_WITH", "CONTAINS" ->
+          valuesOfOneType(children.get(1) instanceof Literal ? children : List.of());
+      default -> throw Untranslatable.HERE;
+    };
+    return operation(predicate.name(), arguments);
+  }
+
+  /** The terms of AND or OR: many of them arrive as a deep tree. */
+  private static List<Expression> connected(Predicate predicate) {
+    List<Expression> terms = new ArrayList<>();
+    Deque<Expression> waiting = new ArrayDeque<>(List.of(predicate));
+    while (!waiting.isEmpty()) {
+      Expression next = waiting.pop();
+      if (next instanceof Predicate one && one.name().equals(predicate.name())) {
+        waiting.push(one.children()[1]);
+        waiting.push(one.children()[0]);
+      } else {
+        terms.add(next);
+      }
+    }
+    return terms;
+  }
+
+  private ArrayNode valuesOfOneType(List<Expression> expressions) {
+    Set<String> types = new HashSet<>();
+    expressions.forEach(one -> types.add(typeOf(one)));
+    if (types.size() != 1 || types.contains(null)) {
+      throw Untranslatable.HERE;
+    }
+    return each(expressions, this::value);
+  }
+
+  /** The name of the type of a constant, or of a column whose values can be compared. */
+  private String typeOf(Expression expression) {
+    return expression instanceof Literal<?> literal ? literal.dataType().simpleString()
+        : expression instanceof NamedReference column
+            ? table.typeOf(column.fieldNames()).textValue() : null;
+  }
+
+  private JsonNode value(Expression expression) {
+    if (expression instanceof Literal<?> literal) {
+      return JSON.objectNode().put("type", literal.dataType().simpleString())
+          .set("literal", literalOf(literal.value()));
+    }
+    if (expression instanceof NamedReference column
+        && !table.typeOf(column.fieldNames()).isMissingNode()) {
+      return JSON.objectNode().set("column", Python.JSON.valueToTree(column.fieldNames()));
+    }
+    throw Untranslatable.HERE;
+  }
+
+  private static JsonNode literalOf(Object value) {
+    if (value instanceof Float || value instanceof Double) {
+      return JSON.textNode(Double.toString(((Number) value).doubleValue()));
+    }
+    if (value instanceof Decimal decimal) {
+      return JSON.textNode(decimal.toJavaBigDecimal().toPlainString());
+    }
+    if (value instanceof UTF8String text) {
+      if (!UTF8String.fromString(text.toString()).equals(text)) {
+        throw Untranslatable.HERE;
+      }
+      return JSON.textNode(text.toString());
+    }
+    return Python.JSON.valueToTree(value);  // bytes as base64
+  }
+
+  private static ObjectNode operation(String name, ArrayNode arguments) {
+    return JSON.objectNode().put("op", name).set("args", arguments);
+  }
+}

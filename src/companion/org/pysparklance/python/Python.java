@@ -1,0 +1,90 @@
+package org.pysparklance.python;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.connector.catalog.*;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The Python source. Each use takes a new {@code PythonDataSourceV2}: it remembers what it planned
+ * last, and two scans that share one would read each other's rows.
+ */
+public final class Python {
+  /** The class behind {@code format("lance")}, by which a read surely finds it. */
+  public static final String SOURCE = "org.pysparklance.LanceSource";
+  public static final ObjectMapper JSON = new ObjectMapper();
+
+  private static final StructType MESSAGES = StructType.fromDDL(
+      "acknowledge string, memory string, length bigint, bytes binary");
+  private static final String APPLICATION = "_lance.application";
+
+  private Python() {}
+
+  private static String application() { return SparkContext.getOrCreate().applicationId(); }
+
+  private static PythonDataSourceV2 source() {
+    PythonDataSourceV2 source = new PythonDataSourceV2();
+    source.setShortName("lance");
+    return source;
+  }
+
+  /** Asks something: options go in, and an object comes back in the metadata of a column. */
+  public static JsonNode call(String question, CaseInsensitiveStringMap options, String... pairs) {
+    CaseInsensitiveStringMap all = Options.with(options, pairs);
+    StructType reply = source().inferSchema(Options.with(inSession(all), "_lance.call", question,
+        APPLICATION, application()));
+    try {
+      return JSON.readTree(reply.fields()[0].metadata().getString("_lance"));
+    } catch (JsonProcessingException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  /** The version that {@code options} ask for; fails when there is none. */
+  public static Description describe(CaseInsensitiveStringMap options) {
+    return Description.of(call("describe", options));
+  }
+
+  /** As {@code describe}; null when there is no table. */
+  public static Description find(CaseInsensitiveStringMap options) {
+    JsonNode facts = call("find", options);
+    return facts.has("missing") ? null : Description.of(facts);
+  }
+
+  /** With the zone in which times are that say none. */
+  private static CaseInsensitiveStringMap inSession(CaseInsensitiveStringMap options) {
+    return Options.with(options, "_lance.time_zone", SQLConf.get().sessionLocalTimeZone());
+  }
+
+  public static Scan scan(CaseInsensitiveStringMap options, StructType columns) {
+    CaseInsensitiveStringMap all = inSession(options);
+    Table table = source().getTable(columns, new Transform[0], all.asCaseSensitiveMap());
+    return ((SupportsRead) table).newScanBuilder(all).build();
+  }
+
+  /** A scan whose rows tell of batches with these columns; for a {@code BatchReader}. */
+  public static Scan batches(CaseInsensitiveStringMap options, StructType columns, String way) {
+    return scan(Options.with(options, "_lance.batches_of", columns.json(), "_lance.way", way),
+        MESSAGES);
+  }
+
+  public static WriteBuilder write(
+      CaseInsensitiveStringMap options, StructType rows, LogicalWriteInfo asked) {
+    CaseInsensitiveStringMap all = Options.with(options, APPLICATION, application());
+    LogicalWriteInfo info = new WriteInfo(all, asked.queryId(), rows);
+    Table table = source().getTable(rows, new Transform[0], all.asCaseSensitiveMap());
+    return ((SupportsWrite) table).newWriteBuilder(info);
+  }
+
+  private record WriteInfo(CaseInsensitiveStringMap options, String queryId, StructType schema)
+      implements LogicalWriteInfo {}
+}

@@ -1,0 +1,45 @@
+package org.pysparklance.python;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** The query that this thread runs. */
+public final class Running {
+  private Running() {}
+
+  /** Its number; null when there is none. */
+  public static String id() {
+    return SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
+  }
+
+  public static QueryExecution query() {
+    return SQLExecution.getQueryExecution(Long.parseLong(id()));
+  }
+
+  /** What an optimized plan reads from sources of this kind, subqueries included. */
+  public static List<Scan> scans(LogicalPlan whole) {
+    List<Scan> found = new ArrayList<>();
+    for (LogicalPlan leaf : leaves(whole)) {
+      if (leaf instanceof DataSourceV2ScanRelation relation) {
+        found.add(relation.scan());
+      }
+    }
+    return found;
+  }
+
+  /** The leaves of a plan, of its subqueries, too. */
+  public static List<LogicalPlan> leaves(LogicalPlan whole) {
+    List<LogicalPlan> plans = new ArrayList<>(CollectionConverters.asJava(whole.subqueriesAll()));
+    plans.add(whole);
+    List<LogicalPlan> found = new ArrayList<>();
+    plans.forEach(plan -> found.addAll(CollectionConverters.asJava(plan.collectLeaves())));
+    return found;
+  }
+}

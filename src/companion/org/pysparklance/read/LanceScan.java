@@ -1,0 +1,233 @@
+package org.pysparklance.read;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.*;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
+import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.sql.RuntimeConfig;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.connector.expressions.*;
+import org.apache.spark.sql.connector.expressions.aggregate.*;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.read.*;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.*;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.PredicateJson;
+import org.pysparklance.python.Python;
+
+/**
+ * One scan of one version: some columns of the rows that match, read by Python. What is read is
+ * decided by {@link LanceScanBuilder}; only Spark's {@code filter} narrows the next batch further.
+ */
+public final class LanceScan implements Scan, SupportsReportStatistics, SupportsRuntimeV2Filtering {
+  private static final String COLUMNAR = "spark.sql.lance.columnar";
+  /** Rows of so many bytes are read by the process that plans; Spark warns of tasks twice as large. */
+  private static final String SMALL = "spark.sql.lance.smallScanBytes";
+  private static final String SMALL_BYTES = "512k";
+  private static final int SMALL_FRAGMENTS = 16;
+  /** Since 4.3: Python functions take batches of a scan, and keep them while they ask for more. */
+  private static final String KEEPS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
+  private static final int MOST_KEYS = 50_000;
+
+  private final Description table;
+  private final CaseInsensitiveStringMap options;
+  private final PredicateJson translator;
+  private final StructType columns;
+  private final Predicate[] pushed;
+  private final String filter;
+  private final int limit;
+  private final String top;
+  private final boolean ofRowChange;
+  private Scan python;
+  private JsonNode plan;
+  private byte[][] few;
+  private boolean isAsked;
+  private boolean isStream;
+  private Boolean readsBatches;
+  private String joined;
+
+  public LanceScan(LanceScanBuilder asked) {
+    this.table = asked.table;
+    this.options = asked.options;
+    this.translator = new PredicateJson(table);
+    this.columns = asked.columns;
+    this.pushed = asked.pushed;
+    this.filter = asked.filter;
+    this.limit = asked.limit;
+    this.top = asked.top;
+    this.ofRowChange = asked.built != null;
+  }
+
+  /** What holds of every row that is read, as Python reads it; null for all rows. */
+  public String filter() { return filter; }
+
+  /** What is read. */
+  public Description table() { return table; }
+
+  public CaseInsensitiveStringMap options() { return options; }
+
+  /** A scan whose rows are known while planning: Spark starts no task for it. */
+  public record LocalRows(StructType readSchema, InternalRow[] rows, String description)
+      implements LocalScan {}
+
+  @Override public StructType readSchema() { return columns; }
+
+  private CaseInsensitiveStringMap pinned() {
+    return LanceScanBuilder.pinned(table, options, filter, limit);
+  }
+
+  public synchronized Scan python() {
+    if (python == null) {
+      python = read(pinned());
+    }
+    return python;
+  }
+
+  private Scan read(CaseInsensitiveStringMap how) {
+    return readsBatches()
+        ? Python.batches(how, columns, columnar()) : Python.scan(how, columns);
+  }
+
+  /**
+   * The columns by whose values a join can leave out fragments and zones. A command that changes
+   * rows has to know all that it read, whatever a join did with it.
+   */
+  @Override public NamedReference[] filterAttributes() {
+    return ofRowChange ? new NamedReference[0] : Arrays.stream(columns.fieldNames())
+        .filter(one -> table.facts().path("prunable").has(one))
+        .map(FieldReference::column).toArray(NamedReference[]::new);
+  }
+
+  /** Keys that the other side of a join has: for the batch that is asked for next, no other. */
+  @Override public synchronized void filter(Predicate[] keys) {
+    Predicate[] few = Arrays.stream(keys)
+        .filter(one -> one.children().length <= MOST_KEYS && translator.all(one) != null)
+        .toArray(Predicate[]::new);
+    joined = few.length == 0 ? null
+        : translator.all(Stream.of(pushed, few).flatMap(Arrays::stream).toArray(Predicate[]::new));
+  }
+
+  @Override public synchronized Batch toBatch() {
+    String keys = joined;
+    joined = null;
+    return new LanceBatch(this, keys);
+  }
+
+  /** The rows whose keys the other side of a join has. */
+  public Scan python(String keys) {
+    return keys == null ? python() : read(Options.with(pinned(), "_lance.filter", keys));
+  }
+
+  /** A stream goes on with every new version, so nothing is pinned. */
+  @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    isStream = true;
+    return Python.scan(options, columns).toMicroBatchStream(checkpoint);
+  }
+
+  @Override public CustomMetric[] supportedCustomMetrics() {
+    return python().supportedCustomMetrics();
+  }
+
+  @Override public ColumnarSupportMode columnarSupportMode() {
+    return readsBatches() ? ColumnarSupportMode.SUPPORTED : ColumnarSupportMode.UNSUPPORTED;
+  }
+
+  /** Whether Spark gets columns as Python reads them, or rows that Spark's own reader makes. */
+  synchronized boolean readsBatches() {
+    if (readsBatches == null) {
+      SQLConf conf = SQLConf.get();
+      boolean isKept = conf.isModifiable(KEEPS) && !conf.getConfString(KEEPS, "true").equals("false");
+      readsBatches = !isStream && !isKept && ColumnTypes.areKnown(columns)
+          && !columnar().equals("off");
+    }
+    return readsBatches;
+  }
+
+  /** Batches are void when the next one comes. Where the user lets them be kept, rows are read. */
+  public static void keepBatchesFromPython(RuntimeConfig conf) {
+    if (conf.isModifiable(KEEPS) && !conf.contains(KEEPS)) {
+      conf.set(KEEPS, "false");
+    }
+  }
+
+  private static String columnar() { return SQLConf.get().getConfString(COLUMNAR, "shared"); }
+
+  /** Fragments and rows that the filter leaves; asked for once, when someone wants to know. */
+  private synchronized JsonNode plan() {
+    if (plan == null) {
+      plan = filter == null ? table.facts() : ask();
+    }
+    return plan;
+  }
+
+  /** What is left, and with it the rows themselves if they are few. */
+  private JsonNode ask() {
+    isAsked = true;
+    long most = readsBatches() ? smallBytes() : 0;
+    JsonNode left = Python.call("plan", pinned(), "_lance.small_bytes", Long.toString(most),
+        "_lance.batches_of", most > 0 ? columns.json() : null, "_lance.way", columnar());
+    JsonNode batches = ((ObjectNode) left).remove("batches");
+    few = batches == null ? null : StreamSupport.stream(batches.spliterator(), false)
+        .map(one -> Base64.getDecoder().decode(one.asText())).toArray(byte[][]::new);
+    return left;
+  }
+
+  private static long smallBytes() {
+    return JavaUtils.byteStringAsBytes(SQLConf.get().getConfString(SMALL, SMALL_BYTES));
+  }
+
+  /** All rows as batches, if they are few: reading them costs less than a task of Python does. */
+  synchronized byte[][] fewRows() {
+    if (filter != null) {
+      plan();
+    } else if (!isAsked && isSmall()) {
+      ask();
+    }
+    isAsked = true;
+    return few;
+  }
+
+  /** Whether all rows, or as many as are wanted, may be few. */
+  private boolean isSmall() {
+    long rows = limit < 0 ? table.rows() : Math.min(limit, table.rows());
+    return readsBatches() && table.rows() >= 0 && table.fragments() <= SMALL_FRAGMENTS
+        && smallBytes() > 0 && rows * table.rowBytes(columns) <= smallBytes();
+  }
+
+  @Override public String description() {
+    JsonNode kept = plan().get("fragments");
+    return "lance " + table.title() + ", reads: " + columns.simpleString()
+        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + top
+        + (kept == null ? "" : ", fragments: " + kept + " kept, "
+            + (table.fragments() - kept.asLong()) + " skipped");
+  }
+
+  @Override public Statistics estimateStatistics() {
+    if (table.rows() < 0) {
+      return new Estimate(OptionalLong.empty(), OptionalLong.empty());
+    }
+    long left = Math.min(table.rows(), plan().get("rows").asLong());
+    long rows = limit < 0 ? left : Math.min(left, limit);
+    long bytes = Math.max(1, rows * table.rowBytes(columns));
+    return new Estimate(OptionalLong.of(bytes), OptionalLong.of(rows));
+  }
+
+  private record Estimate(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
+
+  /** Scans that would read the same are equal, so that Spark runs them once. */
+  @Override public boolean equals(Object other) {
+    return other instanceof LanceScan scan && scan.pinned().equals(pinned())
+        && scan.columns.equals(columns);
+  }
+
+  @Override public int hashCode() { return Objects.hash(table.root(), columns, filter, limit); }
+}

@@ -1,0 +1,168 @@
+package org.pysparklance.read;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.*;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
+import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.sql.RuntimeConfig;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.connector.expressions.*;
+import org.apache.spark.sql.connector.expressions.aggregate.*;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.read.*;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.*;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.PredicateJson;
+import org.pysparklance.python.Python;
+
+/** Collects what Spark pushes down into a scan of one version. */
+public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Filters,
+    SupportsPushDownRequiredColumns, SupportsPushDownLimit, SupportsPushDownTopN,
+    SupportsPushDownAggregates {
+  public final Description table;
+  public final CaseInsensitiveStringMap options;
+  private final PredicateJson translator;
+  public StructType columns;
+  Predicate[] pushed = new Predicate[0];
+  public String filter;
+  public int limit = -1;
+  String top = "";
+  /** The scans of a command that changes rows; null for those of other queries. */
+  public List<LanceScan> built;
+  private LanceScan.LocalRows answer;
+
+  public LanceScanBuilder(Description table, StructType columns, CaseInsensitiveStringMap options) {
+    this.table = table;
+    this.columns = columns;
+    this.options = options;
+    this.translator = new PredicateJson(table);
+  }
+
+  /** A command that changes rows has to know all that it read. */
+  public LanceScanBuilder ofRowChange(List<LanceScan> scans) {
+    built = scans;
+    return this;
+  }
+
+  @Override public Scan build() {
+    if (answer != null) {
+      return answer;
+    }
+    LanceScan scan = new LanceScan(this);
+    if (built != null) {
+      built.add(scan);
+    }
+    return scan;
+  }
+
+  /** The options of a call about this version, and what of it is read. */
+  static CaseInsensitiveStringMap pinned(
+      Description table, CaseInsensitiveStringMap options, String filter, int limit) {
+    return Options.with(options, "_lance.root", table.root(), "_lance.version", table.version(),
+        "_lance.filter", filter, "_lance.limit", limit < 0 ? null : Integer.toString(limit));
+  }
+
+  private CaseInsensitiveStringMap pinned() { return pinned(table, options, filter, limit); }
+
+  @Override public Predicate[] pushPredicates(Predicate[] predicates) {
+    Map<Boolean, List<Predicate>> known = Arrays.stream(predicates)
+        .collect(Collectors.partitioningBy(one -> translator.all(one) != null));
+    pushed = known.get(true).toArray(Predicate[]::new);
+    filter = pushed.length == 0 ? null : translator.all(pushed);
+    return known.get(false).toArray(Predicate[]::new);
+  }
+
+  @Override public Predicate[] pushedPredicates() { return pushed; }
+
+  @Override public void pruneColumns(StructType required) { columns = required; }
+
+  /** Every task stops at the limit; Spark cuts what they return together. */
+  @Override public boolean pushLimit(int rows) {
+    limit = rows;
+    return true;
+  }
+
+  /** Zones tell which rows cannot be among the first ones; Spark sorts the others. */
+  @Override public boolean pushTopN(SortOrder[] orders, int rows) {
+    String column = nameOf(orders[0].expression());
+    if (filter != null || table.rows() < 0 || !table.facts().path("zoned").has(column)) {
+      return false;
+    }
+    JsonNode first = Python.call("first", pinned(), "_lance.column", column, "_lance.rows",
+        Integer.toString(rows), "_lance.descending",
+        Boolean.toString(orders[0].direction() == SortDirection.DESCENDING));
+    filter = first.has("filter") ? first.get("filter").asText() : null;
+    top = filter == null ? "" : ", top: " + rows + " by " + orders[0];
+    return filter != null;
+  }
+
+  @Override public boolean isPartiallyPushed() { return true; }
+
+  /** A top-level column; nothing that has a name for all else. */
+  private static String nameOf(Expression expression) {
+    return expression instanceof NamedReference column && column.fieldNames().length == 1
+        ? column.fieldNames()[0] : "";
+  }
+
+  @Override public boolean supportCompletePushDown(Aggregation aggregation) {
+    return pushAggregation(aggregation);
+  }
+
+  /** The one row of counts and of bounds of lineage columns, if the metadata can tell. */
+  @Override public boolean pushAggregation(Aggregation aggregation) {
+    AggregateFunc[] functions = aggregation.aggregateExpressions();
+    answer = null;
+    if (filter != null || table.rows() < 0 || functions.length == 0
+        || aggregation.groupByExpressions().length > 0) {
+      return false;
+    }
+    Object[] values = new Object[functions.length];
+    StructType schema = new StructType();
+    for (int i = 0; i < functions.length; i++) {
+      JsonNode value = valueOf(functions[i]);
+      if (value == null) {
+        return false;
+      }
+      DataType type = typeOf(functions[i]);
+      values[i] = value.isNull() ? null
+          : type == DataTypes.DateType ? (Object) value.asInt() : (Object) value.asLong();
+      schema = schema.add("value " + i, type, true);
+    }
+    answer = new LanceScan.LocalRows(schema, new InternalRow[] {new GenericInternalRow(values)},
+        "lance " + aggregation + " of " + table.title() + ", answered from metadata");
+    return true;
+  }
+
+  /** The value over all rows; null when it takes reading them. */
+  private JsonNode valueOf(AggregateFunc function) {
+    if (function instanceof CountStar) {
+      return table.facts().get("rows");
+    }
+    boolean counts = function instanceof Count count && !count.isDistinct();
+    boolean isBound = function instanceof Min || function instanceof Max;
+    String column = nameOf(function.children()[0]);
+    return (counts || isBound)
+        && (table.lineage().has(column) || table.facts().path("zoned").has(column))
+        ? Python.call("bounds", pinned(), "_lance.column", column)
+            .get(counts ? "count" : function instanceof Min ? "min" : "max")
+        : null;
+  }
+
+  /** Of days and times their own; numbers are cast by Spark. */
+  private DataType typeOf(AggregateFunc function) {
+    boolean isBound = function instanceof Min || function instanceof Max;
+    String column = isBound ? nameOf(function.children()[0]) : "";
+    DataType own = Arrays.stream(columns.fields()).filter(one -> one.name().equals(column))
+        .map(StructField::dataType).findFirst().orElse(DataTypes.LongType);
+    return own instanceof DatetimeType ? own : DataTypes.LongType;
+  }
+}

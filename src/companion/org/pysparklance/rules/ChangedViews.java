@@ -1,0 +1,59 @@
+package org.pysparklance.rules;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.catalyst.plans.logical.View;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.pysparklance.catalog.LanceTable;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Lets {@code UPDATE}, {@code DELETE} and {@code MERGE} change the table that a view shows as it
+ * is, which Spark looks for below aliases alone, and says of other views what is wrong with them.
+ */
+public final class ChangedViews extends Rule<LogicalPlan> {
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    LogicalPlan target = plan instanceof UpdateTable update ? update.table()
+        : plan instanceof DeleteFromTable delete ? delete.table()
+        : plan instanceof MergeIntoTable merge ? merge.targetTable() : null;
+    LogicalPlan table = target == null ? null : withoutViews(target);
+    if (table == target) {
+      return plan;
+    }
+    List<LogicalPlan> children = CollectionConverters.asJava(plan.children()).stream()
+        .map(child -> child == target ? table : child).toList();
+    return (LogicalPlan) plan.withNewChildren(CollectionConverters.asScala(children).toSeq());
+  }
+
+  private static LogicalPlan withoutViews(LogicalPlan plan) {
+    if (plan instanceof View view) {
+      LogicalPlan shown = withoutViews(view.child());
+      if (shown instanceof DataSourceV2Relation) {
+        return shown;
+      }
+      refuseQuery(view);
+      return plan;
+    }
+    if (plan instanceof SubqueryAlias alias) {
+      LogicalPlan shown = withoutViews(alias.child());
+      return shown == alias.child() ? plan
+          : (LogicalPlan) alias.withNewChildren(CollectionConverters.asScala(List.of(shown)).toSeq());
+    }
+    return plan;
+  }
+
+  private static void refuseQuery(View view) {
+    var leaves = CollectionConverters.asJava(view.collectLeaves());
+    if (leaves.size() == 1 && leaves.get(0) instanceof DataSourceV2Relation relation
+        && relation.table() instanceof LanceTable table) {
+      throw new UnsupportedOperationException("[LANCE_UNSUPPORTED_FEATURE] the view "
+          + view.desc().identifier().table() + " shows what a query makes of a table\n  hint: change "
+          + "the table itself, " + table.name());
+    }
+  }
+}

@@ -1,0 +1,43 @@
+package org.pysparklance.rules;
+
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.connector.write.RowLevelOperation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.pysparklance.catalog.LanceTable;
+import scala.Option;
+
+/**
+ * Beside the plan of a MERGE, Spark keeps a condition by which whole groups of rows could be left
+ * out. Where it names hidden columns, Spark forgets to read them for it; so it goes.
+ */
+public final class HiddenInCondition extends Rule<LogicalPlan> {
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    if (!(plan instanceof WriteDelta write)
+        || !(write.originalTable() instanceof DataSourceV2Relation relation)
+        || !(relation.table() instanceof LanceTable)
+        || write.operation().command() != RowLevelOperation.Command.MERGE) {
+      return plan;
+    }
+    Object[] parts = PlanParts.changed(write, HiddenInCondition::withoutLacking);
+    return parts == null ? plan : write.makeCopy(parts);
+  }
+
+  private static Object withoutLacking(Object part) {
+    if (part instanceof Option<?> some) {
+      return some.exists(one -> one instanceof Expression condition && lacksColumns(condition))
+          ? Option.empty() : part;
+    }
+    return part instanceof Expression condition && lacksColumns(condition)
+        ? Literal.TrueLiteral() : part;
+  }
+
+  private static boolean lacksColumns(Expression condition) {
+    return condition.exists(part -> part instanceof SubqueryExpression subquery
+        && subquery.plan().exists(node -> !((LogicalPlan) node).missingInput().isEmpty()));
+  }
+}

@@ -1,0 +1,99 @@
+package org.pysparklance.rules;
+
+import java.util.List;
+import java.util.Locale;
+import java.util.Objects;
+import java.util.Set;
+import java.util.function.UnaryOperator;
+import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.pysparklance.catalog.PathCatalog;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.Python;
+import scala.Option;
+import scala.Product;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Hides storage options in the event log when a statement makes or replaces a table. Spark writes
+ * the options of such a plan there and follows no setting of the session, only a pattern that is
+ * an option itself; so the options get one. Those that a DataFrame gives its write become options
+ * of the table that it makes, which could not be opened again without them.
+ */
+final class HiddenOptions extends Rule<LogicalPlan> {
+  private static final String HIDDEN = "(?i)secret|password|token|access[.]?key|\\bstorage[.]";
+
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    if (!(plan instanceof V2CreateTablePlan made)) {
+      return plan;
+    }
+    boolean inCatalog = made.name() instanceof ResolvedIdentifier named
+        && named.catalog() instanceof PathCatalog;
+    Object[] parts = PlanParts.changed(plan, part -> part instanceof TableSpec table
+        && (inCatalog || isLance(table)) ? hide(table, writeOptions(plan)) : part);
+    return parts == null ? plan : plan.makeCopy(parts);
+  }
+
+  private static boolean isLance(TableSpec table) {
+    return table.provider().isDefined() && Set.of("lance", Python.SOURCE.toLowerCase(Locale.ROOT))
+        .contains(table.provider().get().toLowerCase(Locale.ROOT));
+  }
+
+  private static Map<String, String> writeOptions(LogicalPlan plan) {
+    return plan instanceof CreateTableAsSelect made ? made.writeOptions()
+        : plan instanceof ReplaceTableAsSelect other ? other.writeOptions() : null;
+  }
+
+  private static Map<String, String> withStorage(
+      Map<String, String> options, Map<String, String> written) {
+    Map<String, String> all = options;
+    if (written != null) {
+      for (var one : CollectionConverters.asJava(written).entrySet()) {
+        all = isStorage(one.getKey()) ? all.updated(one.getKey(), one.getValue()) : all;
+      }
+    }
+    return all;
+  }
+
+  /** The constructor has other arguments from one release of Spark to the next. */
+  private static TableSpec hide(TableSpec table, Map<String, String> written) {
+    Object[] parts = PlanParts.of(table);
+    for (int i = 0; i < parts.length; i++) {
+      // Maps that are empty are one object, so only the name tells them apart.
+      parts[i] = hideValues(table.productElementName(i).equals("options")
+          ? withStorage(table.options(), written) : parts[i]);
+    }
+    try {
+      return (TableSpec) TableSpec.class.getConstructors()[0].newInstance(parts);
+    } catch (ReflectiveOperationException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  private static Object hideValues(Object part) {
+    if (!(part instanceof Map<?, ?> given)) {
+      return part;
+    }
+    @SuppressWarnings("unchecked")
+    Map<String, String> options = (Map<String, String>) given;
+    return hasSecrets(options) && !options.contains(Options.REDACTION)
+        ? options.updated(Options.REDACTION, HIDDEN) : part;
+  }
+
+  static boolean hasSecrets(Map<String, String> options) {
+    return options.keysIterator().exists(
+        name -> ("." + name.toLowerCase(Locale.ROOT)).contains(".storage."));
+  }
+
+  private static boolean isStorage(String name) {
+    return name.toLowerCase(Locale.ROOT).startsWith("storage.");
+  }
+}

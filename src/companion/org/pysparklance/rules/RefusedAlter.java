@@ -1,0 +1,21 @@
+package org.pysparklance.rules;
+
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.SetTableProperties;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.pysparklance.catalog.LanceTable;
+
+/** Refuses storage options in ALTER TABLE: a table keeps no secrets. */
+final class RefusedAlter extends Rule<LogicalPlan> {
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    if (plan instanceof SetTableProperties set && set.table() instanceof ResolvedTable altered
+        && altered.table() instanceof LanceTable && HiddenOptions.hasSecrets(set.properties())) {
+      throw new UnsupportedOperationException(
+          "[LANCE_INVALID_INPUT] storage options of a table are not changed by ALTER TABLE\n"
+              + "  hint: give them to reads and writes, to spark.sql.catalog.<name>.storage.*, or "
+              + "by the environment of the store");
+    }
+    return plan;
+  }
+}

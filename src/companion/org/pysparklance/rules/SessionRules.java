@@ -1,0 +1,38 @@
+package org.pysparklance.rules;
+
+import java.util.List;
+import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.SparkSession;
+import org.pysparklance.catalog.VectorSearch;
+import org.pysparklance.read.LanceScan;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** What a session gets that runs already: rules, a function, and a setting. */
+public final class SessionRules {
+  private static final List<Rule<LogicalPlan>> RULES = List.of(
+      new HiddenOptions(), new RefusedAlter(), new AnalyzedTables(), new MergeRepair());
+
+  private SessionRules() {}
+
+  /** Called when a session first meets this package, which is before it runs a plan of ours. */
+  public static void addToSession() {
+    Option<SparkSession> session = SparkSession.getActiveSession();
+    if (session.isDefined()) {
+      ExperimentalMethods rules = session.get().experimental();
+      synchronized (rules) {
+        if (!rules.extraOptimizations().contains(RULES.get(0))) {
+          @SuppressWarnings("unchecked")
+          Seq<Rule<LogicalPlan>> more = (Seq<Rule<LogicalPlan>>) (Seq<?>)
+              rules.extraOptimizations().appendedAll(CollectionConverters.asScala(RULES));
+          rules.extraOptimizations_$eq(more);
+        }
+      }
+      LanceScan.keepBatchesFromPython(session.get().conf());
+      VectorSearch.addTo(session.get());
+    }
+  }
+}

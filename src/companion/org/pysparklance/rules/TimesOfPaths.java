@@ -1,0 +1,56 @@
+package org.pysparklance.rules;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.analysis.RelationTimeTravel;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogManager;
+import org.pysparklance.catalog.PathCatalog;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Gives a path whose time is a call of a function, as in {@code lance.`/data/t` TIMESTAMP AS OF
+ * now()}, a name of three parts. Spark asks a catalog only once it knows the time, and by then has
+ * taken a name of two parts for that of a file.
+ */
+public final class TimesOfPaths extends Rule<LogicalPlan> {
+  private final SparkSession session;
+
+  public TimesOfPaths(SparkSession session) { this.session = session; }
+
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    return (LogicalPlan) plan.transformUpWithSubqueries(
+        new AbstractPartialFunction<LogicalPlan, LogicalPlan>() {
+          @Override public boolean isDefinedAt(LogicalPlan node) {
+            return node instanceof RelationTimeTravel past && past.timestamp().isDefined()
+                && past.relation() instanceof UnresolvedRelation named && isPath(parts(named));
+          }
+
+          @Override public LogicalPlan apply(LogicalPlan node) {
+            RelationTimeTravel past = (RelationTimeTravel) node;
+            return past.copy(withNamespace((UnresolvedRelation) past.relation()),
+                past.timestamp(), past.version());
+          }
+        });
+  }
+
+  private static List<String> parts(UnresolvedRelation named) {
+    return CollectionConverters.asJava(named.multipartIdentifier());
+  }
+
+  private boolean isPath(List<String> parts) {
+    CatalogManager catalogs = session.sessionState().catalogManager();
+    return parts.size() == 2 && parts.get(1).contains("/")
+        && catalogs.isCatalogRegistered(parts.get(0))
+        && catalogs.catalog(parts.get(0)) instanceof PathCatalog;
+  }
+
+  private static UnresolvedRelation withNamespace(UnresolvedRelation named) {
+    List<String> whole = List.of(parts(named).get(0), PathCatalog.ROOT, parts(named).get(1));
+    return named.copy(CollectionConverters.asScala(whole).toSeq(), named.options(),
+        named.isStreaming());
+  }
+}

@@ -1,0 +1,235 @@
+package org.pysparklance.write;
+
+import java.util.*;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.IntStream;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.distributions.Distribution;
+import org.apache.spark.sql.connector.distributions.Distributions;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.*;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.pysparklance.python.Description;
+import org.pysparklance.python.Options;
+import org.pysparklance.python.Python;
+import org.pysparklance.python.Running;
+import org.pysparklance.read.LanceScan;
+import org.pysparklance.read.LanceScanBuilder;
+import scala.Option;
+import scala.runtime.BoxedUnit;
+
+/**
+ * UPDATE, MERGE or DELETE: Spark finds the rows and their new values, Python writes them. When
+ * another commit was in the way, and Python says that there are attempts left, the command runs
+ * again on the version that it made.
+ */
+public final class RowChange implements SupportsDelta {
+  /**
+   * The attempts so far, which the next one hands back as an option. A commit in Python gives the
+   * JVM nothing but an error, and of an error nothing but its text; so the text holds them.
+   */
+  private static final Pattern AGAIN = Pattern.compile("_lance\\.retries=(\\S+)");
+
+  private final WriteTarget table;
+  private final Command command;
+  private final List<LanceScan> scans = new ArrayList<>();
+  private Description version;
+  private QueryExecution running;
+  private String retries;
+  private int[] set;
+
+  public RowChange(WriteTarget table, Description version, Command command) {
+    this.table = table;
+    this.version = version;
+    this.command = command;
+  }
+
+  @Override public Command command() { return command; }
+
+  @Override public NamedReference[] rowId() {
+    return new NamedReference[] {Expressions.column("_rowaddr")};
+  }
+
+  @Override public NamedReference[] requiredMetadataAttributes() {
+    // All that a condition or a value may name: Spark gives a command no others.
+    List<String> names = new ArrayList<>(List.of("_rowid"));
+    version.lineage().fieldNames().forEachRemaining(
+        name -> { if (!name.equals("_rowid") && !name.equals("_rowaddr")) names.add(name); });
+    return names.stream().map(Expressions::column).toArray(NamedReference[]::new);
+  }
+
+  @Override public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
+    return new LanceScanBuilder(
+        version, table.read(version), Options.merge(table.options(), more)).ofRowChange(scans);
+  }
+
+  @Override public DeltaWriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return new Planned(info);
+  }
+
+  public boolean isNarrowed() { return set != null; }
+
+  /** Says which columns get values, by their places; without it, all. */
+  public void narrow(List<Integer> places) {
+    set = places.stream().mapToInt(Integer::intValue).toArray();
+  }
+
+  private int[] set(StructType columns) {
+    return set != null ? set : IntStream.range(0, columns.size()).toArray();
+  }
+
+  private BatchWrite python(LogicalWriteInfo info) {
+    StructType rows = new StructType()
+        .add("__lance_clause", DataTypes.IntegerType, false)
+        .add("__lance_rowid", DataTypes.LongType, true)
+        .add("__lance_rowaddr", DataTypes.LongType, true);
+    for (int place : set(info.schema())) {
+      StructField column = info.schema().apply(place);
+      rows = rows.add(column.name(), column.dataType(), true);
+    }
+    CaseInsensitiveStringMap all = Options.with(Options.merge(table.options(), info.options()),
+        "_lance.change", command.toString(), "_lance.root", version.root(),
+        "_lance.version", version.version(), "_lance.base", version.base(),
+        "_lance.filter", lookedFor(), "_lance.retries", retries);
+    return Python.write(all, rows, info).build().toBatch();
+  }
+
+  /**
+   * Row ids and versions are Lance's to give. Spark passes over assignments to hidden columns, so
+   * what the user wrote is looked at.
+   */
+  public static void refuseLineageValues(Description version) {
+    Option<String> text = CurrentOrigin.get().sqlText();
+    if (text.isDefined()) {
+      written(text.get()).foreach(node -> {
+        node.expressions().foreach(value -> value.find(part -> {
+          if (part instanceof Assignment set && set.key() instanceof UnresolvedAttribute key) {
+            refuseLineageValue(version, key.nameParts().last());
+          }
+          return false;
+        }));
+        return BoxedUnit.UNIT;
+      });
+    }
+  }
+
+  private static LogicalPlan written(String text) {
+    try {
+      return SparkSession.active().sessionState().sqlParser().parsePlan(text);
+    } catch (ParseException error) {
+      throw new IllegalStateException(error);  // it was parsed before
+    }
+  }
+
+  private static void refuseLineageValue(Description version, String column) {
+    if (version.lineage().has(column.toLowerCase(Locale.ROOT))) {
+      throw new UnsupportedOperationException("[LANCE_INVALID_INPUT] the lineage column " + column
+          + " cannot be set\n  hint: leave it out of SET and INSERT");
+    }
+  }
+
+  private QueryExecution query() {
+    if (running == null) {
+      running = Running.query();
+    }
+    return running;
+  }
+
+  /**
+   * What holds of every row of the table that the command has looked at; null if nothing is known,
+   * as when other scans, or counts that were answered from metadata, may be of the same table.
+   */
+  private String lookedFor() {
+    Set<String> filters = new LinkedHashSet<>();
+    for (Scan one : Running.scans(query().optimizedPlan())) {
+      if (one instanceof LanceScan scan) {
+        filters.add(scans.stream().anyMatch(own -> own == scan) ? scan.filter() : null);
+      } else if (one instanceof LanceScan.LocalRows) {
+        filters.add(null);
+      }
+    }
+    return filters.contains(null) || filters.isEmpty() ? null
+        : filters.size() == 1 ? filters.iterator().next()
+        : "{\"op\": \"OR\", \"args\": [" + String.join(", ", filters) + "]}";
+  }
+
+  private void runAgain() {
+    table.forgetVersion();
+    version = Python.describe(table.options());
+    scans.clear();
+    QueryExecution last = query();
+    running = last.sparkSession().sessionState().executePlan(last.logical(), last.mode());
+    running.executedPlan().executeCollect();
+  }
+
+  /** The rows of one fragment together, in the order in which they lie there; inserts last. */
+  private final class Planned
+      implements DeltaWriteBuilder, DeltaWrite, RequiresDistributionAndOrdering {
+    private final LogicalWriteInfo info;
+
+    Planned(LogicalWriteInfo info) { this.info = info; }
+
+    @Override public DeltaWrite build() { return this; }
+
+    /** Called when the command runs, so the scans are decided. */
+    @Override public DeltaBatchWrite toBatch() {
+      return new Changes(python(info), info.schema(), set(info.schema()));
+    }
+
+    @Override public Distribution requiredDistribution() { return Distributions.unspecified(); }
+
+    @Override public SortOrder[] requiredOrdering() {
+      return new SortOrder[] {Expressions.sort(
+          Expressions.column("_rowaddr"), SortDirection.ASCENDING, NullOrdering.NULLS_LAST)};
+    }
+  }
+
+  private final class Changes extends LanceWrite.Batch implements DeltaBatchWrite {
+    private final DataType[] types;
+    private final int[] places;
+
+    Changes(BatchWrite python, StructType columns, int[] places) {
+      super(python, table);
+      this.types = Arrays.stream(places).mapToObj(i -> columns.apply(i).dataType())
+          .toArray(DataType[]::new);
+      this.places = places;
+    }
+
+    @Override public DeltaWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
+      DataWriterFactory writers = python.createBatchWriterFactory(info);
+      DataType[] kinds = types;
+      int[] from = places;
+      return (part, task) -> new ChangeWriter(writers.createWriter(part, task), kinds, from);
+    }
+
+    @Override public void commit(WriterCommitMessage[] messages) {
+      try {
+        super.commit(messages);
+      } catch (Exception error) {
+        Matcher again = AGAIN.matcher(String.valueOf(error.getMessage()));
+        if (!again.find()) {
+          throw error;
+        }
+        retries = again.group(1);
+        runAgain();
+      }
+    }
+  }
+}

@@ -1,0 +1,163 @@
+package org.pysparklance.write;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.*;
+import java.util.function.Supplier;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.write.*;
+import org.apache.spark.sql.internal.SQLConf;
+
+/**
+ * Gives rows to Python. After each of them Spark adds up what all columns of the Arrow batch hold
+ * so far, to keep a limit of bytes; for narrow rows that takes longer than all else. So the limit
+ * is lifted while the sizes of the rows themselves tell that batches are small. From the first row
+ * on with which one would be large, all others go to a second worker, under the limit. Runs on
+ * executors.
+ */
+final class RowWriter implements DataWriter<InternalRow> {
+  private static final String LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch";
+  private static final String NO_LIMIT = Integer.toString(Integer.MAX_VALUE);
+  private static final long SMALL_BATCH_BYTES = 64L << 20;
+  private static final CustomTaskMetric[] NONE = {};
+
+  private final Supplier<DataWriter<InternalRow>> workers;
+  private final List<WriterCommitMessage> earlier = new ArrayList<>();
+  private DataWriter<InternalRow> python;
+  private CustomTaskMetric[] metrics = NONE;
+  private boolean isOver;
+
+  private RowWriter(Supplier<DataWriter<InternalRow>> workers) {
+    this.workers = workers;
+    this.python = workers.get();
+  }
+
+  /** Makes writers on executors. */
+  record Factory(DataWriterFactory python) implements DataWriterFactory {
+    @Override public DataWriter<InternalRow> createWriter(int partition, long task) {
+      return new RowWriter(() -> python.createWriter(partition, task));
+    }
+  }
+
+  /** What the workers of one task wrote, one after the other. */
+  private record Parts(List<WriterCommitMessage> messages) implements WriterCommitMessage {}
+
+  /** What all workers wrote, as Python gave it. */
+  static WriterCommitMessage[] ofPython(WriterCommitMessage[] messages) {
+    return Arrays.stream(messages)
+        .flatMap(one -> one instanceof Parts parts ? parts.messages.stream() : Stream.of(one))
+        .toArray(WriterCommitMessage[]::new);
+  }
+
+  @Override public void write(InternalRow row) throws IOException { python.write(row); }
+
+  @Override public void writeAll(Iterator<InternalRow> rows) throws IOException {
+    SQLConf conf = SQLConf.get();
+    SmallBatches small = new SmallBatches(rows, conf.arrowMaxRecordsPerBatch(),
+        Math.min(SMALL_BATCH_BYTES, conf.arrowMaxBytesPerBatch()));
+    boolean hasSmall = small.hasNext();
+    if (hasSmall) {
+      withoutLimit(small);
+    }
+    if (hasSmall && small.isCut) {
+      earlier.add(python.commit());
+      metrics = python.currentMetricsValues();
+      python.close();
+      python = workers.get();
+    }
+    if (!hasSmall || small.isCut) {
+      python.writeAll(small.others());
+    }
+    isOver = true;
+  }
+
+  private void withoutLimit(Iterator<InternalRow> rows) throws IOException {
+    SQLConf conf = new SQLConf();
+    Properties given = TaskContext.get().getLocalProperties();
+    given.stringPropertyNames().forEach(key -> conf.settings().put(key, given.getProperty(key)));
+    conf.settings().put(LIMIT, NO_LIMIT);
+    try {
+      SQLConf.withExistingConf(conf, () -> {
+        try {
+          python.writeAll(rows);
+        } catch (IOException error) {
+          throw new UncheckedIOException(error);
+        }
+        return null;
+      });
+    } catch (UncheckedIOException error) {
+      throw error.getCause();
+    }
+  }
+
+  /** Rows up to the first one with which a batch of them would be large; then the others. */
+  private static final class SmallBatches implements Iterator<InternalRow> {
+    private final Iterator<InternalRow> rows;
+    private final int batchRows;
+    private final long mostBytes;
+    private InternalRow next;
+    private long taken;
+    private long bytes;
+    private boolean isCut;
+    private boolean takesAll;
+
+    SmallBatches(Iterator<InternalRow> rows, int batchRows, long mostBytes) {
+      this.rows = rows;
+      this.batchRows = batchRows;
+      this.mostBytes = mostBytes;
+    }
+
+    @Override public boolean hasNext() {
+      if (next == null && rows.hasNext()) {
+        next = rows.next();
+        bytes = batchRows > 0 && taken++ % batchRows == 0 ? 0 : bytes;
+        bytes += next instanceof UnsafeRow row ? row.getSizeInBytes() : mostBytes;
+        isCut |= bytes >= mostBytes;
+      }
+      return next != null && (takesAll || !isCut);
+    }
+
+    @Override public InternalRow next() {
+      if (!hasNext()) {
+        throw new NoSuchElementException();
+      }
+      InternalRow row = next;
+      next = null;
+      return row;
+    }
+
+    Iterator<InternalRow> others() {
+      takesAll = true;
+      return this;
+    }
+  }
+
+  @Override public WriterCommitMessage commit() throws IOException {
+    earlier.add(python.commit());
+    return earlier.size() == 1 ? earlier.get(0) : new Parts(List.copyOf(earlier));
+  }
+
+  @Override public void abort() throws IOException { python.abort(); }
+
+  @Override public void close() throws IOException { python.close(); }
+
+  /** Python's, of all workers; at the end, since Spark asks for them every hundred rows. */
+  @Override public CustomTaskMetric[] currentMetricsValues() {
+    if (!isOver) {
+      return NONE;
+    }
+    Map<String, Long> totals = Stream.of(metrics, python.currentMetricsValues())
+        .flatMap(Arrays::stream)
+        .collect(Collectors.groupingBy(
+            CustomTaskMetric::name, Collectors.summingLong(CustomTaskMetric::value)));
+    return totals.entrySet().stream().map(one -> new Total(one.getKey(), one.getValue()))
+        .toArray(CustomTaskMetric[]::new);
+  }
+
+  private record Total(String name, long value) implements CustomTaskMetric {}
+}
