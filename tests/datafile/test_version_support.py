@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pyspark_lance.datafile.version_support import minimum_version, version_need
+from pyspark_lance.datafile.version_support import version_need
 from pyspark_lance.format.schema import LanceSchema
 
 STRUCT = pa.struct([("a", pa.int32())])
@@ -23,9 +23,8 @@ def test_maps_and_fixed_size_lists_of_structs_need_2_2(kind, column):
     need = version_need(schema)
     assert (need.version, need.column) == ("2.2", column)
     assert need.reason
-    assert minimum_version(schema) == "2.2"
 
 
 def test_everything_else_fits_into_2_0():
     schema = pa.schema({"a": pa.list_(STRUCT), "b": pa.list_(pa.float32(), 3), "c": pa.string()})
-    assert minimum_version(LanceSchema.from_arrow(schema)) == "2.0"
+    assert version_need(LanceSchema.from_arrow(schema)).version == "2.0"

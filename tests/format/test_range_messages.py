@@ -100,10 +100,9 @@ def test_sequences_of_any_length_keep_their_bytes(count):
     assert ids.to_bytes() == message_of(ranges, versions=False)
     assert RowIdSequence.from_bytes(ids.to_bytes()) == ids
     lengths = [end - start for start, end, _ in ranges]
-    runs = RowDatasetVersionSequence.of_runs(
-        tuple(zip(lengths, (v for _, _, v in ranges), strict=True))
-    )
     ends = np.cumsum(lengths).tolist()
+    versions = np.array([version for _, _, version in ranges], np.uint64)
+    runs = RowDatasetVersionSequence(np.array(ends), versions)
     spans = [(end - length, end) for end, length in zip(ends, lengths, strict=True)]
     expected = [(*span, version) for span, (_, _, version) in zip(spans, ranges, strict=True)]
     assert runs.to_bytes() == message_of(expected, versions=True)

@@ -1,10 +1,10 @@
 import pyarrow as pa
 import pytest
+from extension_types import with_extension_types
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
-from pyspark_lance.format.arrow_extension import with_extension_types
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.proto import schema_pb2

@@ -6,10 +6,10 @@ import struct
 import lance
 import pyarrow as pa
 import pytest
+from extension_types import with_extension_types
 from lance.arrow import BFloat16Type
 
 from pyspark_lance.errors import LanceError
-from pyspark_lance.format.arrow_extension import with_extension_types
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.proto import table_pb2
 

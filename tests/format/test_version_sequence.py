@@ -52,7 +52,7 @@ def test_operations_agree_with_the_expanded_array(values, data):
 def test_one_run_has_the_bytes_of_the_reference_writer():
     encoded = bytes.fromhex("0a080a040a0210021001")
     assert Versions.constant(2, 1).to_bytes() == encoded
-    assert Versions.from_bytes(encoded) == Versions.of_runs([(2, 1)])
+    assert Versions.from_bytes(encoded) == Versions(np.array([2]), np.array([1], np.uint64))
 
 
 @given(spans=st.lists(st.tuples(u64_arrays(max_size=10), st.integers(0, 3)), max_size=6))
@@ -99,12 +99,6 @@ def test_rows_outside_the_sequence_are_refused():
     ):
         with pytest.raises(InvalidInputError):
             call()
-
-
-def test_runs_that_are_not_normal_are_refused():
-    for runs in (((0, 1),), ((1, 1), (2, 1)), ((1, 2**64),), ((-1, 1),)):
-        with pytest.raises(InvalidInputError):
-            Versions.of_runs(runs)
 
 
 @pytest.mark.parametrize("count", [3, 40])

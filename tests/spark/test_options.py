@@ -22,7 +22,6 @@ from pyspark_lance.spark.options.option_table import (
     split_table_properties,
 )
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, split_names
-from pyspark_lance.spark.options.spellings import also_spelled
 from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, Updates
@@ -176,17 +175,6 @@ def test_parameters_of_methods_are_named_in_one_style():
             for parameter in inspect.signature(method).parameters.values():
                 if parameter.kind is not parameter.VAR_KEYWORD:
                     assert "_" not in parameter.name, (name, parameter.name)
-
-
-def test_older_names_of_parameters_mean_the_same():
-    @also_spelled(metadata_columns="metadataColumns")
-    def scan(metadataColumns="none"):
-        return metadataColumns
-
-    assert scan(metadata_columns="all") == scan(metadataColumns="all") == scan("all") == "all"
-    with pytest.raises(TypeError, match="given twice"):
-        scan(metadata_columns="all", metadataColumns="none")
-    assert LanceTable(None, "p", storage_options={"region": "r"})._table.storage == {"region": "r"}
 
 
 @pytest.mark.parametrize(

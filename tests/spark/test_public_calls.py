@@ -21,7 +21,7 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.spark import companion
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
-from pyspark_lance.spark.jobs.merge_job import Merge
+from pyspark_lance.spark.jobs.merge_job import MergeRequest
 from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, FILE_OPTIONS, heeded_options
 from pyspark_lance.table.change.choose_rewrite import RewriteMode
@@ -33,7 +33,7 @@ READS = {
     "leftoverFiles", "lineageAudit", "nearest", "properties", "rowHistory", "scan", "tags", "take",
     "toDF", "verify",
 }  # fmt: skip
-OF_BUILDER = LanceMergeBuilder(Merge(None, "true", (), "target"), lambda merge: None)
+OF_BUILDER = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
 
 
 def public_calls(path):
@@ -225,7 +225,7 @@ print(pyspark_lance.spark.companion.enable.__name__, hasattr(pyspark_lance.spark
 @pytest.mark.parametrize("more", ["insert", "insert all", "delete", "by source"])
 def test_a_merge_that_cannot_rewrite_columns_says_so_when_the_clause_is_added(more):
     builder = LanceMergeBuilder(
-        Merge(None, "true", (), "target", RewriteMode.COLUMNS), lambda merge: None
+        MergeRequest(None, "true", (), "target", RewriteMode.COLUMNS), lambda merge: None
     ).whenMatchedUpdate(set={"a": "1"})
     clause = {
         "insert": lambda: builder.whenNotMatchedInsert(values={"a": "1"}),

@@ -9,12 +9,19 @@ from pyspark.sql import functions as sf
 from table_access import read_ours, write_table
 
 from pyspark_lance import LanceTable
-from pyspark_lance.spark.jobs.semi_join import LEAST_TARGET_ROWS, KeyPair, equal_columns
+from pyspark_lance.spark.expressions.column_expressions import conjuncts
+from pyspark_lance.spark.jobs.semi_join import LEAST_TARGET_ROWS, KeyPair, equal_sides
 from pyspark_lance.table.change.row_change import ChangeResult
 
 pytestmark = pytest.mark.spark
 
 ID = KeyPair("id", ("s", "id"))
+
+
+def equal_columns(condition, alias, names):
+    """The equations of plain columns that a condition demands, as far as they are easily seen."""
+    pairs = (equal_sides(conjunct, alias, names) for conjunct in conjuncts(condition))
+    return tuple(pair for pair in pairs if pair is not None)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from s3_server import s3_server  # noqa: F401
 
 from pyspark_lance.errors import StorageError
 from pyspark_lance.store.external_manifests.dynamodb_manifests import DynamoDBManifests
-from pyspark_lance.store.external_manifests.manifest_table import ManifestEntry
+from pyspark_lance.store.external_manifests.external_manifest_table import ManifestEntry
 from pyspark_lance.store.external_manifests.sqlite_manifests import SqliteManifests
 
 

@@ -71,14 +71,6 @@ class Layers:
         inner = takewhile(lambda kind: kind not in LIST_LAYERS, self.kinds)
         return sum(DEFINITIONS_OWNED[kind] for kind in inner)
 
-    def list_depths(self) -> NDArray[np.uint8]:
-        """For every definition level: how many lists there are up to the layer that owns it."""
-        depths, lists = [0], 0
-        for kind in self.kinds:
-            lists += kind in LIST_LAYERS
-            depths += [lists] * DEFINITIONS_OWNED[kind]
-        return np.array(depths, np.uint8)
-
 
 def check_levels(
     repetition: LevelArray | None, definition: LevelArray | None, layers: Layers

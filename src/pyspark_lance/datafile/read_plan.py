@@ -75,10 +75,3 @@ class PageStarts:
             clipped = near.clipped(int(self.starts[page]), int(self.starts[page + 1]))
             if len(clipped.starts):
                 yield page, clipped
-
-
-def row_windows(ranges: Sequence[tuple[int, int]], window_rows: int) -> Iterator[tuple[int, int]]:
-    """The ranges cut into windows of at most ``window_rows`` rows."""
-    for start, end in ranges:
-        for first in range(start, end, window_rows):
-            yield first, min(first + window_rows, end)

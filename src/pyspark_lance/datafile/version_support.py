@@ -65,11 +65,6 @@ def version_need(schema: LanceSchema) -> VersionNeed:
     return VersionNeed("2.0")
 
 
-def minimum_version(schema: LanceSchema) -> str:
-    """The oldest version of the format that can hold the schema."""
-    return version_need(schema).version
-
-
 def check_writable(schema: LanceSchema, version: str) -> None:
     """Refuses what a file of this version cannot hold, or what we do not write."""
     if version not in WRITABLE_VERSIONS:

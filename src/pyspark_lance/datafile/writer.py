@@ -54,11 +54,6 @@ class DataFileWriter:
             raise
 
     @property
-    def rows_written(self) -> int:
-        """Rows given to ``write`` so far."""
-        return self._rows_written
-
-    @property
     def bytes_written(self) -> int:
         """Length of the file so far and what is collected for its next pages."""
         return self._sink.bytes_written + sum(writer.buffered_bytes for writer in self._writers)

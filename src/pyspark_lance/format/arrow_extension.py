@@ -39,24 +39,6 @@ def to_storage(field: pa.Field) -> tuple[pa.DataType, dict[str, bytes]]:
     return data_type.storage_type, metadata | _keys(data_type.extension_name, parameters)
 
 
-def with_extension_types(schema: pa.Schema) -> pa.Schema:
-    """``schema`` with extension types, as far as they are registered in this process.
-
-    Fields of JSON become ``arrow.json``, which is what they hold once they are decoded.
-    """
-    fields = [_json_as_text(field) for field in schema]
-    serialized = pa.schema(fields, metadata=schema.metadata).serialize()
-    return pa.ipc.read_schema(serialized)
-
-
-def _json_as_text(field: pa.Field) -> pa.Field:
-    metadata = dict(field.metadata or {})
-    if metadata.get(EXTENSION_NAME_KEY.encode()) != LANCE_JSON.encode():
-        return field
-    metadata[EXTENSION_NAME_KEY.encode()] = ARROW_JSON.encode()
-    return pa.field(field.name, pa.string(), field.nullable, metadata)
-
-
 def _keys(name: str, parameters: bytes) -> dict[str, bytes]:
     return {EXTENSION_NAME_KEY: name.encode(), EXTENSION_METADATA_KEY: parameters}
 

@@ -127,7 +127,7 @@ class LanceSchema:
         return cls(fields, metadata)
 
     def to_arrow(self) -> pa.Schema:
-        """The Arrow schema, of storage types; see ``arrow_extension.with_extension_types``."""
+        """The Arrow schema, of storage types."""
         fields = []
         for field in self.fields:
             try:

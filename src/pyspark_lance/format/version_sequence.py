@@ -14,7 +14,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pyspark_lance.errors import CorruptFileError, InvalidInputError
+from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.physical_rows import (
     as_positions,
@@ -32,8 +32,6 @@ from pyspark_lance.format.range_messages import (
 from pyspark_lance.format.u64_segment import MAX_ROWS, segment_from_proto
 from pyspark_lance.format.wire import parse_message
 from pyspark_lance.proto import row_ids_pb2
-
-_U64_END = 1 << 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,16 +62,6 @@ class RowDatasetVersionSequence:
 
     def __hash__(self) -> int:
         return hash((self.ends.tobytes(), self.versions.tobytes()))
-
-    @classmethod
-    def of_runs(cls, runs: Sequence[tuple[int, int]]) -> RowDatasetVersionSequence:
-        """Runs as ``(length, version)`` pairs."""
-        previous = -1
-        for length, version in runs:
-            if length <= 0 or version == previous or not 0 <= version < _U64_END:
-                raise InvalidInputError(f"run of {length} rows at version {version} is not normal")
-            previous = version
-        return _of_merged(runs)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RowDatasetVersionSequence:

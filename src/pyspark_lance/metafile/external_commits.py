@@ -25,7 +25,10 @@ from pyspark_lance.metafile.paths import (
     staged_manifest_path,
 )
 from pyspark_lance.store.byte_range import ByteRange
-from pyspark_lance.store.external_manifests.manifest_table import ManifestEntry, ManifestTable
+from pyspark_lance.store.external_manifests.external_manifest_table import (
+    ExternalManifestTable,
+    ManifestEntry,
+)
 from pyspark_lance.store.object_store import Buffer, ObjectInfo, ObjectStore, OutputFile
 from pyspark_lance.store.open_store import open_store
 from pyspark_lance.store.rest_client import with_fresh_credentials
@@ -88,7 +91,7 @@ class ExternallyCommittedStore:
     Manifests can be created only if they are absent, whatever the store below can do.
     """
 
-    def __init__(self, inner: ObjectStore, versions: ManifestTable) -> None:
+    def __init__(self, inner: ObjectStore, versions: ExternalManifestTable) -> None:
         self.uri = inner.uri
         self.lists_in_order = inner.lists_in_order
         self.lists_names_only = inner.lists_names_only

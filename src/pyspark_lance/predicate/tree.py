@@ -17,8 +17,6 @@ from pyspark_lance.plain_values import plain_scalar
 
 BOOLEAN = pa.bool_()
 
-COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

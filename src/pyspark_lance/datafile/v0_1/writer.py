@@ -62,11 +62,6 @@ class LegacyFileWriter:
         self._pages = LegacyPageWriter(self._output, dictionaries)
 
     @property
-    def rows_written(self) -> int:
-        """Rows given to ``write`` so far."""
-        return self._rows_written
-
-    @property
     def bytes_written(self) -> int:
         """Length of the file so far and what is collected for its next group."""
         return self._output.tell() + self._held_bytes

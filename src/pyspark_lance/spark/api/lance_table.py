@@ -30,7 +30,7 @@ from pyspark_lance.spark.expressions.expressions import as_expression, quoted, r
 from pyspark_lance.spark.jobs.column_jobs import declared_columns
 from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
-from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, Merge, merge_once
+from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, MergeRequest, merge_once
 from pyspark_lance.spark.jobs.update_job import update_once
 from pyspark_lance.spark.options.parse_options import (
     ReadOptions,
@@ -42,7 +42,6 @@ from pyspark_lance.spark.options.parse_options import (
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
-    also_spelled,
     changes_table,
     check_words,
     checks_keywords,
@@ -94,7 +93,6 @@ class LanceTable(
         3
     """
 
-    @also_spelled(storage_options="storageOptions")
     def __init__(
         self,
         spark: SparkSession,
@@ -270,7 +268,6 @@ class LanceTable(
         """
         return self.scan()
 
-    @also_spelled(metadata_columns="metadataColumns")
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -513,13 +510,13 @@ class LanceTable(
         """
         mode = rewrite_mode(rewrite)
 
-        def run(merge: Merge) -> ChangeResult:
+        def run(merge: MergeRequest) -> ChangeResult:
             if merge.evolves:
                 given = options_of_change(options, self._table, self._spark)
                 add_columns_of_source(self._table, merge, commit_settings(given))
             return self._change(lambda plan: merge_once(self._spark, plan, merge), options, source)
 
-        return LanceMergeBuilder(Merge(source, condition, (), self._alias, mode), run)
+        return LanceMergeBuilder(MergeRequest(source, condition, (), self._alias, mode), run)
 
     # Inside ----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression
-from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge, SparkClause
+from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, MergeRequest, SparkClause
 from pyspark_lance.spark.options.spellings import checks_keywords
 from pyspark_lance.table.change.choose_rewrite import RewriteMode, rows_come_or_go
 from pyspark_lance.table.change.merge import Match, MergeClause, check_clauses
@@ -33,7 +33,7 @@ class LanceMergeBuilder:
         1
     """
 
-    def __init__(self, merge: Merge, run: Callable[[Merge], ChangeResult]) -> None:
+    def __init__(self, merge: MergeRequest, run: Callable[[MergeRequest], ChangeResult]) -> None:
         self._merge = merge
         self._run = run
 

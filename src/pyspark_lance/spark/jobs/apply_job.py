@@ -18,7 +18,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.expressions.expressions import quoted
-from pyspark_lance.spark.jobs.merge_job import Merge, SparkClause, merge_once
+from pyspark_lance.spark.jobs.merge_job import MergeRequest, SparkClause, merge_once
 from pyspark_lance.table.change.applied_changes import recorded
 from pyspark_lance.table.change.commit_changes import Prepared
 from pyspark_lance.table.change.merge import Match, MergeClause
@@ -122,7 +122,7 @@ def apply_once(
     condition = " AND ".join(
         f"{quoted(alias, target)} = {quoted(_SOURCE, column)}" for target, column in keys.items()
     )
-    merge = Merge(rows.alias(_SOURCE), condition, clauses, alias)
+    merge = MergeRequest(rows.alias(_SOURCE), condition, clauses, alias)
     return recorded(plan, merge_once(spark, plan, merge))
 
 

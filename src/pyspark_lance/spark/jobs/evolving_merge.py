@@ -9,7 +9,7 @@ from pyspark.sql.types import StructField, StructType
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.name_parts import name_parts
-from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, Merge
+from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, MergeRequest
 from pyspark_lance.spark.types.spark_types import spark_schema
 from pyspark_lance.spark.types.write_schema import stored_schema
 from pyspark_lance.table.columns.change_columns import add_missing_columns
@@ -21,7 +21,7 @@ from pyspark_lance.table.work.commit_settings import CommitSettings
 _OF_MERGE = ("pyspark_lance.txn_app_id", "pyspark_lance.txn_version")
 
 
-def add_columns_of_source(table: Table, merge: Merge, settings: CommitSettings) -> None:
+def add_columns_of_source(table: Table, merge: MergeRequest, settings: CommitSettings) -> None:
     """Adds what the clauses of the merge give values and the table lacks, null in every row.
 
     Columns that ``whenMatchedUpdateAll`` and ``whenNotMatchedInsertAll`` find in the source, with
@@ -35,7 +35,7 @@ def add_columns_of_source(table: Table, merge: Merge, settings: CommitSettings) 
         add_missing_columns(table, columns, replace(settings, properties=properties))
 
 
-def _missing(merge: Merge, schema: LanceSchema) -> StructType:
+def _missing(merge: MergeRequest, schema: LanceSchema) -> StructType:
     source = StructType(
         [field for field in merge.source.schema.fields if field.name.lower() not in SYSTEM_COLUMNS]
     )

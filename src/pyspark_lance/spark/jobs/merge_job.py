@@ -73,7 +73,7 @@ _SOURCE_COLUMN = "__lance_source_"
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeRequest:
     """What was asked for.
 
     Attributes:
@@ -107,7 +107,7 @@ class _SourceKeys:
         return SourceKeys(tuple(pair.target for pair in self.pairs), self.key_filter)
 
 
-def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> Prepared:
+def merge_once(spark: SparkSession, plan: ChangePlan, merge: MergeRequest) -> Prepared:
     """One attempt, all but its commit."""
     source = _aliased_source(merge)
     merge = _with_defaults(merge, source, plan.schema)
@@ -132,7 +132,7 @@ def merge_once(spark: SparkSession, plan: ChangePlan, merge: Merge) -> Prepared:
 
 def _reads(
     plan: ChangePlan,
-    merge: Merge,
+    merge: MergeRequest,
     source: DataFrame,
     condition: MergeCondition,
     keys: SourceKeys | None,
@@ -153,7 +153,7 @@ def _reads(
 def _plain_changes(
     spark: SparkSession,
     plan: ChangePlan,
-    merge: Merge,
+    merge: MergeRequest,
     source: DataFrame,
     condition: MergeCondition,
 ) -> MergeChanges | None:
@@ -181,7 +181,7 @@ def _plain_changes(
 def _joined_changes(
     spark: SparkSession,
     plan: ChangePlan,
-    merge: Merge,
+    merge: MergeRequest,
     source: DataFrame,
     condition: MergeCondition,
 ) -> MergeChanges:
@@ -227,7 +227,7 @@ def _columns_of_some(clauses: Sequence[SparkClause], schema: LanceSchema) -> lis
 
 
 def _unchanged(
-    plan: ChangePlan, merge: Merge, source: DataFrame, condition: MergeCondition
+    plan: ChangePlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
 ) -> frozenset[str]:
     """The keys that only get the value to which they are equal."""
     names = frozenset(name.lower() for name in source.columns)
@@ -263,7 +263,7 @@ def _conditions(clause: SparkClause) -> list[Expression]:
 # The two sides ------------------------------------------------------------------------------
 
 
-def _aliased_source(merge: Merge) -> DataFrame:
+def _aliased_source(merge: MergeRequest) -> DataFrame:
     """The source, as ``source`` if the texts call it so and it has no such alias."""
     texts: list[Expression] = [merge.condition]
     for clause in merge.clauses:
@@ -287,7 +287,7 @@ def _with_marks(source: DataFrame, schema: LanceSchema) -> DataFrame:
 
 
 def _keys_of_source(
-    plan: ChangePlan, merge: Merge, source: DataFrame, condition: MergeCondition
+    plan: ChangePlan, merge: MergeRequest, source: DataFrame, condition: MergeCondition
 ) -> _SourceKeys | None:
     """The keys of the source, if they are worth finding before the target is read."""
     matches = {clause.match for clause in merge.clauses}
@@ -347,7 +347,7 @@ def _spelled_out(clause: SparkClause, source: DataFrame, schema: LanceSchema) ->
     return replace(clause, values=values)
 
 
-def _with_defaults(merge: Merge, source: DataFrame, schema: LanceSchema) -> Merge:
+def _with_defaults(merge: MergeRequest, source: DataFrame, schema: LanceSchema) -> MergeRequest:
     """New rows get the defaults of the columns that a clause gives no value."""
     texts = default_texts(schema)
     given = {name.lower() for name in source.columns}

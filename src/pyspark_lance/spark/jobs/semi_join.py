@@ -22,9 +22,7 @@ from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.expressions.column_expressions import (
-    Expression,
     Node,
-    conjuncts,
     equation,
 )
 from pyspark_lance.spark.expressions.expressions import quoted
@@ -63,12 +61,6 @@ class KeyPair:
     def source_column(self) -> Column:
         """The other column, for Spark."""
         return sf.col(quoted(*self.source))
-
-
-def equal_columns(condition: Expression, alias: str, names: Sequence[str]) -> tuple[KeyPair, ...]:
-    """The equations of plain columns that a condition demands, as far as they are easily seen."""
-    pairs = (equal_sides(conjunct, alias, names) for conjunct in conjuncts(condition))
-    return tuple(pair for pair in pairs if pair is not None)
 
 
 def equal_sides(conjunct: Node, alias: str, names: Sequence[str]) -> KeyPair | None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.plain_values import plain_array, single_value
@@ -29,14 +29,6 @@ from pyspark_lance.spark.options import internal_keys as keys
 _SHARED, _COPIED = "shared", "copied"
 
 # The Java class BatchReader reads these rows.
-MESSAGES = StructType(
-    [
-        StructField("acknowledge", StringType()),
-        StructField("memory", StringType()),
-        StructField("length", LongType()),
-        StructField("bytes", BinaryType()),
-    ]
-)
 _MESSAGES = pa.schema(
     [
         ("acknowledge", pa.string()),
@@ -83,7 +75,7 @@ class SharedBatchReader(DataSourceReader):
         return self._reader.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One row of ``MESSAGES`` for each batch, and some more."""
+        """One row of ``_MESSAGES`` for each batch, and some more."""
         batches = _in_pieces(self._reader.read(partition))
         hand_over = _HandOver.started() if self._is_shared else None
         if hand_over is None:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from pyspark.sql.types import ArrayType, LongType, StringType
 
 from pyspark_lance.commit.retries import Retries
-from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCommitError
+from pyspark_lance.errors import InvalidInputError, RetryableCommitError
 from pyspark_lance.format.operation import RewriteGroup
 from pyspark_lance.spark.options.times import parse_timestamp
 from pyspark_lance.spark.sql.metadata_tables import Rows, columns
@@ -22,11 +22,11 @@ from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.compaction.compact import (
     CompactionPlan,
     CompactionResult,
-    commit_bins,
+    commit_round,
     compact,
     plan_compaction,
-    together,
 )
+from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
 from pyspark_lance.table.compaction.compaction_task import CompactionTask
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
 from pyspark_lance.table.index_build.index_plan import (
@@ -84,17 +84,22 @@ class Call:
         """An argument that must be there."""
         return self.arguments[name]
 
+    def given(self, name: str, kind: type[int | float]) -> Any:
+        """A number or, for ``bool``, yes or no; None if it was not given."""
+        text = self.arguments.get(name)
+        if text is None:
+            return None
+        return text == "true" if kind is bool else kind(text)
+
     def number(self, name: str) -> int | None:
         """A whole number; None if it was not given."""
-        return int(self.arguments[name]) if name in self.arguments else None
-
-    def real(self, name: str) -> float | None:
-        """A number; None if it was not given."""
-        return float(self.arguments[name]) if name in self.arguments else None
+        number: int | None = self.given(name, int)
+        return number
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Yes or no."""
-        return self.arguments[name] == "true" if name in self.arguments else default
+        given: bool | None = self.given(name, bool)
+        return default if given is None else given
 
     def at(self) -> VersionSpec:
         """The version that ``version``, ``tag`` or ``timestamp`` asks for."""
@@ -142,22 +147,10 @@ class Compaction:
 
 def start_compaction(call: Call) -> Rows | Compaction:
     """Plans a compaction, or says what one would do."""
-    options = {
-        "target_rows_per_fragment": call.number("target_rows_per_fragment"),
-        "max_bytes_per_file": call.number("max_bytes_per_file"),
-        "materialize_deletions": _flag_or_none(call, "materialize_deletions"),
-        "materialize_deletions_threshold": call.real("materialize_deletions_threshold"),
-        "max_source_fragments": call.number("max_source_fragments"),
-        "max_source_rows": call.number("max_source_rows"),
-        "defer_index_remap": _flag_or_none(call, "defer_index_remap"),
-    }
+    options = {name: call.given(name, kind) for name, kind in CONFIGURABLE.items()}
     if call.flag("dry_run"):
         return _compacted(compact(call.table, options, call.settings, dry_run=True))
     return _planned(call, options, CompactionResult(), "")
-
-
-def _flag_or_none(call: Call, name: str) -> bool | None:
-    return call.flag(name) if name in call.arguments else None
 
 
 def _planned(
@@ -172,18 +165,7 @@ def _planned(
 def _commit(call: Call, work: Compaction, groups: list[RewriteGroup]) -> Rows | Compaction:
     """Commits rewritten bins; those that others changed meanwhile are planned again."""
     unit = call.unit_of_work(work.retries)
-    conflict: RetryableCommitError | None = None
-    try:
-        landed = unit.once(partial(commit_bins, work.plan, groups))
-    except RetryableCommitError as error:
-        landed, conflict = CompactionResult(), error
-    if landed.conflicting_bins:
-        conflict = RetryableCommitError(
-            f"others changed {landed.conflicting_bins} bins",
-            call.table.uri,
-            conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
-        )
-    done = together(work.done, landed)
+    done, conflict = unit.once(partial(commit_round, work.done, work.plan, groups))
     if conflict is None:
         return _compacted(done)
     try:

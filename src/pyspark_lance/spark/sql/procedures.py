@@ -70,6 +70,7 @@ from pyspark_lance.spark.sql.procedure_work import (
 )
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
 from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.index_build.column_indices import build_part
@@ -85,7 +86,8 @@ logger = logging.getLogger(__name__)
 BIN_RESULTS = StructType([StructField("done", StringType())])
 """What the tasks give."""
 
-_LONG, _TEXT, _FLAG, _REAL = LongType(), StringType(), BooleanType(), DoubleType()
+_LONG, _TEXT, _FLAG = LongType(), StringType(), BooleanType()
+_TYPES = {int: _LONG, bool: _FLAG, float: DoubleType()}
 # Arguments of lance-spark that have nothing to choose here.
 _WITHOUT_EFFECT = ("max_rows_per_group", "num_threads", "batch_size")
 _CLEANED = columns(
@@ -310,13 +312,7 @@ PROCEDURES: Mapping[str, Procedure] = {
     "compact": Procedure(
         "Joins small fragments and rewrites those with many deleted rows, on the executors.",
         columns(
-            target_rows_per_fragment=_LONG,
-            max_bytes_per_file=_LONG,
-            materialize_deletions=_FLAG,
-            materialize_deletions_threshold=_REAL,
-            max_source_fragments=_LONG,
-            max_source_rows=_LONG,
-            defer_index_remap=_FLAG,
+            **{name: _TYPES[kind] for name, kind in CONFIGURABLE.items()},
             dry_run=_FLAG,
             user_metadata=_TEXT,
             **dict.fromkeys(_WITHOUT_EFFECT, _LONG),

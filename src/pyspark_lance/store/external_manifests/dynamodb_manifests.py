@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pyspark_lance.errors import LanceError, StorageError
-from pyspark_lance.store.external_manifests.manifest_table import ManifestEntry
+from pyspark_lance.store.external_manifests.external_manifest_table import ManifestEntry
 from pyspark_lance.store.s3_requests import error_codes
 from pyspark_lance.store.storage_options import (
     StorageOptions,

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from pyspark_lance.errors import StorageError
-from pyspark_lance.store.external_manifests.manifest_table import ManifestEntry
+from pyspark_lance.store.external_manifests.external_manifest_table import ManifestEntry
 
 _WAIT_S = 30.0
 _CREATE = (

@@ -111,14 +111,9 @@ def compact(
         plan = plan_compaction(table, given or {}, settings)
         if plan.change.is_done or not plan.tasks:
             return replace(done, conflicting_bins=0)
-        landed = commit_bins(plan, list(rewrite(plan.tasks)), work)
-        done = together(done, landed)
-        if landed.conflicting_bins:
-            raise RetryableCommitError(
-                f"others changed {landed.conflicting_bins} bins",
-                table.uri,
-                conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
-            )
+        done, conflict = commit_round(done, plan, list(rewrite(plan.tasks)), work)
+        if conflict is not None:
+            raise conflict
         return done
 
     try:
@@ -164,6 +159,27 @@ def plan_compaction(
         for group in bins
     )
     return CompactionPlan(change, tasks)
+
+
+def commit_round(
+    before: CompactionResult,
+    plan: CompactionPlan,
+    groups: Sequence[RewriteGroup],
+    work: UnitOfWork,
+) -> tuple[CompactionResult, RetryableCommitError | None]:
+    """Commits rewritten bins; all that landed by now, and why some have to be planned again."""
+    try:
+        landed = commit_bins(plan, groups, work)
+    except RetryableCommitError as error:
+        return before, error
+    conflict = None
+    if landed.conflicting_bins:
+        conflict = RetryableCommitError(
+            f"others changed {landed.conflicting_bins} bins",
+            plan.change.table.uri,
+            conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
+        )
+    return _together(before, landed), conflict
 
 
 def commit_bins(
@@ -283,7 +299,7 @@ def _num_files(fragments: Iterable[Fragment]) -> int:
     return sum(len(fragment.files) + (fragment.deletion_file is not None) for fragment in fragments)
 
 
-def together(before: CompactionResult, after: CompactionResult) -> CompactionResult:
+def _together(before: CompactionResult, after: CompactionResult) -> CompactionResult:
     """Both, of which the second tells which bins are still lost."""
     return CompactionResult(
         version=before.version if after.version is None else after.version,

@@ -20,6 +20,16 @@ from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.table.rows.write_fragments import DEFAULT_MAX_ITEMS_PER_FILE
 
 CONFIG_PREFIX: Final = "lance.compaction."
+CONFIGURABLE: Final[Mapping[str, type[int | float]]] = {
+    "target_rows_per_fragment": int,
+    "max_bytes_per_file": int,
+    "materialize_deletions": bool,
+    "materialize_deletions_threshold": float,
+    "max_source_fragments": int,
+    "max_source_rows": int,
+    "defer_index_remap": bool,
+}
+"""The options that a caller or a table may choose, as ``CompactionOptions`` has them."""
 
 Bin = tuple[Fragment, ...]
 """Fragments that are rewritten together, in their order."""
@@ -82,11 +92,11 @@ class CompactionOptions:
         as not given.
         """
         configured = {}
-        for name, parse in _CONFIGURABLE.items():
+        for name, kind in CONFIGURABLE.items():
             text = config.get(CONFIG_PREFIX + name)
             if text is not None:
                 try:
-                    configured[name] = parse(text)
+                    configured[name] = _parse_bool(text) if kind is bool else kind(text)
                 except ValueError as error:
                     raise InvalidInputError(
                         f"the table is configured with {CONFIG_PREFIX}{name} = {text!r}"
@@ -103,17 +113,6 @@ def _parse_bool(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(text)
     return text.lower() == "true"
-
-
-_CONFIGURABLE: Final[Mapping[str, Any]] = {
-    "target_rows_per_fragment": int,
-    "materialize_deletions": _parse_bool,
-    "materialize_deletions_threshold": float,
-    "max_bytes_per_file": int,
-    "defer_index_remap": _parse_bool,
-    "max_source_rows": int,
-    "max_source_fragments": int,
-}
 
 
 def plan_bins(

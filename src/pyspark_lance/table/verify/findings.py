@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -121,11 +120,3 @@ def finding(kind: str, what: str, where: str) -> Finding:
     """A finding with the severity and the remedy of its kind."""
     severity = Severity.WARNING if kind in _WARNINGS else Severity.ERROR
     return Finding(kind, severity, what, where, REMEDIES[kind])
-
-
-def findings_as_lines(findings: Iterable[Finding]) -> list[str]:
-    """One line each, for people."""
-    return [
-        f"{problem.severity.value}: {problem.what} ({problem.where}); {problem.remedy}"
-        for problem in findings
-    ]

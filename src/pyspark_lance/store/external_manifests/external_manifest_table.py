@@ -1,4 +1,4 @@
-"""ManifestTable: the rows of one Lance table in an external manifest store."""
+"""ExternalManifestTable: the rows of one Lance table in an external manifest store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ManifestEntry:
     size: int
 
 
-class ManifestTable(Protocol):
+class ExternalManifestTable(Protocol):
     """Versions of one table or branch.  Reads are never stale.
 
     Attributes:
