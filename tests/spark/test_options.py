@@ -234,7 +234,7 @@ def test_writes_and_reads_take_the_names_of_lance_spark(spark, tmp_path):
     write.option("write_mode", "overwrite").save(path)
     read = spark.read.format("lance").option("pushDownFilters", "true").option("batch_size", "1")
     assert read.load(path).count() == 1
-    rows = LanceTable.forPath(spark, path).scan(["id"], metadata_columns="_rowid").collect()
+    rows = LanceTable.forPath(spark, path).scan(["id"], metadataColumns="_rowid").collect()
     assert [row.id for row in rows] == [1]
     assert rows[0].__fields__ == ["id", "_rowid"]
     with pytest.raises(Exception, match="LANCE_TABLE_ALREADY_EXISTS"):

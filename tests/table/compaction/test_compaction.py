@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import pickle
+import re
 import resource
 from dataclasses import replace
 from functools import partial
@@ -29,6 +31,7 @@ from table_access import (
 from table_files import files_of, used_files
 from table_invariants import check_invariants
 
+from pyspark_lance import LanceTable
 from pyspark_lance.errors import CorruptFileError, InvalidInputError, RetryableCommitError
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.table.change.row_change import ChangeSettings
@@ -38,7 +41,11 @@ from pyspark_lance.table.compaction.compact import (
     plan_compaction,
     rewrite_here,
 )
-from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
+from pyspark_lance.table.compaction.compaction_plan import (
+    CONFIGURABLE,
+    CompactionOptions,
+    plan_bins,
+)
 from pyspark_lance.table.compaction.compaction_task import SMALL_FOR_COMPACTION, rewrite_bin
 from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.coalesced_fragments import coalesced_fragments
@@ -516,3 +523,10 @@ def test_indices_that_hold_row_ids_follow_and_others_give_up(tmp_path):
             for use in (True, False)
         )
         assert used.sort_by("_rowid").equals(scanned.sort_by("_rowid"))
+
+
+def test_users_may_choose_what_a_table_may_be_configured_to():
+    parameters = inspect.signature(LanceTable.compact).parameters.values()
+    named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    snake_case = {re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", one) for one in named}
+    assert snake_case == {*CONFIGURABLE, "dry_run"}
