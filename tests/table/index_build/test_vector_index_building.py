@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import lance
@@ -17,7 +18,6 @@ from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.index_build.vector_indices import (
     create_vector_index,
-    optimize_vector_indices,
     refresh_vector_indices,
     run_here,
 )
@@ -34,6 +34,7 @@ from pyspark_lance.table.version.table import Table
 pytestmark = pytest.mark.interop
 
 PARTS = {IvfKind.PQ: 4}
+optimize_vector_indices = partial(refresh_vector_indices, joins_segments=True)
 
 
 def save(path, numbers, *, column_type="float32", stable=True):

@@ -129,10 +129,6 @@ def refresh_vector_indices(
     return _carry_out(table, plan, settings, run)
 
 
-# Makes one segment of small ones besides.
-optimize_vector_indices = partial(refresh_vector_indices, joins_segments=True)
-
-
 def is_vector_index(entry: IndexMetadata) -> bool:
     """Whether an index is one of these, whoever made it."""
     return kind_of(entry) == VECTOR and len(entry.fields) == 1
