@@ -105,9 +105,9 @@ MUTANTS = (
     # Streams
     Mutant(
         "a batch of a stream shows a column that was dropped as the one that came after it",
-        "table/feed/stream.py",
-        "if self._shows(last) and self._stand_since(last.version, versions) <= last.version:",
-        "if self._shows(last):",
+        "table/feed/batch_tasks.py",
+        " and _stand_since(followed, last.version, versions) <= last.version:",
+        ":",
         ("tests/table/feed/test_streams_of_random_histories.py",),
     ),
     # Network mounts
@@ -508,8 +508,8 @@ MUTANTS = (
     ),
     Mutant(
         "a stream plans from places that its table does not have",
-        "table/feed/stream.py",
-        "        self._check_not_replaced(locations, start, end)\n",
+        "table/feed/batch_tasks.py",
+        "    followed.check_not_replaced(locations, start, end)\n",
         "",
         ("tests/table/feed/test_streams.py",),
     ),

@@ -24,7 +24,7 @@ from pyspark_lance.spark.options.option_table import (
 from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, split_names
 from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.table.feed.change_window import Bound
-from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
 
 # What the documents, lance-spark and earlier releases call options, and how the option is called.
 ALIASES = {

@@ -69,8 +69,9 @@ from pyspark_lance.table.columns.change_columns import (
 from pyspark_lance.table.columns.local_columns import computed, copied
 from pyspark_lance.table.compaction.compact import compact as compact_table
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
-from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, TableStream, Updates
+from pyspark_lance.table.feed.stream import TableStream
 from pyspark_lance.table.feed.stream_offset import BEGINNING
+from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.refs.tags import set_tag, tags_of
 from pyspark_lance.table.verify.verify import verify

@@ -18,8 +18,9 @@ from pyspark_lance.store.open_store import open_store
 from pyspark_lance.table.feed.change_feed import ChangeRequest, Deduplication, plan_changes
 from pyspark_lance.table.feed.change_task import CHANGE_FIELDS, run_changes
 from pyspark_lance.table.feed.change_window import Bound, resolve_window
-from pyspark_lance.table.feed.stream import BatchView, TableStream
+from pyspark_lance.table.feed.stream import TableStream
 from pyspark_lance.table.feed.stream_offset import StreamOffset
+from pyspark_lance.table.feed.stream_settings import BatchView
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing

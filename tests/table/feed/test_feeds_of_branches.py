@@ -10,8 +10,9 @@ from table_access import read_batch, read_changes
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.feed.change_window import Bound
-from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, TableStream, Updates
+from pyspark_lance.table.feed.stream import TableStream
 from pyspark_lance.table.feed.stream_offset import BEGINNING
+from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot
 

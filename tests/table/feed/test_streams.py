@@ -30,13 +30,9 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import Bound
-from pyspark_lance.table.feed.stream import (
-    StreamLimits,
-    StreamSettings,
-    TableStream,
-    Updates,
-)
+from pyspark_lance.table.feed.stream import TableStream
 from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
+from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
 from pyspark_lance.table.refs.branches import create_branch
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table

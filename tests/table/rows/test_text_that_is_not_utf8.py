@@ -21,8 +21,9 @@ from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.feed.change_task import run_changes
 from pyspark_lance.table.feed.change_window import Bound
-from pyspark_lance.table.feed.stream import BatchView, StreamSettings, TableStream, Updates
+from pyspark_lance.table.feed.stream import TableStream
 from pyspark_lance.table.feed.stream_offset import StreamOffset
+from pyspark_lance.table.feed.stream_settings import BatchView, StreamSettings, Updates
 from pyspark_lance.table.rows.write_fragments import FragmentFiles
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.snapshot import Snapshot

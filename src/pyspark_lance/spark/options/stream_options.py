@@ -19,7 +19,7 @@ from pyspark_lance.spark.options.parse_options import (
 from pyspark_lance.spark.options.times import parse_starting_timestamp, session_time_zone
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_window import Bound
-from pyspark_lance.table.feed.stream import StreamLimits, StreamSettings, Updates
+from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
 
 _NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTimestamp",
     "nearest")  # fmt: skip

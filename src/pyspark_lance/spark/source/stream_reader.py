@@ -28,8 +28,9 @@ from pyspark_lance.spark.source.pushed_down import NOTHING_PUSHED
 from pyspark_lance.spark.source.read_plan import condition_of, shown_columns
 from pyspark_lance.spark.types.spark_types import narrow
 from pyspark_lance.table.feed.change_feed import feed_predicate_schema
-from pyspark_lance.table.feed.stream import BatchView, StreamLimits, TableStream
+from pyspark_lance.table.feed.stream import TableStream
 from pyspark_lance.table.feed.stream_offset import BEGINNING, StreamOffset
+from pyspark_lance.table.feed.stream_settings import BatchView, StreamLimits
 from pyspark_lance.table.refs.consumers import register_consumer
 from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS
 from pyspark_lance.table.version.snapshot import Snapshot
