@@ -11,12 +11,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from pyspark_lance.datafile.footer import TABLE_ENTRY_BYTES, Footer, is_legacy
-from pyspark_lance.datafile.parsed_bytes import ParsedBytes
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.field import BLOB_KEY, PACKED_KEYS, Field
 from pyspark_lance.format.logical_view import BLOB_V2_DESCRIPTOR
@@ -86,6 +85,30 @@ class ColumnInfo:
         """Where the last of all its buffers ends."""
         places = (*self.buffers, *(place for page in self.pages for place in page.buffers))
         return max((place.end for place in places), default=0)
+
+
+_V = TypeVar("_V")
+# Of the values that are remembered.
+_MOST_ENTRIES: Final = 1024
+_MOST_BYTES: Final = 4096
+
+
+class ParsedBytes(Generic[_V]):
+    """Values by the bytes that they were parsed from; begins anew when it is full."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _V] = {}
+
+    def get(self, data: bytes) -> _V | None:
+        """What was parsed from the same bytes."""
+        return self._known.get(data)
+
+    def keep(self, data: bytes, value: _V) -> None:
+        """Remembers a value, unless it is large."""
+        if len(data) <= _MOST_BYTES:
+            if len(self._known) >= _MOST_ENTRIES:
+                self._known.clear()
+            self._known[data] = value
 
 
 _COLUMNS: Final = ParsedBytes[tuple[ColumnInfo, int]]()

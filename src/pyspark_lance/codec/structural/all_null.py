@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
-from pyspark_lance.codec.compressive.constant import decode_inline_value, decode_value_block
 from pyspark_lance.codec.encoding_tree import decode_level_block
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
 from pyspark_lance.codec.row_ranges import RowRanges
@@ -22,7 +21,7 @@ from pyspark_lance.codec.structural.page_decoder import (
     select_ranges,
     select_rows,
 )
-from pyspark_lance.codec.values import NullValues, Values
+from pyspark_lance.codec.values import ArrowBuffersValue, NullValues, Values
 from pyspark_lance.proto import encodings_v2_1_pb2
 
 
@@ -121,3 +120,26 @@ def _levels(
         return None
     require(len(block) % 2 == 0, "levels are cut short")
     return block.view("<u2")
+
+
+MAX_BUFFERS = 16
+
+
+def decode_inline_value(value: bytes, num_values: int) -> ArrowBuffersValue:
+    """A value that stands in the page's description: fixed width, a boolean in one byte."""
+    return ArrowBuffersValue(num_values, (np.frombuffer(value, np.uint8),))
+
+
+def decode_value_block(block: NDArray[np.uint8], num_values: int) -> ArrowBuffersValue:
+    """A value as the Arrow buffers of an array of length one, without validity."""
+    require(len(block) >= 4, "a constant value has no header")
+    count = int(block[:4].view("<u4")[0])
+    require(count <= MAX_BUFFERS, f"a constant value has {count} buffers")
+    position = 4 + 4 * count
+    require(len(block) >= position, "a constant value is cut short")
+    buffers = []
+    for size in block[4:position].view("<u4").tolist():
+        require(position + size <= len(block), "a constant value is cut short")
+        buffers.append(block[position : position + size])
+        position += size
+    return ArrowBuffersValue(num_values, tuple(buffers))

@@ -32,7 +32,6 @@ from pyspark_lance.predicate.single_column import is_true_of_null, rows_that_may
 from pyspark_lance.table.index.bitmap import BitmapIndex, LabelIndex
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
-from pyspark_lance.table.index.candidates import Candidates
 from pyspark_lance.table.index.indexed_fields import indexed_field_at, path_of
 from pyspark_lance.table.index.question import Question
 from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
@@ -339,3 +338,45 @@ def _located(
     if (addresses & np.uint64((1 << OFFSET_BITS) - 1) >= lengths[places]).any():
         raise CorruptFileError("it names rows beyond the end of a fragment")
     return addresses
+
+
+_SHIFT = np.uint64(OFFSET_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The only rows of some fragments that can match; all rows of other fragments can.
+
+    Attributes:
+        fragments: Ids of the fragments, ascending.
+        addresses: Rows of these fragments, ascending.
+    """
+
+    fragments: NDArray[np.uint64]
+    addresses: NDArray[np.uint64]
+
+    def both(self, other: Candidates) -> Candidates:
+        """Rows that can match by the one and by the other."""
+        mine, theirs = self.addresses, other.addresses
+        is_possible = ~np.isin(mine >> _SHIFT, other.fragments)
+        is_possible |= np.isin(mine, theirs, assume_unique=True)
+        is_only_theirs = ~np.isin(theirs >> _SHIFT, self.fragments)
+        return Candidates(
+            np.union1d(self.fragments, other.fragments),
+            np.sort(np.concatenate([mine[is_possible], theirs[is_only_theirs]])),
+        )
+
+    def either(self, other: Candidates) -> Candidates:
+        """Rows that can match by the one or by the other."""
+        fragments = np.intersect1d(self.fragments, other.fragments, assume_unique=True)
+        rows = (
+            addresses[np.isin(addresses >> _SHIFT, fragments)]
+            for addresses in (self.addresses, other.addresses)
+        )
+        return Candidates(fragments, np.union1d(*rows))
+
+    def offsets_of(self, fragment_id: int) -> NDArray[np.uint32]:
+        """The rows of one fragment, by their offsets, ascending."""
+        ends = np.array([fragment_id, fragment_id + 1], np.uint64) << _SHIFT
+        first, last = np.searchsorted(self.addresses, ends)
+        return self.addresses[first:last].astype(np.uint32)  # the low halves
