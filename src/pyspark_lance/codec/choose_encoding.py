@@ -98,8 +98,7 @@ _SAMPLE: Final = 4096
 class PageEncoder:
     """Encodes the pages of one column.
 
-    Attributes:
-        large_chunks: Whether the file is 2.2: wider sizes, and dictionaries of 64-bit numbers.
+    ``large_chunks``: whether the file is 2.2: wider sizes, and dictionaries of 64-bit numbers.
     """
 
     column: LeafColumn

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 class Segments:
     """One piece for every chunk.
 
-    Attributes:
-        starts: First byte of each piece, int64.
-        sizes: Bytes of each piece, int64.
+    ``starts``: first byte of each piece, int64; ``sizes``: bytes of each piece, int64.
     """
 
     data: NDArray[np.uint8]

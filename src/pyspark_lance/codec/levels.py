@@ -40,8 +40,7 @@ LevelArray = NDArray[np.unsignedinteger]
 class Layers:
     """The layers of a page, innermost first.
 
-    Attributes:
-        kinds: Numbers of enum RepDefLayer.
+    ``kinds``: numbers of enum RepDefLayer.
     """
 
     kinds: tuple[int, ...]

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 class RowRanges:
     """Ascending, disjoint, non-empty ranges of positions.
 
-    Attributes:
-        starts: First position of each range, int64.
-        ends: One past the last position of each range, int64.
+    ``starts``: first position of each range, int64; ``ends``: one past the last position of each
+    range, int64.
     """
 
     starts: NDArray[np.int64]

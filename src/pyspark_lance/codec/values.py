@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 class FixedWidthValues:
     """Values of equal width, as in Arrow's memory layout.
 
-    Attributes:
-        bits_per_value: 1 (bits, least significant first) or a multiple of 8.
-        buffer: At least ``ceil(num_values * bits_per_value / 8)`` bytes.
+    ``bits_per_value``: 1 (bits, least significant first) or a multiple of 8; ``buffer``: at least
+    ``ceil(num_values * bits_per_value / 8)`` bytes.
     """
 
     num_values: int
@@ -31,9 +30,8 @@ class FixedWidthValues:
 class VariableWidthValues:
     """Strings or binaries.
 
-    Attributes:
-        offsets: int32 or int64, ``num_values + 1`` ascending positions in ``data``.
-        data: Their bytes.
+    ``offsets``: int32 or int64, ``num_values + 1`` ascending positions in ``data``; ``data``: their
+    bytes.
     """
 
     num_values: int
@@ -52,8 +50,7 @@ class StringDecoder(Protocol):
 class EncodedStrings:
     """Strings that are decoded when it is known which of them are wanted.
 
-    Attributes:
-        stored: What is stored of each.
+    ``stored``: what is stored of each.
     """
 
     stored: VariableWidthValues
@@ -116,9 +113,7 @@ class ArrowBuffersValue:
 class PlacedValues:
     """Values that lie elsewhere in the file.
 
-    Attributes:
-        places: Position in the file, uint64.
-        sizes: Bytes, uint64.
+    ``places``: position in the file, uint64; ``sizes``: bytes, uint64.
     """
 
     num_values: int

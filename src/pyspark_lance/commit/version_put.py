@@ -88,8 +88,7 @@ class WantedVersion:
 class VersionPut:
     """Makes one version, in as many attempts as it takes.
 
-    Attributes:
-        in_doubt: What was sent to the store, and is not known to be in the history or not.
+    ``in_doubt``: what was sent to the store, and is not known to be in the history or not.
     """
 
     def __init__(self, store: ObjectStore, handler: CommitHandler, uuid: str) -> None:

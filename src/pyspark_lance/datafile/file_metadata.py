@@ -120,9 +120,7 @@ _DESCRIPTORS: Final = ParsedBytes[file_pb2.FileDescriptor]()
 class FileTail:
     """The end of a file, read before it is known which format it has.
 
-    Attributes:
-        file_size: Length of the whole file in bytes.
-        content: Its last bytes.
+    ``file_size``: length of the whole file in bytes; ``content``: its last bytes.
     """
 
     store: ObjectStore
@@ -173,9 +171,7 @@ def read_tail(
 class FileMetadata:
     """Everything a 2.x file says about itself; columns are parsed on demand.
 
-    Attributes:
-        path: Root and path of the file, for messages.
-        file_size: Length of the file in bytes.
+    ``path``: root and path of the file, for messages; ``file_size``: length of the file in bytes.
     """
 
     def __init__(self, path: str, file_size: int, footer: Footer, read: ReadRange) -> None:

@@ -15,8 +15,7 @@ from pyspark_lance.codec.row_ranges import RowRanges
 class PageStarts:
     """Which rows of a file are in which page of a column.
 
-    Attributes:
-        starts: First row of each page, and the end of the last one.
+    ``starts``: first row of each page, and the end of the last one.
     """
 
     starts: NDArray[np.int64]

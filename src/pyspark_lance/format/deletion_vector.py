@@ -27,8 +27,7 @@ _NO_RUN_COOKIE = (12346).to_bytes(4, "little")
 class DeletionVector:
     """An immutable set of offsets within one fragment.
 
-    Attributes:
-        bitmap: The offsets, each inside [0, 2**32).
+    ``bitmap``: the offsets, each inside [0, 2**32).
     """
 
     bitmap: FrozenBitMap

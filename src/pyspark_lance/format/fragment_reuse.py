@@ -75,9 +75,8 @@ class ReuseGroup:
 class ReuseVersion:
     """One compaction.
 
-    Attributes:
-        dataset_version: The version before the one that it made.
-        groups: Independent of each other.
+    ``dataset_version``: the version before the one that it made; ``groups``: independent of each
+    other.
     """
 
     dataset_version: int

@@ -23,8 +23,7 @@ WINDOW_ROWS = 1 << 17
 class OffsetSet:
     """Offsets within one fragment; it never changes.
 
-    Attributes:
-        bitmap: The offsets.
+    ``bitmap``: the offsets.
     """
 
     bitmap: BitMap

@@ -44,8 +44,7 @@ from pyspark_lance.proto import row_ids_pb2
 class RowIdSequence:
     """Row ids as segments, one after the other.
 
-    Attributes:
-        segments: Kept as they were read, so that writing gives the same bytes.
+    ``segments``: kept as they were read, so that writing gives the same bytes.
     """
 
     segments: tuple[U64Segment, ...]

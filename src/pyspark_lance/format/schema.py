@@ -51,9 +51,7 @@ _MAX_DEPTH: Final = 64
 class LanceSchema:
     """The columns of a table.
 
-    Attributes:
-        fields: Top-level fields.
-        metadata: Schema-level key/value pairs.
+    ``fields``: top-level fields; ``metadata``: schema-level key/value pairs.
     """
 
     fields: tuple[Field, ...] = ()

@@ -38,9 +38,7 @@ from pyspark_lance.proto import row_ids_pb2
 class RowDatasetVersionSequence:
     """Versions as runs of equal values; runs have rows, and neighbours differ.
 
-    Attributes:
-        ends: One past the last row of each run, rising.
-        versions: The version of each run.
+    ``ends``: one past the last row of each run, rising; ``versions``: the version of each run.
     """
 
     ends: NDArray[np.int64]

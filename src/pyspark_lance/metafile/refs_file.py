@@ -160,8 +160,7 @@ def _check_name(name: str, word: str, pattern: re.Pattern[str]) -> None:
 class _References(Generic[_R]):
     """One folder of references.
 
-    Attributes:
-        parse: Makes the value of a name from the content of its file.
+    ``parse``: makes the value of a name from the content of its file.
     """
 
     word: str

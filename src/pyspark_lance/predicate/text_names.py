@@ -19,9 +19,7 @@ _CONSTANTS = ("TRUE", "FALSE", "NULL")
 class Mentioned:
     """Names in lower case, perhaps some that only look like names.
 
-    Attributes:
-        qualifiers: Those before a dot.
-        may_be_any: Other names may be meant, too.
+    ``qualifiers``: those before a dot; ``may_be_any``: other names may be meant, too.
     """
 
     qualifiers: frozenset[str] = frozenset()

@@ -69,8 +69,7 @@ _RAW_SCALARS = (pa.Date32Scalar, pa.TimestampScalar, pa.Time64Scalar, pa.Duratio
 class Cast:
     """``CAST(value AS type)`` with ANSI rules: what does not fit is an error.
 
-    Attributes:
-        time_zone: Zone in which dates and zoneless text become instants.
+    ``time_zone``: zone in which dates and zoneless text become instants.
     """
 
     value: Expression
@@ -92,8 +91,7 @@ class Arithmetic:
 class Call:
     """A scalar function of ``functions``.
 
-    Attributes:
-        options: Constant arguments (time zone, substring bounds).
+    ``options``: constant arguments (time zone, substring bounds).
     """
 
     name: str
@@ -116,9 +114,8 @@ class Comparison:
 class In:
     """``value IN (values…)``.
 
-    Attributes:
-        values: The constants without NULL, of the type of ``value``.
-        has_null: Whether NULL was in the list, which turns false into unknown.
+    ``values``: the constants without NULL, of the type of ``value``; ``has_null``: whether NULL was
+    in the list, which turns false into unknown.
     """
 
     value: Expression

@@ -28,9 +28,8 @@ _JOINED_INDEX = np.dtype("<u4")
 class PageItems:
     """What the indices of a page, or of pages that were joined, refer to.
 
-    Attributes:
-        items: The items of all pages, one page behind another.
-        counts: How many items each page has.
+    ``items``: the items of all pages, one page behind another; ``counts``: how many items each page
+    has.
     """
 
     items: Values

@@ -126,9 +126,8 @@ def _encode_block(
 class Tokens:
     """Pieces taken apart.
 
-    Attributes:
-        offsets: One more than pieces, int64: where the tokens of each are.
-        content: Codes, or ``LITERALS`` and a byte that has none.
+    ``offsets``: one more than pieces, int64: where the tokens of each are; ``content``: codes, or
+    ``LITERALS`` and a byte that has none.
     """
 
     offsets: NDArray[np.int64]
@@ -139,8 +138,7 @@ class Tokens:
 class _Walk:
     """Steps of the same pieces side by side.
 
-    Attributes:
-        steps: The tokens of each step.
+    ``steps``: the tokens of each step.
     """
 
     pieces: NDArray[np.int64]

@@ -37,9 +37,7 @@ _HASH_SHIFT: Final = np.uint64(64 - _HASH_BITS)
 class Symbols:
     """Up to 255 substrings.
 
-    Attributes:
-        words: Their bytes, the first one lowest, zeros behind the last.
-        lengths: 1 to 8, int64.
+    ``words``: their bytes, the first one lowest, zeros behind the last; ``lengths``: 1 to 8, int64.
     """
 
     words: NDArray[np.uint64]

@@ -12,8 +12,7 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 class EncodedPage:
     """Buffers and their description.
 
-    Attributes:
-        buffers: Page buffers: bytes or contiguous arrays.
+    ``buffers``: page buffers: bytes or contiguous arrays.
     """
 
     buffers: Sequence[object]

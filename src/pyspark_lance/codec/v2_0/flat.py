@@ -33,8 +33,7 @@ class FlatBuffer:
 
     ``num_bytes``: how many bytes the values need; more is tolerated.
 
-    Attributes:
-        stored_size: Bytes of the buffer in the file.
+    ``stored_size``: bytes of the buffer in the file.
     """
 
     def __init__(self, message: pb.Flat, num_bytes: int, buffers: PageBuffers) -> None:

@@ -39,9 +39,8 @@ _M = TypeVar("_M", bound=Message)
 class PageTable:
     """Where the page of each field and batch is.
 
-    Attributes:
-        entries: Position and number of values, shape (ids, batches, 2), int64.
-        first_id: Field id of the first row of the table.
+    ``entries``: position and number of values, shape (ids, batches, 2), int64; ``first_id``: field
+    id of the first row of the table.
     """
 
     entries: NDArray[np.int64]

@@ -49,9 +49,7 @@ _NO_BYTES = np.zeros(0, np.uint8)
 class PageRead:
     """The wanted rows of a page, or of neighbours that are decoded together.
 
-    Attributes:
-        page: Number of the (first) page.
-        end: One past the number of the last page.
+    ``page``: number of the (first) page; ``end``: one past the number of the last page.
     """
 
     page: int

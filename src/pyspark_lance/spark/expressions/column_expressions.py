@@ -49,8 +49,7 @@ def _no_children() -> Iterable[Node]:
 class Node:
     """One node of an expression.
 
-    Attributes:
-        words: The parts of a name, a SQL text, or the name of a function.
+    ``words``: the parts of a name, a SQL text, or the name of a function.
     """
 
     kind: Kind

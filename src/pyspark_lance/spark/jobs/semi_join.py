@@ -51,8 +51,7 @@ _KEY = "__lance_key_"
 class KeyPair:
     """One ``target column = source column`` of a merge condition.
 
-    Attributes:
-        source: The other column, with what qualifies it.
+    ``source``: the other column, with what qualifies it.
     """
 
     target: str

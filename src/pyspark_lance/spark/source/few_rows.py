@@ -29,9 +29,7 @@ _MOST_FRAGMENTS = 16
 class Left:
     """What metadata leave of a scan.
 
-    Attributes:
-        rows: So many at most.
-        is_tested: Whether a condition is still to choose among them.
+    ``rows``: so many at most; ``is_tested``: whether a condition is still to choose among them.
     """
 
     fragments: int

@@ -52,9 +52,8 @@ def columns(**types: DataType) -> StructType:
 class MetadataTable:
     """One kind of rows about a table.
 
-    Attributes:
-        rows: Reads them for a table or branch, at a version.
-        of_one_version: Whether they are of one version, which may be an old one.
+    ``rows``: reads them for a table or branch, at a version; ``of_one_version``: whether they are
+    of one version, which may be an old one.
     """
 
     schema: StructType

@@ -65,9 +65,8 @@ def rewrite_mode(text: str) -> RewriteMode:
 class RewriteChoice:
     """The way that was taken, and why, for people.
 
-    Attributes:
-        mode: ``ROWS`` or ``COLUMNS``.
-        reason: What spoke for it: that it was asked for, an obstacle, or what each way costs.
+    ``mode``: ``ROWS`` or ``COLUMNS``; ``reason``: what spoke for it: that it was asked for, an
+    obstacle, or what each way costs.
     """
 
     mode: RewriteMode

@@ -133,8 +133,7 @@ def table_clauses(
 class SourceKeys:
     """The keys of the source of a merge.
 
-    Attributes:
-        columns: Of the target, to which they are compared.
+    ``columns``: of the target, to which they are compared.
     """
 
     columns: tuple[str, ...]

@@ -83,8 +83,7 @@ class RewriteColumnsRequest:
 class RewrittenColumns:
     """The new file of a fragment.
 
-    Attributes:
-        changed: Offsets of the rows with other values, a portable roaring bitmap.
+    ``changed``: offsets of the rows with other values, a portable roaring bitmap.
     """
 
     fragment_id: int

@@ -44,8 +44,7 @@ logger = logging.getLogger(__name__)
 class CompactionPlan:
     """One attempt to compact one version of a table.
 
-    Attributes:
-        tasks: One for each bin, in the order of their fragments.
+    ``tasks``: one for each bin, in the order of their fragments.
     """
 
     change: ChangePlan

@@ -43,9 +43,8 @@ SMALL_FOR_COMPACTION: Final = Smallness(rows=DEFAULT_BATCH_ROWS, file_bytes=1 <<
 class CompactionTask:
     """One bin and all that is needed to rewrite it; picklable.
 
-    Attributes:
-        stable_row_ids: Whether rows keep their ids.
-        notes_addresses: Whether indices are told later where rows went.
+    ``stable_row_ids``: whether rows keep their ids; ``notes_addresses``: whether indices are told
+    later where rows went.
     """
 
     files: TableFiles

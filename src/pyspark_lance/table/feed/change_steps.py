@@ -33,8 +33,7 @@ class Step:
 class PlacedChange:
     """Rows that were inserted or deleted.
 
-    Attributes:
-        change_type: ``INSERT`` or ``DELETE``.
+    ``change_type``: ``INSERT`` or ``DELETE``.
     """
 
     change_type: ChangeType
@@ -51,8 +50,7 @@ class PlacedChange:
 class KeptChange:
     """Rows that may hold other values.
 
-    Attributes:
-        commit: The step that did it, the last of them.
+    ``commit``: the step that did it, the last of them.
     """
 
     commit: Commit

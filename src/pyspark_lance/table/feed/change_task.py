@@ -93,9 +93,8 @@ class Commit:
 class VersionFiles:
     """How columns are read from one version.
 
-    Attributes:
-        sources: Where each wanted column comes from.
-        checks_text: Whether strings that are not UTF-8 are an error.
+    ``sources``: where each wanted column comes from; ``checks_text``: whether strings that are not
+    UTF-8 are an error.
     """
 
     files: TableFiles
@@ -107,8 +106,7 @@ class VersionFiles:
 class Side:
     """Names the ``VersionFiles`` of a task.
 
-    Attributes:
-        compared: Whether all columns are read, to see if they differ, or only those returned.
+    ``compared``: whether all columns are read, to see if they differ, or only those returned.
     """
 
     version: int
@@ -119,8 +117,7 @@ class Side:
 class WholeChanges:
     """Rows that were inserted or deleted.
 
-    Attributes:
-        change_type: ``INSERT`` or ``DELETE``.
+    ``change_type``: ``INSERT`` or ``DELETE``.
     """
 
     change_type: ChangeType

@@ -22,9 +22,8 @@ from pyspark_lance.table.version.time_travel import newest_at, version_at
 class Bound:
     """One end of a window: a version or a time; neither means as far as there is.
 
-    Attributes:
-        timestamp_ns: UTC nanoseconds since 1970, inclusive.
-        is_exclusive: Whether the version itself is left out.
+    ``timestamp_ns``: UTC nanoseconds since 1970, inclusive; ``is_exclusive``: whether the version
+    itself is left out.
     """
 
     version: int | None = None

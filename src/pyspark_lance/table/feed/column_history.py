@@ -31,8 +31,7 @@ _IsSame = Callable[[Field, Field], bool]
 class _Columns:
     """The columns of one version.
 
-    Attributes:
-        column_of: Field id -> number of the column, or of the part of one.
+    ``column_of``: field id -> number of the column, or of the part of one.
     """
 
     schema: LanceSchema

@@ -32,9 +32,7 @@ logger = logging.getLogger(__name__)
 class FollowedTable:
     """A table that a stream follows: the versions that are left, and which of them it can show.
 
-    Attributes:
-        version: The version whose columns the stream shows.
-        columns: These columns.
+    ``version``: the version whose columns the stream shows; ``columns``: these columns.
     """
 
     table: Table

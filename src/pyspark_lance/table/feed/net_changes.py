@@ -303,8 +303,7 @@ class _Decoded:
 class _Rows:
     """Rows of one fragment that changed alike; they grow.
 
-    Attributes:
-        in_place: Whether all are where they were.
+    ``in_place``: whether all are where they were.
     """
 
     offsets: OffsetSetBuilder = field(default_factory=OffsetSetBuilder)

@@ -38,9 +38,8 @@ _MOST_BYTES: Final = 64 << 20
 class _SetsOfRows:
     """The keys of a segment.
 
-    Attributes:
-        file: With the set of rows of each.
-        keys: Each, null too, in the type in which conditions see them.
+    ``file``: with the set of rows of each; ``keys``: each, null too, in the type in which
+    conditions see them.
     """
 
     file: IndexFile

@@ -18,8 +18,7 @@ from pyspark_lance.table.version.table_files import TableFiles
 class IndexFile:
     """An open file of an index.
 
-    Attributes:
-        where: The file, for messages.
+    ``where``: the file, for messages.
     """
 
     reader: DataFileReader

@@ -347,9 +347,8 @@ _SHIFT = np.uint64(OFFSET_BITS)
 class Candidates:
     """The only rows of some fragments that can match; all rows of other fragments can.
 
-    Attributes:
-        fragments: Ids of the fragments, ascending.
-        addresses: Rows of these fragments, ascending.
+    ``fragments``: ids of the fragments, ascending; ``addresses``: rows of these fragments,
+    ascending.
     """
 
     fragments: NDArray[np.uint64]

@@ -46,9 +46,8 @@ _NAMES_ROW_IDS: Final = {
 class Segment:
     """An entry that can be asked.
 
-    Attributes:
-        kind: ``BTREE`` or another of this module's names.
-        names_row_ids: Whether it names rows by stable row ids, not by addresses.
+    ``kind``: ``BTREE`` or another of this module's names; ``names_row_ids``: whether it names rows
+    by stable row ids, not by addresses.
     """
 
     entry: IndexMetadata

@@ -73,8 +73,7 @@ def zoned_columns(snapshot: Snapshot) -> tuple[str, ...]:
 class _Rows:
     """The rows of fragments, one behind another.
 
-    Attributes:
-        starts: The first row of each.
+    ``starts``: the first row of each.
     """
 
     fragments: Sequence[Fragment]

@@ -37,9 +37,7 @@ _OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
 class StoredSegment:
     """A segment of a B-tree that names rows by their addresses; picklable.
 
-    Attributes:
-        entry: Of the manifest.
-        fragments: Those of which its rows are taken.
+    ``entry``: of the manifest; ``fragments``: those of which its rows are taken.
     """
 
     entry: IndexMetadata

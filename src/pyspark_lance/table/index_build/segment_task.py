@@ -69,8 +69,7 @@ class SegmentTask:
 class BuiltSegment:
     """A segment whose files are there.
 
-    Attributes:
-        file_sizes: File -> bytes.
+    ``file_sizes``: file -> bytes.
     """
 
     uuid: uuid.UUID

@@ -33,9 +33,8 @@ def check_rows_per_zone(rows_per_zone: int) -> None:
 class ZoneCutter:
     """Where zones begin in rows that come batch by batch, in the order of their addresses.
 
-    Attributes:
-        rows_per_zone: Live rows of a zone, but for the last one of each fragment.
-        num_zones: That have begun.
+    ``rows_per_zone``: live rows of a zone, but for the last one of each fragment; ``num_zones``:
+    that have begun.
     """
 
     rows_per_zone: int

@@ -29,8 +29,7 @@ _OFFSETS: Final = np.uint64(2**32 - 1)
 class ZonedColumn:
     """A column that gets a zone map.
 
-    Attributes:
-        path: Its name, and those of the fields below it that lead to the value.
+    ``path``: its name, and those of the fields below it that lead to the value.
     """
 
     path: tuple[str, ...]
@@ -42,8 +41,7 @@ class ZonedColumn:
 class ZoneMapTask:
     """Rows to look at; picklable.
 
-    Attributes:
-        scan: Reads the columns and the addresses of live rows.
+    ``scan``: reads the columns and the addresses of live rows.
     """
 
     scan: ScanTask

@@ -37,8 +37,7 @@ class ExactSearch:
     ``queries``: shape (m, d), of the type of the column; no NaN, and no zeros under cosine. ``k``:
     how many rows to find for each query.
 
-    Attributes:
-        num_computed: Pairs of a query and a row whose distance was computed by itself.
+    ``num_computed``: pairs of a query and a row whose distance was computed by itself.
     """
 
     def __init__(self, queries: _Floats, metric: Metric, k: int) -> None:

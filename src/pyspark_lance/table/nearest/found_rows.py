@@ -80,8 +80,7 @@ def nearest_of(found: Sequence[FoundRows], k: int) -> FoundRows:
 class Found:
     """What some tasks of one search found.
 
-    Attributes:
-        coded: Rows that an index told, maybe at other distances.
+    ``coded``: rows that an index told, maybe at other distances.
     """
 
     exact: FoundRows

@@ -83,8 +83,7 @@ class TrainTask:
 class EncodeTask:
     """Rows to encode; picklable.
 
-    Attributes:
-        scan: Reads their vectors and row ids.
+    ``scan``: reads their vectors and row ids.
     """
 
     scan: ScanTask
@@ -116,8 +115,7 @@ class TakeTask:
 class EncodedPart:
     """Encoded rows in a file, ordered by partition.
 
-    Attributes:
-        lengths: Rows of each partition.
+    ``lengths``: rows of each partition.
     """
 
     path: str
@@ -138,8 +136,7 @@ class JoinTask:
 class BuiltSegment:
     """A segment whose files are there.
 
-    Attributes:
-        file_sizes: Bytes of its files, by name.
+    ``file_sizes``: bytes of its files, by name.
     """
 
     uuid: UUID

@@ -33,8 +33,7 @@ _Floats = NDArray[np.floating[Any]]
 class IvfShape:
     """What an index is to be like.
 
-    Attributes:
-        num_sub_vectors: PQ only: how many parts of a vector have codes, which divides its width.
+    ``num_sub_vectors``: PQ only: how many parts of a vector have codes, which divides its width.
     """
 
     kind: IvfKind

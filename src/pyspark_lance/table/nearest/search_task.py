@@ -37,9 +37,7 @@ from pyspark_lance.table.scan.scan_task import ScanTask, run
 class SearchTask:
     """Some rows to compare with queries.
 
-    Attributes:
-        scan: Reads their vectors, row ids and addresses.
-        k: How many rows for each query.
+    ``scan``: reads their vectors, row ids and addresses; ``k``: how many rows for each query.
     """
 
     scan: ScanTask

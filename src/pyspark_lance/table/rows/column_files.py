@@ -42,9 +42,7 @@ _GAP_ROWS = 1 << 16
 class FragmentRows:
     """How many rows a fragment has.
 
-    Attributes:
-        physical: Rows of its files, deleted ones included.
-        live: Rows that are not deleted.
+    ``physical``: rows of its files, deleted ones included; ``live``: rows that are not deleted.
     """
 
     physical: int

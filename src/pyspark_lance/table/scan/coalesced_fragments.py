@@ -23,9 +23,7 @@ _OLD_VERSIONS: Final = ("0.1", "2.0")
 class Smallness:
     """What is small enough to be read together with its neighbours: files are read whole.
 
-    Attributes:
-        rows: A fragment has fewer.
-        file_bytes: None of its files has more.
+    ``rows``: a fragment has fewer; ``file_bytes``: none of its files has more.
     """
 
     rows: int = 4096

@@ -23,8 +23,7 @@ _B = TypeVar("_B")
 class Source(Generic[_B]):
     """Batches that come from one place.
 
-    Attributes:
-        num_bytes: About what is held once the first batch is made.
+    ``num_bytes``: about what is held once the first batch is made.
     """
 
     num_bytes: int
