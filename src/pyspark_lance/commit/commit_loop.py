@@ -133,11 +133,7 @@ class _Commit:
     """One transaction on its way into the table."""
 
     def __init__(
-        self,
-        store: ObjectStore,
-        proposal: Proposal,
-        read: ReadManifest,
-        environment: Environment,
+        self, store: ObjectStore, proposal: Proposal, read: ReadManifest, environment: Environment
     ) -> None:
         transaction = proposal.transaction
         self._store = store

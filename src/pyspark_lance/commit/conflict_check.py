@@ -15,12 +15,7 @@ from dataclasses import dataclass, replace
 from pyspark_lance.commit.conflict import Verdict, judge, rewrites_columns
 from pyspark_lance.commit.conflict_reason import conflict_of
 from pyspark_lance.commit.fragment_changes import changed_fragment_ids, reused_field_id
-from pyspark_lance.errors import (
-    CommitConflictError,
-    Conflict,
-    ConflictReason,
-    RetryableCommitError,
-)
+from pyspark_lance.errors import CommitConflictError, Conflict, ConflictReason, RetryableCommitError
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import (
     Append,

@@ -8,11 +8,7 @@ from dataclasses import dataclass, field
 from pyspark_lance.commit.commit_outcome import transaction_in_file, transaction_of
 from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.transaction import Transaction
-from pyspark_lance.metafile.manifest_file import (
-    ManifestFile,
-    ManifestLocation,
-    read_transactions,
-)
+from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, read_transactions
 from pyspark_lance.metafile.paths import NamingScheme, manifest_path
 from pyspark_lance.store.object_store import ObjectStore
 

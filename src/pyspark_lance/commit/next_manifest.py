@@ -12,12 +12,7 @@ from pyspark_lance.commit.application_versions import (
     application_version,
     config_with_application_version,
 )
-from pyspark_lance.commit.apply_operation import (
-    apply_operation,
-    fill_new_table,
-    overwrite,
-    restore,
-)
+from pyspark_lance.commit.apply_operation import apply_operation, fill_new_table, overwrite, restore
 from pyspark_lance.commit.draft import Draft, TableState
 from pyspark_lance.commit.invariants import check_next_manifest, check_writable
 from pyspark_lance.format.feature_flags import STABLE_ROW_IDS

@@ -29,13 +29,7 @@ RECORD_BYTES: Final = 25
 """Of a descriptor of the second kind, without its URI."""
 
 _RECORD: Final = np.dtype(
-    [
-        ("kind", "u1"),
-        ("position", "<u8"),
-        ("size", "<u8"),
-        ("blob_id", "<u4"),
-        ("uri_bytes", "<u4"),
-    ]
+    [("kind", "u1"), ("position", "<u8"), ("size", "<u8"), ("blob_id", "<u4"), ("uri_bytes", "<u4")]
 )
 
 

@@ -147,10 +147,7 @@ class FileTail:
 
 
 def read_tail(
-    store: ObjectStore,
-    path: str,
-    size_bytes: int | None = None,
-    most_bytes: int | None = None,
+    store: ObjectStore, path: str, size_bytes: int | None = None, most_bytes: int | None = None
 ) -> FileTail:
     """One request for what is normally all the metadata of a file.
 
@@ -415,10 +412,7 @@ def _file_field(field: Field, parent_id: int = TOP_LEVEL) -> list[schema_pb2.Fie
         below = (part for child in field.children for part in _file_field(child, field.id))
         return [field.to_proto(parent_id), *below]
     record = replace(
-        field,
-        children=(),
-        extension_name="",
-        metadata={BLOB_KEY: b"true", PACKED_KEYS[0]: b"true"},
+        field, children=(), extension_name="", metadata={BLOB_KEY: b"true", PACKED_KEYS[0]: b"true"}
     )
     return [record.to_proto(parent_id), *(part.to_proto(TOP_LEVEL) for part in BLOB_V2_DESCRIPTOR)]
 

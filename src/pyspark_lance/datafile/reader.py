@@ -294,14 +294,10 @@ class DataFileReader:
 
             return LegacyFieldReader(self._file, field)
         if self.version == "2.0":
-            from pyspark_lance.datafile.v2_0.field_reader import (  # noqa: PLC0415
-                make_v2_0_field_reader,
-            )
+            from pyspark_lance.datafile.v2_0.field_reader import make_v2_0_field_reader  # noqa: PLC0415
 
             return make_v2_0_field_reader(self._file, field, columns)
-        from pyspark_lance.datafile.v2_1.field_reader import (  # noqa: PLC0415
-            make_v2_1_field_reader,
-        )
+        from pyspark_lance.datafile.v2_1.field_reader import make_v2_1_field_reader  # noqa: PLC0415
 
         return make_v2_1_field_reader(
             self._file, field, columns, keep_dictionaries=keep_dictionaries
@@ -410,10 +406,7 @@ class DataFileReader:
                 self._file.keep([], [])
 
     def _start_fetch(
-        self,
-        executor: ThreadPoolExecutor,
-        readers: Sequence[FieldReader],
-        windows: Windows,
+        self, executor: ThreadPoolExecutor, readers: Sequence[FieldReader], windows: Windows
     ) -> tuple[RowRanges, list[ByteRange], Future[list[Buffer]]] | None:
         rows = windows.next_rows()
         if rows is None:

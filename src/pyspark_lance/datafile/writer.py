@@ -107,9 +107,7 @@ class DataFileWriter:
         # A process writes files of one version, and pays for what it imports.
         first = self._num_columns
         if self._version == "2.0":
-            from pyspark_lance.datafile.v2_0.field_writer import (  # noqa: PLC0415
-                make_v2_0_field_writer,
-            )
+            from pyspark_lance.datafile.v2_0.field_writer import make_v2_0_field_writer  # noqa: PLC0415
 
             return make_v2_0_field_writer(field, self._sink, first)
         from pyspark_lance.datafile.v2_1.field_writer import V21FieldWriter  # noqa: PLC0415
@@ -120,8 +118,7 @@ class DataFileWriter:
         expected, found = list(self._schema.names), batch.schema.names
         if expected != found:
             raise SchemaMismatchError(
-                f"the data file has the columns {expected}, the batch has {found}",
-                where=self._path,
+                f"the data file has the columns {expected}, the batch has {found}", where=self._path
             )
 
 

@@ -18,12 +18,7 @@ from pyroaring import BitMap
 
 from pyspark_lance.errors import CorruptFileError
 from pyspark_lance.format.deletion_vector import DeletionVector
-from pyspark_lance.format.wire import (
-    LENGTH_DELIMITED,
-    length_delimited,
-    parse_message,
-    wire_fields,
-)
+from pyspark_lance.format.wire import LENGTH_DELIMITED, length_delimited, parse_message, wire_fields
 from pyspark_lance.proto import table_pb2
 
 _INDICES_FIELD: Final = 1

@@ -32,13 +32,7 @@ TOP_LEVEL: Final = -1
 """Parent id of top-level fields."""
 
 RESERVED_NAMES: Final = frozenset(
-    (
-        "_rowid",
-        "_rowaddr",
-        "_rowoffset",
-        "_row_created_at_version",
-        "_row_last_updated_at_version",
-    )
+    ("_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version")
 )
 """Names of columns that every table has already."""
 
@@ -59,9 +53,7 @@ class LanceSchema:
 
     @classmethod
     def from_protos(
-        cls,
-        messages: Iterable[schema_pb2.Field],
-        metadata: Mapping[str, bytes] | None = None,
+        cls, messages: Iterable[schema_pb2.Field], metadata: Mapping[str, bytes] | None = None
     ) -> LanceSchema:
         """The tree of a depth-first list of fields.
 

@@ -44,10 +44,7 @@ class CleanupMark:
     """
 
     def __init__(
-        self,
-        store: ObjectStore,
-        versions: Collection[int],
-        clock: Callable[[], float] = time.time,
+        self, store: ObjectStore, versions: Collection[int], clock: Callable[[], float] = time.time
     ) -> None:
         name = uuid.uuid4().hex
         self.path = f"{CLEANUPS}/{name}.json"

@@ -67,16 +67,12 @@ def open_table_store(uri: str, storage: Mapping[str, str]) -> ObjectStore:
     kind, _, where = chosen.partition(":")
     # Other tables need neither of them, and one of them loads an SDK.
     if kind == "dynamodb" and where:
-        from pyspark_lance.store.external_manifests.dynamodb_manifests import (  # noqa: PLC0415
-            DynamoDBManifests,
-        )
+        from pyspark_lance.store.external_manifests.dynamodb_manifests import DynamoDBManifests  # noqa: PLC0415
 
         path = uri.partition("://")[2].rstrip("/").partition("/")[2]
         return ExternallyCommittedStore(store, DynamoDBManifests(where, path, storage))
     if kind == "sqlite" and where:
-        from pyspark_lance.store.external_manifests.sqlite_manifests import (  # noqa: PLC0415
-            SqliteManifests,
-        )
+        from pyspark_lance.store.external_manifests.sqlite_manifests import SqliteManifests  # noqa: PLC0415
 
         return ExternallyCommittedStore(store, SqliteManifests(where, store.uri))
     raise InvalidInputError(

@@ -103,9 +103,7 @@ class RestNamespace:
     def rename_table(self, name: Name, new: Name) -> None:
         """See ``Namespace``."""
         request = self.catalog.request(
-            "RenameTableRequest",
-            new_table_name=new[-1],
-            new_namespace_id=list(new[:-1]),
+            "RenameTableRequest", new_table_name=new[-1], new_namespace_id=list(new[:-1])
         )
         self._ask("TableApi", "rename_table", name, request)
 

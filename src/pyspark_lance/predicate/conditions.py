@@ -15,13 +15,7 @@ from pyspark_lance.predicate.prune import (
     row_address_candidates,
     row_id_candidates,
 )
-from pyspark_lance.predicate.tree import (
-    Predicate,
-    all_of,
-    column_paths_of,
-    columns_of,
-    conjuncts,
-)
+from pyspark_lance.predicate.tree import Predicate, all_of, column_paths_of, columns_of, conjuncts
 
 __all__ = [
     "Bounds",

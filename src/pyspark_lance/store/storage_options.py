@@ -283,11 +283,7 @@ _S3 = _table(
         "endpoint_url endpoint aws_endpoint aws_endpoint_url aws_endpoint_url_s3",
     ),
     ("allow_http", _boolean, "allow_http aws_allow_http"),
-    (
-        "virtual_hosted",
-        _boolean,
-        "aws_virtual_hosted_style_request virtual_hosted_style_request",
-    ),
+    ("virtual_hosted", _boolean, "aws_virtual_hosted_style_request virtual_hosted_style_request"),
     ("anon", _boolean, "anon aws_skip_signature skip_signature"),
     ("requester_pays", _boolean, "requester_pays aws_request_payer request_payer"),
     ("profile", _text, "profile aws_profile"),

@@ -76,10 +76,7 @@ def _log2_values(offsets: Offsets, chunk_bytes: int) -> int:
 
 
 def _relative_offsets(
-    offsets: Offsets,
-    firsts: NDArray[np.int64],
-    lasts: NDArray[np.int64],
-    bases: NDArray[np.int64],
+    offsets: Offsets, firsts: NDArray[np.int64], lasts: NDArray[np.int64], bases: NDArray[np.int64]
 ) -> Offsets:
     """The offsets of all chunks, one list per chunk, the last one shorter."""
     size, width = int(lasts[0] - firsts[0]), offsets.itemsize

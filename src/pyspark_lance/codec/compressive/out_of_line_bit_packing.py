@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.codec.bit_packing import (
-    BLOCK_VALUES,
-    WORD_TYPES,
-    block_words,
-    unpack_blocks,
-)
+from pyspark_lance.codec.bit_packing import BLOCK_VALUES, WORD_TYPES, block_words, unpack_blocks
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.compressive.encoding_record import (
     BlockDecoder,

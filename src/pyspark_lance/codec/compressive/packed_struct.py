@@ -12,11 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_lance.codec.checks import require
-from pyspark_lance.codec.compressive.encoding_record import (
-    ChunkDecoder,
-    Encoding,
-    EncodingRecord,
-)
+from pyspark_lance.codec.compressive.encoding_record import ChunkDecoder, Encoding, EncodingRecord
 from pyspark_lance.codec.values import FixedWidthValues, StructValues, Values
 
 

@@ -19,11 +19,7 @@ from pyspark_lance.codec.compressive.encoding_record import (
     ValueDecoder,
     flat_bits,
 )
-from pyspark_lance.codec.compressive.fixed_size_list import (
-    decode_list_rows,
-    list_layers,
-    row_bytes,
-)
+from pyspark_lance.codec.compressive.fixed_size_list import decode_list_rows, list_layers, row_bytes
 from pyspark_lance.codec.gather import gather, read_words
 from pyspark_lance.codec.memory import as_bytes
 from pyspark_lance.codec.values import FixedWidthValues, StructValues, Values, VariableWidthValues

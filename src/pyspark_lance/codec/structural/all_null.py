@@ -32,10 +32,7 @@ class ConstantPage:
     """
 
     def __init__(
-        self,
-        layout: encodings_v2_1_pb2.ConstantLayout,
-        num_rows: int,
-        buffer_sizes: Sequence[int],
+        self, layout: encodings_v2_1_pb2.ConstantLayout, num_rows: int, buffer_sizes: Sequence[int]
     ) -> None:
         self.num_rows = num_rows
         self._layout = layout

@@ -30,10 +30,7 @@ class BlobPage:
     """
 
     def __init__(
-        self,
-        layout: encodings_v2_1_pb2.BlobLayout,
-        num_rows: int,
-        buffer_sizes: Sequence[int],
+        self, layout: encodings_v2_1_pb2.BlobLayout, num_rows: int, buffer_sizes: Sequence[int]
     ) -> None:
         self.num_rows = num_rows
         self._layers = Layers.from_message(layout.layers)

@@ -65,10 +65,7 @@ class FullZipPage:
     """
 
     def __init__(
-        self,
-        layout: encodings_v2_1_pb2.FullZipLayout,
-        num_rows: int,
-        buffer_sizes: Sequence[int],
+        self, layout: encodings_v2_1_pb2.FullZipLayout, num_rows: int, buffer_sizes: Sequence[int]
     ) -> None:
         self.num_rows = num_rows
         self._layers = Layers.from_message(layout.layers)
@@ -230,10 +227,7 @@ class FullZipPage:
         return FixedWidthValues(len(grid), width, content)
 
     def _one_entry_per_row(
-        self,
-        data: NDArray[np.uint8],
-        row_starts: NDArray[np.int64],
-        row_ends: NDArray[np.int64],
+        self, data: NDArray[np.uint8], row_starts: NDArray[np.int64], row_ends: NDArray[np.int64]
     ) -> Entries:
         """Without lists the index alone says where everything is."""
         shape = self._shape

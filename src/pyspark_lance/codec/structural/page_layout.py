@@ -27,10 +27,7 @@ def parse_page_layout(encoding: bytes) -> encodings_v2_1_pb2.PageLayout:
 
 
 def make_page_decoder(
-    encoding: bytes,
-    *,
-    num_rows: int,
-    buffer_sizes: Sequence[int],
+    encoding: bytes, *, num_rows: int, buffer_sizes: Sequence[int]
 ) -> PageDecoder:
     """The decoder for a page.
 

@@ -8,12 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pyspark_lance.codec.bit_packing import (
-    BLOCK_VALUES,
-    WORD_TYPES,
-    block_words,
-    unpack_blocks,
-)
+from pyspark_lance.codec.bit_packing import BLOCK_VALUES, WORD_TYPES, block_words, unpack_blocks
 from pyspark_lance.codec.checks import require
 from pyspark_lance.codec.memory import allocate
 from pyspark_lance.codec.v2_0.array_decoder import bit_width_of

@@ -24,11 +24,7 @@ from pyspark_lance.codec.decode_memory import BatchTooLargeError, require_decode
 from pyspark_lance.codec.encoding_requests import EncodingRequest
 from pyspark_lance.codec.v2_0.encode_buffer import encode_buffer
 from pyspark_lance.codec.v2_0.flat import FlatBuffer, FlatDecoder
-from pyspark_lance.codec.v2_0.page_buffers import (
-    BufferCollector,
-    BufferSlice,
-    validity_of,
-)
+from pyspark_lance.codec.v2_0.page_buffers import BufferCollector, BufferSlice, validity_of
 from pyspark_lance.codec.values import VariableWidthValues
 from pyspark_lance.proto import encodings_v2_0_pb2 as pb
 

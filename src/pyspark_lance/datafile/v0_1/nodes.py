@@ -132,10 +132,7 @@ class _PlainNode(_Leaf):
         """Exactly what ``read`` fetches."""
         pages = [self._page(part) for part in parts]
         return [
-            ByteRange(
-                page + part.start * self._bits // 8,
-                page + -(-part.end * self._bits // 8),
-            )
+            ByteRange(page + part.start * self._bits // 8, page + -(-part.end * self._bits // 8))
             for page, part in zip(pages, parts, strict=True)
         ]
 

@@ -11,11 +11,7 @@ import pyarrow as pa
 
 from pyspark_lance.codec.row_ranges import RowRanges
 from pyspark_lance.datafile.open_file import OpenFile
-from pyspark_lance.datafile.v2_0.nodes import (
-    NodeReader,
-    is_packed_column,
-    make_node,
-)
+from pyspark_lance.datafile.v2_0.nodes import NodeReader, is_packed_column, make_node
 from pyspark_lance.datafile.v2_0.scattered_rows import split_at_gaps
 from pyspark_lance.format.field import Field
 from pyspark_lance.store.byte_range import ByteRange

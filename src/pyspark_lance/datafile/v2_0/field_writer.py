@@ -286,11 +286,7 @@ def _write_page(
     sink: PageSink, column: int, collector: BufferCollector, encoding: pb.ArrayEncoding, rows: int
 ) -> None:
     sink.write_page(
-        column,
-        collector.buffers,
-        ARRAY_ENCODING_URL,
-        encoding.SerializeToString(),
-        num_rows=rows,
+        column, collector.buffers, ARRAY_ENCODING_URL, encoding.SerializeToString(), num_rows=rows
     )
 
 

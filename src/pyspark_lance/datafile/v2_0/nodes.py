@@ -29,12 +29,7 @@ from pyspark_lance.codec.v2_0.array_encoding import make_decoder, make_list_deco
 from pyspark_lance.codec.v2_0.dictionary import PlainDictionaryDecoder
 from pyspark_lance.codec.v2_0.list_offsets import ListOffsetsDecoder
 from pyspark_lance.codec.v2_0.size_estimate import estimate_value_bytes
-from pyspark_lance.codec.v2_0.variable_width import (
-    BinaryDecoder,
-    Ends,
-    FsstDecoder,
-    variable_array,
-)
+from pyspark_lance.codec.v2_0.variable_width import BinaryDecoder, Ends, FsstDecoder, variable_array
 from pyspark_lance.datafile.open_file import OpenFile
 from pyspark_lance.datafile.read_plan import PageStarts
 from pyspark_lance.datafile.v2_0.pages import ColumnPages, FileBuffers, PageRange

@@ -15,11 +15,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from pyspark_lance.codec.array_assembly import (
-    assemble_items,
-    assemble_list,
-    select_fields,
-)
+from pyspark_lance.codec.array_assembly import assemble_items, assemble_list, select_fields
 from pyspark_lance.codec.compressive.encoding_record import encoding_kind
 from pyspark_lance.codec.decode_memory import charge_decode_memory
 from pyspark_lance.codec.join_rows import concat_arrays
@@ -210,11 +206,7 @@ def _align(columns: Sequence[list[_Piece]]) -> list[tuple[_Piece, ...]]:
 
 
 def make_v2_1_field_reader(
-    file: OpenFile,
-    field: Field,
-    column_of: Mapping[int, int],
-    *,
-    keep_dictionaries: bool = False,
+    file: OpenFile, field: Field, column_of: Mapping[int, int], *, keep_dictionaries: bool = False
 ) -> V21FieldReader:
     """A reader for a field and everything below.
 

@@ -22,11 +22,7 @@ from pyspark_lance.predicate.conditions import columns_of
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.predicate.tree import can_raise
 from pyspark_lance.predicate.types import spark_type_of
-from pyspark_lance.spark.expressions.column_expressions import (
-    Expression,
-    names_in,
-    sql_text,
-)
+from pyspark_lance.spark.expressions.column_expressions import Expression, names_in, sql_text
 from pyspark_lance.spark.types.spark_types import same_type, spark_field
 from pyspark_lance.table.change.reads import reads_where
 from pyspark_lance.table.change.row_change import ChangePlan

@@ -73,10 +73,7 @@ def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:
     for column in keys.values():
         without_key = without_key | sf.col(quoted(column)).isNull()
     totals = last.agg(
-        sf.max(COMMIT_VERSION),
-        sf.max(_IS_THERE),
-        sf.min(_IS_THERE),
-        sf.count_if(without_key),
+        sf.max(COMMIT_VERSION), sf.max(_IS_THERE), sf.min(_IS_THERE), sf.count_if(without_key)
     ).first()
     newest, has_rows, are_all_there, num_without_key = totals or (None, None, None, 0)
     if num_without_key:

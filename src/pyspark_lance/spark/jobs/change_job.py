@@ -57,11 +57,7 @@ def pinned_scan(
 
 
 def run_change_job(
-    plan: ChangePlan,
-    clauses: Sequence[Clause],
-    changes: DataFrame,
-    *,
-    one_match_each: bool = False,
+    plan: ChangePlan, clauses: Sequence[Clause], changes: DataFrame, *, one_match_each: bool = False
 ) -> RowChanges:
     """Runs the job; commits nothing.
 

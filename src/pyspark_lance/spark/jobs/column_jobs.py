@@ -66,9 +66,7 @@ def declared_columns(
 
 
 def expression_columns(
-    spark: SparkSession,
-    snapshot: Snapshot,
-    expressions: Mapping[str, Expression],
+    spark: SparkSession, snapshot: Snapshot, expressions: Mapping[str, Expression]
 ) -> tuple[pa.Schema, RunColumns]:
     """New columns whose values are expressions over the columns of the same row.
 
@@ -117,11 +115,7 @@ def joined_columns(
 
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
         rows = _scan(
-            spark,
-            request.table,
-            request.read_version,
-            [ROW_ID, ROW_ADDRESS],
-            _only(request),
+            spark, request.table, request.read_version, [ROW_ID, ROW_ADDRESS], _only(request)
         ).select(sf.col(ROW_ID).alias(f"{key}_target"), sf.col(ROW_ADDRESS).alias(f"{key}_place"))
         joined = rows.join(source, sf.col(f"{key}_target") == sf.col(key), "left").select(
             sf.col(f"{key}_place").alias(ROW_ADDRESS), *(quoted(name) for name in schema.names)
@@ -137,11 +131,7 @@ def converted_column(spark: SparkSession, snapshot: Snapshot, name: str) -> RunC
 
     def run(request: ColumnFilesRequest) -> Iterable[ColumnFile]:
         rows = _scan(
-            spark,
-            request.table,
-            request.read_version,
-            [name, ROW_ADDRESS],
-            _only(request),
+            spark, request.table, request.read_version, [name, ROW_ADDRESS], _only(request)
         )
         return _written(request, rows.select(ROW_ADDRESS, quoted(name)))
 
@@ -159,11 +149,7 @@ def has_nulls(spark: SparkSession, snapshot: Snapshot, fields: tuple[Field, ...]
 
 
 def _scan(
-    spark: SparkSession,
-    table: Table,
-    version: int,
-    columns: Sequence[str],
-    condition: str | None,
+    spark: SparkSession, table: Table, version: int, columns: Sequence[str], condition: str | None
 ) -> DataFrame:
     """Columns of a version, each fragment a partition of its own."""
     options = storage_options_of(table)

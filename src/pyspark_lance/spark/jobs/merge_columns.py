@@ -55,11 +55,7 @@ class MergeChanges:
         if not self.is_packed:
             return run_change_job(plan, self.clauses, self.frame, one_match_each=one_match_each)
         return run_pieces(
-            plan,
-            self.clauses,
-            self.frame,
-            one_match_each=one_match_each,
-            are_few=self.are_few,
+            plan, self.clauses, self.frame, one_match_each=one_match_each, are_few=self.are_few
         )
 
 

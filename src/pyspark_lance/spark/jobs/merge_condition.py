@@ -6,15 +6,8 @@ from dataclasses import dataclass
 
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.conjunct_texts import on_one_table
-from pyspark_lance.spark.expressions.column_expressions import (
-    Expression,
-    Kind,
-    conjuncts,
-)
-from pyspark_lance.spark.expressions.expressions import (
-    pushable_filter,
-    readable_columns,
-)
+from pyspark_lance.spark.expressions.column_expressions import Expression, Kind, conjuncts
+from pyspark_lance.spark.expressions.expressions import pushable_filter, readable_columns
 from pyspark_lance.spark.jobs.semi_join import KeyPair, equal_sides
 
 

@@ -16,13 +16,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    FloatType,
-    IntegerType,
-    LongType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import FloatType, IntegerType, LongType, StructField, StructType
 
 from pyspark_lance.codec.join_rows import fewest_batches
 from pyspark_lance.codec.row_selection import take_rows

@@ -12,11 +12,7 @@ from pyspark.sql.types import DataType, IntegralType
 from pyspark_lance.format.logical_view import logical_field
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.predicate.name_parts import NameParts
-from pyspark_lance.spark.expressions.column_expressions import (
-    Expression,
-    node_of,
-    reference,
-)
+from pyspark_lance.spark.expressions.column_expressions import Expression, node_of, reference
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.merge_condition import MergeCondition
 from pyspark_lance.spark.jobs.semi_join import usable_pairs

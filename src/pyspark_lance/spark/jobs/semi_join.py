@@ -21,10 +21,7 @@ from pyspark_lance.codec.row_selection import filter_rows
 from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
 from pyspark_lance.predicate.name_parts import NameParts
 from pyspark_lance.predicate.parse import parse_predicate
-from pyspark_lance.spark.expressions.column_expressions import (
-    Node,
-    equation,
-)
+from pyspark_lance.spark.expressions.column_expressions import Node, equation
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.jobs.source_filter import as_payload, collected_filter
 from pyspark_lance.spark.jobs.source_names import SourceNames

@@ -35,12 +35,7 @@ class LanceBatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(
-        self,
-        options: WriteOptions,
-        schema: StructType,
-        *,
-        overwrite: bool,
-        declared: bool = False,
+        self, options: WriteOptions, schema: StructType, *, overwrite: bool, declared: bool = False
     ) -> None:
         options = options.for_columns(schema.names)
         existing = open_to_write(options.table)

@@ -80,10 +80,7 @@ def pin_feed(options: ReadOptions, pinned: tuple[str, int] | None) -> PinnedFeed
         else Snapshot.open(options.table, options.at).table
     )
     window = resolve_window(
-        table,
-        changes.starting,
-        changes.ending,
-        pinned_end=None if pinned is None else pinned[1],
+        table, changes.starting, changes.ending, pinned_end=None if pinned is None else pinned[1]
     )
     feed = PinnedFeed(table, window)
     check_change_feed(open_pinned(options, feed.pinned))
@@ -111,10 +108,7 @@ def feed_schema_of(options: ReadOptions, feed: PinnedFeed) -> StructType:
 
 
 def feed_request_of(
-    options: ReadOptions,
-    feed: PinnedFeed,
-    schema: StructType,
-    pushed: PushedDown = NOTHING_PUSHED,
+    options: ReadOptions, feed: PinnedFeed, schema: StructType, pushed: PushedDown = NOTHING_PUSHED
 ) -> ChangeRequest:
     """What gives the columns of ``schema``, which Spark or the user narrowed."""
     snapshot = open_pinned(options, feed.pinned)
@@ -154,10 +148,7 @@ def view_of_feed(
 
 
 def feed_envelope_of(
-    options: ReadOptions,
-    feed: PinnedFeed,
-    schema: StructType,
-    pushed: PushedDown = NOTHING_PUSHED,
+    options: ReadOptions, feed: PinnedFeed, schema: StructType, pushed: PushedDown = NOTHING_PUSHED
 ) -> Envelope | None:
     """The form of the feed; None for rows as they are."""
     return envelope_of(options, open_pinned(options, feed.pinned), schema, pushed)

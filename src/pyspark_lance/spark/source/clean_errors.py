@@ -33,9 +33,7 @@ def clean_errors(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return wrapper
 
 
-def clean_iterator(
-    function: Callable[_P, Iterator[_R]],
-) -> Callable[_P, Iterator[_R]]:
+def clean_iterator(function: Callable[_P, Iterator[_R]]) -> Callable[_P, Iterator[_R]]:
     """Decorates a generator method that Spark calls in a worker."""
 
     @functools.wraps(function)

@@ -35,10 +35,7 @@ class PushedDown:
     def parse(cls, options: Mapping[str, str]) -> PushedDown:
         """Reads the hidden options."""
         limit = options.get(keys.LIMIT)
-        return cls(
-            filter=options.get(keys.FILTER),
-            limit=None if limit is None else _whole(limit),
-        )
+        return cls(filter=options.get(keys.FILTER), limit=None if limit is None else _whole(limit))
 
     def predicate(self, schema: pa.Schema) -> Predicate | None:
         """The condition on columns of ``schema``."""

@@ -89,11 +89,7 @@ def scan_request_of(
     pushed: PushedDown = NOTHING_PUSHED,
 ) -> ScanRequest:
     """The scan that gives the rows of ``schema``, which Spark or the user narrowed."""
-    from pyspark_lance.table.scan.plan_scan import (
-        DEFAULT_BATCH_ROWS,
-        ScanRequest,
-        predicate_schema,
-    )
+    from pyspark_lance.table.scan.plan_scan import DEFAULT_BATCH_ROWS, ScanRequest, predicate_schema
 
     columns, lineage = narrow(shown_columns(options, snapshot), schema)
     if not schema.fields:

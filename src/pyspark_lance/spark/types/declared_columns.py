@@ -167,9 +167,7 @@ def _declared_type(field: Field, seen: DataType) -> DataType:
     if isinstance(seen, MapType) and field.children and len(field.children[0].children) == 2:
         key, value = field.children[0].children
         return MapType(
-            _declared_type(key, seen.keyType),
-            _declared_type(value, seen.valueType),
-            value.nullable,
+            _declared_type(key, seen.keyType), _declared_type(value, seen.valueType), value.nullable
         )
     return seen
 

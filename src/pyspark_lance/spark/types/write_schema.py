@@ -210,8 +210,7 @@ def _is_ours(column: StructField) -> bool:
     if (column.metadata or {}).get(SYSTEM_COLUMN_KEY) == column.name.lower():
         return True
     raise InvalidInputError(
-        f"the column name {column.name!r} is reserved for row lineage",
-        hint="rename the column",
+        f"the column name {column.name!r} is reserved for row lineage", hint="rename the column"
     )
 
 

@@ -15,11 +15,7 @@ from typing import Any, TypeVar
 from pyspark_lance.errors import LanceError, StorageError
 from pyspark_lance.store.external_manifests.external_manifest_table import ManifestEntry
 from pyspark_lance.store.s3_requests import error_codes
-from pyspark_lance.store.storage_options import (
-    StorageOptions,
-    named_options,
-    parse_storage_options,
-)
+from pyspark_lance.store.storage_options import StorageOptions, named_options, parse_storage_options
 
 ENDPOINT = "dynamodb_endpoint"
 _COMMITTER = "pyspark_lance"

@@ -56,8 +56,7 @@ def rewrite_mode(text: str) -> RewriteMode:
         return RewriteMode(text.strip().lower())
     except ValueError:
         raise InvalidInputError(
-            f"rows are not rewritten by {text!r}",
-            hint=f"use one of {', '.join(RewriteMode)}",
+            f"rows are not rewritten by {text!r}", hint=f"use one of {', '.join(RewriteMode)}"
         ) from None
 
 

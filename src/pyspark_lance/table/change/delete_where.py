@@ -12,17 +12,8 @@ from pyspark_lance.commit.retries import Environment
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.conditions import Predicate
 from pyspark_lance.predicate.tree import TRUE
-from pyspark_lance.table.change.change_stages import (
-    gather,
-    note_stage,
-    payloads_of,
-    settle_stage,
-)
-from pyspark_lance.table.change.commit_changes import (
-    RowChanges,
-    commit_changes,
-    delete_everything,
-)
+from pyspark_lance.table.change.change_stages import gather, note_stage, payloads_of, settle_stage
+from pyspark_lance.table.change.commit_changes import RowChanges, commit_changes, delete_everything
 from pyspark_lance.table.change.moved_rows import Clause, as_changes
 from pyspark_lance.table.change.reads import matching_rows, reads_by
 from pyspark_lance.table.change.row_change import (

@@ -141,9 +141,7 @@ class SourceKeys:
 
 
 def merge_reads(
-    plan: ChangePlan,
-    clauses: Sequence[MergeClause[_C, _V]],
-    keys: Callable[[], SourceKeys | None],
+    plan: ChangePlan, clauses: Sequence[MergeClause[_C, _V]], keys: Callable[[], SourceKeys | None]
 ) -> Reads:
     """The rows that a merge looks for: those with a key of the source, or all.
 

@@ -76,9 +76,7 @@ def reads_by(read: Snapshot, condition: Callable[[Snapshot], Predicate]) -> Read
 
     def request(snapshot: Snapshot) -> ScanRequest:
         return ScanRequest(
-            schema=LanceSchema(),
-            system_columns=(ROW_ADDRESS,),
-            predicate=condition(snapshot),
+            schema=LanceSchema(), system_columns=(ROW_ADDRESS,), predicate=condition(snapshot)
         )
 
     return _reads_of(read, request, lambda batch: batch.num_rows > 0)

@@ -79,10 +79,7 @@ def find_orphan_files(table: Table, *, older_than_s: float = 0.0) -> list[Orphan
 
 
 def remove_orphan_files(
-    table: Table,
-    *,
-    older_than_s: float = SAFE_AGE_S,
-    force: bool = False,
+    table: Table, *, older_than_s: float = SAFE_AGE_S, force: bool = False
 ) -> list[OrphanFile]:
     """Removes such files, and says which.
 

@@ -30,9 +30,7 @@ _BATCH = 1000
 
 
 def move_to_pending_removal(
-    store: ObjectStore,
-    locations: Sequence[ManifestLocation],
-    before_each_batch: Callable[[], None],
+    store: ObjectStore, locations: Sequence[ManifestLocation], before_each_batch: Callable[[], None]
 ) -> None:
     """Takes manifests away from readers, the oldest first; those that are gone already are fine."""
     paths = [location.path for location in locations]

@@ -27,11 +27,7 @@ from pyspark_lance.table.feed.change_task import (
 from pyspark_lance.table.scan.scan_task import as_mask
 
 BEFORE, AFTER, OPERATION, SOURCE, MILLISECONDS = "before", "after", "op", "source", "ts_ms"
-_LETTERS: Final = {
-    ChangeType.INSERT: "c",
-    ChangeType.UPDATE_POSTIMAGE: "u",
-    ChangeType.DELETE: "d",
-}
+_LETTERS: Final = {ChangeType.INSERT: "c", ChangeType.UPDATE_POSTIMAGE: "u", ChangeType.DELETE: "d"}
 _FROM_SNAPSHOT: Final = "r"
 _SOURCE_TYPE: Final = pa.struct(
     [
@@ -125,10 +121,7 @@ def _of_rows(
         times.cast(_SOURCE_TYPE.field("timestamp").type).cast(pa.int64()), 1000
     )
     columns: dict[str, pa.Array] = {}
-    for name, wanted, rows in (
-        (BEFORE, envelope.before, before),
-        (AFTER, envelope.after, after),
-    ):
+    for name, wanted, rows in ((BEFORE, envelope.before, before), (AFTER, envelope.after, after)):
         if wanted is not None:
             columns[name] = _nested(wanted, rows, known)
     columns |= {

@@ -56,10 +56,7 @@ class TableStream(FollowedTable):
         return look_again(self.table.store(), lambda: latest_offset(self, start, limits, newest))
 
     def plan_batch(
-        self,
-        start: StreamOffset,
-        end: StreamOffset,
-        view: Callable[[Snapshot], BatchView],
+        self, start: StreamOffset, end: StreamOffset, view: Callable[[Snapshot], BatchView]
     ) -> tuple[ChangeTask, ...]:
         """The tasks that read what is between two offsets; reads no data file."""
         if start == end:

@@ -73,9 +73,7 @@ class VersionChanges:
 
 
 def version_changes(
-    before: Snapshot | None,
-    after: Snapshot,
-    shown: tuple[Set[int], Set[int]] | None = None,
+    before: Snapshot | None, after: Snapshot, shown: tuple[Set[int], Set[int]] | None = None
 ) -> VersionChanges:
     """Compares two versions of one table that keeps row ids.
 

@@ -22,11 +22,7 @@ from pyspark_lance.format.operation import (
     Update,
 )
 from pyspark_lance.format.row_id_sequence import RowIdSequence
-from pyspark_lance.format.transaction import (
-    APPLICATION_PROPERTY,
-    MESSAGE_PROPERTY,
-    Transaction,
-)
+from pyspark_lance.format.transaction import APPLICATION_PROPERTY, MESSAGE_PROPERTY, Transaction
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
 from pyspark_lance.metafile.manifest_file import (
     ManifestFile,

@@ -148,11 +148,7 @@ class BTree:
             raise CorruptFileError("pages of a B-tree out of order", where)
 
     def _check_values(
-        self,
-        pages: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        values: pa.Array,
-        ids: pa.Array,
+        self, pages: NDArray[np.int64], lengths: NDArray[np.int64], values: pa.Array, ids: pa.Array
     ) -> None:
         """Raises if pages do not begin, end, or have nulls as the other file says."""
         ends = np.cumsum(lengths)

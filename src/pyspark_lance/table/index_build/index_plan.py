@@ -365,9 +365,7 @@ def _tasks(
     stable = snapshot.uses_stable_row_ids and kind in _BY_ROW_IDS
     top = project(snapshot.schema, [path[0].name])
     request = ScanRequest(
-        schema=top,
-        system_columns=(ROW_ID if stable else ROW_ADDRESS,),
-        fragments_per_task=1,
+        schema=top, system_columns=(ROW_ID if stable else ROW_ADDRESS,), fragments_per_task=1
     )
     scans = plan_scan(snapshot, request)
     slices = {part.fragment.id: part for scan in scans for part in scan.slices}

@@ -135,10 +135,7 @@ def is_vector_index(entry: IndexMetadata) -> bool:
 
 
 def _carry_out(
-    table: Table,
-    plan: Callable[[], VectorBuild | None],
-    settings: ChangeSettings,
-    run: RunTasks,
+    table: Table, plan: Callable[[], VectorBuild | None], settings: ChangeSettings, run: RunTasks
 ) -> tuple[VectorIndexResult, ...]:
     def attempt(work: UnitOfWork) -> tuple[VectorIndexResult, ...]:
         build = plan()

@@ -160,10 +160,7 @@ def queries_in(array: pa.Array, column: Field, metric: Metric) -> Queries:
 
 
 def comparable(
-    numbers: _Floats,
-    names: NDArray[np.integer] | None,
-    column: Field,
-    metric: Metric,
+    numbers: _Floats, names: NDArray[np.integer] | None, column: Field, metric: Metric
 ) -> Queries:
     """Those vectors that can have neighbours, in the type of the column, as Lance takes them.
 

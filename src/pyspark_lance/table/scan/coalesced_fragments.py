@@ -35,10 +35,7 @@ SMALL: Final = Smallness()
 
 
 def coalesced_fragments(
-    slices: Sequence[ScanSlice],
-    fields: Sequence[Field],
-    batch_rows: int,
-    small: Smallness = SMALL,
+    slices: Sequence[ScanSlice], fields: Sequence[Field], batch_rows: int, small: Smallness = SMALL
 ) -> Iterator[tuple[ScanSlice, ...]]:
     """The slices in order; whole small fragments of one layout come together."""
     can_join = all(map(_is_plain, fields))

@@ -171,9 +171,7 @@ def _compute_bounds(snapshot: Snapshot, fragments: Sequence[Fragment], name: str
 
 
 def _bounds_of(
-    source: object,
-    read: Callable[[bytes], tuple[int, int]],
-    known: dict[bytes, tuple[int, int]],
+    source: object, read: Callable[[bytes], tuple[int, int]], known: dict[bytes, tuple[int, int]]
 ) -> tuple[int, int]:
     if source is None:
         return DEFAULT_VERSION, DEFAULT_VERSION

@@ -24,9 +24,7 @@ _W = TypeVar("_W")
 
 
 def pack_by_cost(
-    work: Iterable[tuple[float, _W]],
-    split: Callable[[_W, int], Sequence[_W]],
-    parallelism: int,
+    work: Iterable[tuple[float, _W]], split: Callable[[_W, int], Sequence[_W]], parallelism: int
 ) -> list[list[_W]]:
     """Groups of neighbouring pieces of work, one for each task; the order is kept.
 

@@ -106,9 +106,7 @@ def never() -> bool:
 
 
 def run(
-    task: ScanTask,
-    load_deleted: LoadDeleted | None = None,
-    has_enough: HasEnough = never,
+    task: ScanTask, load_deleted: LoadDeleted | None = None, has_enough: HasEnough = never
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``task`` that match: its fields as Lance stores them, then lineage as uint64.
 

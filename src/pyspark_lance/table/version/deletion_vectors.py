@@ -19,11 +19,7 @@ def load_deletion_vector(
     store = files.store_of(deletion_file.base_id)
     try:
         return read_deletion_file(
-            store,
-            fragment.id,
-            deletion_file,
-            fragment.physical_rows,
-            may_exceed=stable_row_ids,
+            store, fragment.id, deletion_file, fragment.physical_rows, may_exceed=stable_row_ids
         )
     except FileNotFoundError as error:
         raise MissingFileError(

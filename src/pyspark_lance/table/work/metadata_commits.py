@@ -58,9 +58,7 @@ def restore(
 
 
 def set_properties(
-    table: Table,
-    changes: Mapping[str, str | None],
-    settings: CommitSettings | None = None,
+    table: Table, changes: Mapping[str, str | None], settings: CommitSettings | None = None
 ) -> MetadataResult:
     """Sets properties of a table; None removes one.
 

@@ -188,10 +188,7 @@ class UnitOfWork:
         try:
             with nullcontext() if is_append else self.turn_to_change(TURN_S):
                 result = commit(
-                    self._table.store(),
-                    proposal,
-                    self._retries,
-                    read=known_manifests(self._table),
+                    self._table.store(), proposal, self._retries, read=known_manifests(self._table)
                 )
         except LanceError as error:
             self._in_doubt = isinstance(error, StorageError | TableGoneError)

@@ -15,11 +15,7 @@ import pyarrow as pa
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.datafile.version_support import check_writable
-from pyspark_lance.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    SchemaMismatchError,
-)
+from pyspark_lance.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
@@ -129,11 +125,7 @@ class WritePlan:
 
 
 def plan_write(
-    table: Table,
-    data_schema: pa.Schema,
-    settings: WriteSettings,
-    *,
-    existing: Snapshot | None,
+    table: Table, data_schema: pa.Schema, settings: WriteSettings, *, existing: Snapshot | None
 ) -> WritePlan:
     """Decides how data of ``data_schema`` go into the table; writes nothing.
 

@@ -28,11 +28,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Append, Merge, Operation, Overwrite
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import DATA
-from pyspark_lance.table.columns.schema_change import (
-    match_columns,
-    renumbered,
-    same_columns,
-)
+from pyspark_lance.table.columns.schema_change import match_columns, renumbered, same_columns
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table import Table
