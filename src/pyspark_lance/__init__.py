@@ -7,6 +7,7 @@ nothing but pyspark, and everything else when it is used.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from pyspark_lance.spark.data_source import LanceDataSource as DefaultSource
@@ -29,7 +30,11 @@ def __getattr__(name: str) -> Any:
         from pyspark_lance.spark.companion import companion_jar
 
         return companion_jar
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pyspark_lance.spark.api.foreign_names import unknown_in_package
+
+    raise unknown_in_package(name, sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

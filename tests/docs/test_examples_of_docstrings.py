@@ -11,6 +11,8 @@ import pyspark_lance
 from pyspark_lance import LanceTable, errors
 from pyspark_lance.spark import companion
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.api.table_builder import LanceTableBuilder
+from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
 
 # Need a session or an installation of their own; tests/spark/companion runs them.
 _WITHOUT_EXAMPLE = {
@@ -26,7 +28,7 @@ _WITHOUT_EXAMPLE = {
 
 def public_names():
     """Classes and functions that users call, by name."""
-    for kind in (LanceTable, LanceMergeBuilder):
+    for kind in (LanceTable, LanceMergeBuilder, LanceTableBuilder, LanceOptimizeBuilder):
         yield kind.__name__, kind
         for name, member in inspect.getmembers(kind):
             if not name.startswith("_"):

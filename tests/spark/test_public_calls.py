@@ -21,6 +21,8 @@ from pyspark_lance.errors import (
 )
 from pyspark_lance.spark import companion
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.api.table_builder import LanceTableBuilder
+from pyspark_lance.spark.api.table_habits import LanceOptimizeBuilder
 from pyspark_lance.spark.jobs.merge_job import MergeRequest
 from pyspark_lance.spark.options.option_table import OPTIONS, canonical_options
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, FILE_OPTIONS, heeded_options
@@ -28,18 +30,24 @@ from pyspark_lance.table.change.choose_rewrite import RewriteMode
 
 # Every other method changes the table.
 READS = {
-    "alias", "appliedVersion", "branchPath", "branches", "changeCounts", "changes", "consumers",
-    "create", "detail", "forName", "forPath", "fragments", "history", "indices", "isLanceTable",
-    "leftoverFiles", "lineageAudit", "nearest", "properties", "rowHistory", "scan", "tags", "take",
-    "toDF", "verify",
+    "alias", "appliedVersion", "branches", "branchPath", "changeCounts", "changes", "consumers",
+    "create", "createIfNotExists", "createOrReplace", "detail", "forName", "forPath", "fragments",
+    "history", "indices", "isLanceTable", "leftoverFiles", "lineageAudit", "nearest", "optimize",
+    "properties", "replace", "rowHistory", "scan", "tags", "take", "toDF", "verify",
 }  # fmt: skip
 OF_BUILDER = LanceMergeBuilder(MergeRequest(None, "true", (), "target"), lambda merge: None)
+OF_TABLE_BUILDER = LanceTable.create(None)
 
 
 def public_calls(path):
     """Every public method by name, bound as a user calls it; without a session."""
     found = {"LanceTable": (LanceTable, ("spark",))}
-    for kind, of in ((LanceTable, LanceTable(None, path)), (LanceMergeBuilder, OF_BUILDER)):
+    for kind, of in (
+        (LanceTable, LanceTable(None, path)),
+        (LanceMergeBuilder, OF_BUILDER),
+        (LanceTableBuilder, OF_TABLE_BUILDER),
+        (LanceOptimizeBuilder, LanceTable(None, path).optimize()),
+    ):
         for name, member in inspect.getmembers(of, callable):
             if not name.startswith("_"):
                 found[f"{kind.__name__}.{name}"] = member, ()

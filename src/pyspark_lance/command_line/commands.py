@@ -16,6 +16,7 @@ from pyspark_lance.command_line.png import to_png
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.operation import RewriteGroup
+from pyspark_lance.result_names import snake_case
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
 from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
@@ -87,11 +88,11 @@ def show_verification(table: Table, given: argparse.Namespace, output: Output) -
         {**asdict(finding), "severity": finding.severity.value} for finding in result.findings
     )
     output.note(
-        f"version {result.version}: {result.num_fragments} fragments, {result.num_files} files, "
-        f"{result.num_rows} rows; {len(result.errors)} errors, "
+        f"version {result.version}: {result.numFragments} fragments, {result.numFiles} files, "
+        f"{result.numRows} rows; {len(result.errors)} errors, "
         f"{len(result.findings) - len(result.errors)} warnings"
     )
-    return 0 if result.is_sound else FOUND_ERRORS
+    return 0 if result.isSound else FOUND_ERRORS
 
 
 def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> int:
@@ -103,7 +104,7 @@ def show_compaction(table: Table, given: argparse.Namespace, output: Output) -> 
         "max_source_rows": given.max_source_rows,
     }
     result = compact(table, options, rewrite=_rewrite_and_tell, dry_run=given.dry_run)
-    output.row(asdict(result))
+    output.row(row_of(result))
     return 0
 
 
@@ -126,7 +127,7 @@ def show_cleanup(table: Table, given: argparse.Namespace, output: Output) -> int
     result = cleanup_old_versions(
         table, policy, dry_run=given.dry_run, progress=Progress("files removed")
     )
-    row = asdict(result)
+    row = row_of(result)
     output.row(row if output.as_json or given.dry_run else _without(row, "paths"))
     return 0
 
@@ -135,7 +136,7 @@ def show_changes(table: Table, given: argparse.Namespace, output: Output) -> int
     """``changes``."""
     window = resolve_window(table, Bound(version=given.first), Bound(version=given.last))
     if given.counts:
-        output.rows(asdict(counts) for counts in count_changes(table, window))
+        output.rows(row_of(counts) for counts in count_changes(table, window))
         return 0
     snapshot = Snapshot.open(table, VersionSpec(version=window.end))
     columns = logical_schema(snapshot.schema).fields
@@ -173,3 +174,8 @@ def _as_they_come(
                 left -= 1
             yield entry
         following = newest + 1
+
+
+def row_of(result: Any) -> dict[str, Any]:
+    """What a result holds, in snake_case as all that the command line prints."""
+    return {snake_case(name): value for name, value in asdict(result).items()}

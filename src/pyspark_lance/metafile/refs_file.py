@@ -23,11 +23,13 @@ from pyspark_lance.metafile.paths import (
     parse_reference_name,
     tag_path,
 )
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.store.object_store import ObjectStore
 
 _R = TypeVar("_R")
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class Tag:
     """A name for a version; cleanup keeps the version.
@@ -35,34 +37,35 @@ class Tag:
     Attributes:
         name: Unique among the tags of the table.
         branch: Branch the version belongs to; None for main.
-        created_at: RFC 3339 text, as stored; None if it is not recorded.
-        updated_at: RFC 3339 text, as stored; None if it is not recorded.
+        createdAt: RFC 3339 text, as stored; None if it is not recorded.
+        updatedAt: RFC 3339 text, as stored; None if it is not recorded.
     """
 
     name: str
     version: int
     branch: str | None = None
-    created_at: str | None = None
-    updated_at: str | None = None
+    createdAt: str | None = None  # noqa: N815
+    updatedAt: str | None = None  # noqa: N815
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A line of versions of its own, with its own root ``tree/{name}``.
 
     Attributes:
-        parent_branch: Branch it was forked from; None for main.
-        parent_version: Version it was forked from.
-        created_at: Seconds since 1970 UTC; None if it is not recorded.
-        version_mapping: Path from main: (version forked from, id of the fork).
+        parentBranch: Branch it was forked from; None for main.
+        parentVersion: Version it was forked from.
+        createdAt: Seconds since 1970 UTC; None if it is not recorded.
+        versionMapping: Path from main: (version forked from, id of the fork).
     """
 
     name: str
-    parent_branch: str | None
-    parent_version: int
-    created_at: int | None = None
-    version_mapping: tuple[tuple[int, str], ...] = ()
+    parentBranch: str | None  # noqa: N815
+    parentVersion: int  # noqa: N815
+    createdAt: int | None = None  # noqa: N815
+    versionMapping: tuple[tuple[int, str], ...] = ()  # noqa: N815
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -96,8 +99,8 @@ def write_tag(store: ObjectStore, tag: Tag, *, manifest_size: int, replace: bool
     content = {
         "branch": tag.branch,
         "version": tag.version,
-        "createdAt": tag.created_at,
-        "updatedAt": tag.updated_at,
+        "createdAt": tag.createdAt,
+        "updatedAt": tag.updatedAt,
         "manifestSize": manifest_size,
         "metadata": dict(tag.metadata),
     }
@@ -120,10 +123,10 @@ def write_branch(store: ObjectStore, branch: Branch, *, manifest_size: int) -> b
     """
     check_branch_name(branch.name)
     content = {
-        "parentBranch": branch.parent_branch,
-        "identifier": {"version_mapping": [list(fork) for fork in branch.version_mapping]},
-        "parentVersion": branch.parent_version,
-        "createAt": branch.created_at,
+        "parentBranch": branch.parentBranch,
+        "identifier": {"version_mapping": [list(fork) for fork in branch.versionMapping]},
+        "parentVersion": branch.parentVersion,
+        "createAt": branch.createdAt,
         "manifestSize": manifest_size,
         "metadata": dict(branch.metadata),
     }
@@ -203,8 +206,8 @@ def _parse_tag(name: str, content: _Json) -> Tag:
         name=name,
         version=content.version("version"),
         branch=content.branch("branch"),
-        created_at=content.optional("createdAt", str),
-        updated_at=content.optional("updatedAt", str),
+        createdAt=content.optional("createdAt", str),
+        updatedAt=content.optional("updatedAt", str),
         metadata=content.optional("metadata", dict) or {},
     )
 
@@ -218,10 +221,10 @@ def _parse_branch(name: str, content: _Json) -> Branch:
         raise CorruptFileError("version_mapping is not a list of version and id", content.where)
     return Branch(
         name=name,
-        parent_branch=content.branch("parentBranch"),
-        parent_version=content.version("parentVersion"),
-        created_at=content.optional("createAt", int),
-        version_mapping=tuple((version, fork_id) for version, fork_id in mapping),
+        parentBranch=content.branch("parentBranch"),
+        parentVersion=content.version("parentVersion"),
+        createdAt=content.optional("createAt", int),
+        versionMapping=tuple((version, fork_id) for version, fork_id in mapping),
         metadata=content.optional("metadata", dict) or {},
     )
 

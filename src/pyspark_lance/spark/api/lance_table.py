@@ -6,20 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from pyspark_lance.errors import (
     InvalidInputError,
-    TableAlreadyExistsError,
     TableNotFoundError,
     VersionNotFoundError,
 )
 from pyspark_lance.format.system_columns import ROW_ID
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.described_table import described
+from pyspark_lance.spark.api.foreign_names import ForeignNames, NamesOfClass
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
+from pyspark_lance.spark.api.table_at_version import TableAtVersion
 from pyspark_lance.spark.api.table_columns import TableColumns
+from pyspark_lance.spark.api.table_creation import TableCreation
 from pyspark_lance.spark.api.table_feed import TableFeed
+from pyspark_lance.spark.api.table_habits import TableHabits
 from pyspark_lance.spark.api.table_indices import TableIndices
 from pyspark_lance.spark.api.table_maintenance import TableMaintenance
 from pyspark_lance.spark.api.table_search import TableSearch
@@ -27,34 +29,27 @@ from pyspark_lance.spark.api.table_versions import TableVersions
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression, quoted, readable_columns
-from pyspark_lance.spark.jobs.column_jobs import declared_columns
 from pyspark_lance.spark.jobs.delete_job import delete_once
 from pyspark_lance.spark.jobs.evolving_merge import add_columns_of_source
 from pyspark_lance.spark.jobs.merge_job import DEFAULT_TARGET_ALIAS, MergeRequest, merge_once
 from pyspark_lance.spark.jobs.update_job import update_once
 from pyspark_lance.spark.options.parse_options import (
     ReadOptions,
-    WriteOptions,
-    parse_count,
-    parsed,
-    storage_options_of,
 )
 from pyspark_lance.spark.options.spellings import (
     COMMIT_OPTIONS,
     FILE_OPTIONS,
     changes_table,
-    check_words,
     checks_keywords,
     naming_table,
     option_texts,
 )
 from pyspark_lance.spark.options.times import session_zone, with_zone
+from pyspark_lance.spark.options.version_arguments import version_asked
 from pyspark_lance.spark.options.write_settings import (
-    application_option,
     change_settings,
     commit_settings,
     options_of_change,
-    write_settings,
 )
 from pyspark_lance.spark.source.change_plan import pin_feed
 from pyspark_lance.table.change.choose_rewrite import rewrite_mode
@@ -66,17 +61,25 @@ from pyspark_lance.table.feed.change_window import ChangeWindow
 from pyspark_lance.table.version.near_tables import naming_near_tables
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
+from pyspark_lance.table.version.time_travel import LATEST
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
-from pyspark_lance.table.write.write_table import create_table
 
-_OPTIONS_OF_CREATE = (*COMMIT_OPTIONS, *FILE_OPTIONS, "enableStableRowIds", "fileFormatVersion")
 _PROVIDERS = ("lance", "org.pysparklance.lancesource")
 
 
 @checks_keywords
 class LanceTable(
-    TableColumns, TableFeed, TableIndices, TableSearch, TableMaintenance, TableVersions
+    TableColumns,
+    TableFeed,
+    TableIndices,
+    TableSearch,
+    TableMaintenance,
+    TableVersions,
+    TableHabits,
+    TableCreation,
+    TableAtVersion,
+    ForeignNames,
+    metaclass=NamesOfClass,
 ):
     """One Lance table: as it is when it is read, or held at one version.
 
@@ -105,7 +108,7 @@ class LanceTable(
     ) -> None:
         self._spark = spark
         self._table = Table(path, option_texts(storageOptions or {}), branch)
-        self._at = VersionSpec(version=_number(version))
+        self._at = version_asked(spark, version)
         self._alias = alias
 
     def __repr__(self) -> str:
@@ -122,6 +125,7 @@ class LanceTable(
         branch: str | None = None,
         version: int | str | None = None,
         tag: str | None = None,
+        timestamp: str | datetime | None = None,
     ) -> LanceTable:
         """The table at ``path``.
 
@@ -132,6 +136,7 @@ class LanceTable(
             branch: A branch of it, to read and to write.
             version: Holds the table at a version, only to read.
             tag: The same, by a tag, as it stands now.
+            timestamp: The same, by a time, as for ``restore``.
 
         Raises:
             TableNotFoundError: There is none, or no such branch, version or tag
@@ -144,7 +149,7 @@ class LanceTable(
             >>> LanceTable.forPath(spark, path, version=1).toDF().count()
             3
         """
-        at = VersionSpec(version=_number(version), tag=tag)
+        at = version_asked(spark, version, tag, timestamp)
         table = Table(path, option_texts(storageOptions or {}), branch)
         with naming_near_tables(table):
             found = Snapshot.open(table, at)
@@ -161,6 +166,7 @@ class LanceTable(
         branch: str | None = None,
         version: int | str | None = None,
         tag: str | None = None,
+        timestamp: str | datetime | None = None,
     ) -> LanceTable:
         """The table that SQL knows by ``name``: of a catalog, or ``lance.`/path` ``.
 
@@ -171,6 +177,7 @@ class LanceTable(
             branch: A branch of it, to read and to write.
             version: Holds the table at a version, only to read.
             tag: The same, by a tag.
+            timestamp: The same, by a time.
 
         Raises:
             TableNotFoundError: There is none, or it is no Lance table.
@@ -186,78 +193,15 @@ class LanceTable(
                 f"{name} is no Lance table in a catalog",
                 hint="LanceTable.forPath takes the path of a table",
             )
-        return cls.forPath(spark, path, storageOptions, branch=branch, version=version, tag=tag)
-
-    @classmethod
-    def create(
-        cls,
-        spark: SparkSession,
-        path: str,
-        schema: str | StructType,
-        *,
-        ifNotExists: bool = False,  # noqa: N803
-        options: Mapping[str, object] | None = None,
-        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
-    ) -> LanceTable:
-        """Makes a table without rows.
-
-        Args:
-            spark: The session.
-            path: Root of the table.
-            schema: ``"id bigint not null, name string"`` or a StructType; NOT NULL of columns is
-                kept.
-            ifNotExists: Takes the table that is there, whatever its schema.
-            options: As for ``df.write``: ``enableStableRowIds``, ``fileFormatVersion``,
-                ``<column>.fixed_size_list``, ``userMetadata``, …; those that a new table has no
-                use for are refused.
-            storageOptions: As for ``forPath``.
-
-        Raises:
-            TableAlreadyExistsError: There is a table, and ``ifNotExists`` is false.
-            InvalidInputError: An option that means nothing here.
-
-        Example:
-            >>> new = LanceTable.create(spark, f"{folder}/new", "id bigint NOT NULL, name string")
-            >>> new.toDF().columns
-            ['id', 'name']
-        """
-        given = option_texts(options or {})
-        plain = [name for name in given if "." not in name]
-        check_words("create", plain, options=_OPTIONS_OF_CREATE, where=path)
-        write = WriteOptions.parse({**given, **application_option(spark), "path": path})
-        storage = {**write.table.storage, **option_texts(storageOptions or {})}
-        if not (ifNotExists and cls.isLanceTable(spark, path, storage)):
-            columns = declared_columns(spark, schema, write.column_types)
-            try:
-                create_table(Table(path, storage), columns, write_settings(write, overwrite=False))
-            except TableAlreadyExistsError:
-                if not ifNotExists:
-                    raise
-        return cls(spark, path, storage)
-
-    @classmethod
-    def isLanceTable(  # noqa: N802
-        cls,
-        spark: SparkSession,
-        path: str,
-        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
-    ) -> bool:
-        """Whether there is a Lance table at ``path``.
-
-        Args:
-            spark: The session.
-            path: Root of the table, or of a branch.
-            storageOptions: As for ``forPath``.
-
-        Example:
-            >>> LanceTable.isLanceTable(spark, path)
-            True
-        """
-        try:
-            Snapshot.open(Table(path, option_texts(storageOptions or {})))
-        except TableNotFoundError:
-            return False
-        return True
+        return cls.forPath(
+            spark,
+            path,
+            storageOptions,
+            branch=branch,
+            version=version,
+            tag=tag,
+            timestamp=timestamp,
+        )
 
     def toDF(self) -> DataFrame:  # noqa: N802
         """The table as a DataFrame, without lineage columns: the latest version, or the one held.
@@ -275,6 +219,8 @@ class LanceTable(
         *,
         metadataColumns: str | Sequence[str] = "none",  # noqa: N803
         version: int | str | None = None,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
     ) -> DataFrame:
         """Some columns of the rows that match a condition, both applied before rows leave Python.
 
@@ -283,12 +229,14 @@ class LanceTable(
             filter: SQL condition over the table's and the lineage columns.
             metadataColumns: Lineage columns besides: ``all``, ``none`` or names.
             version: Version to read; None for the latest, or the one that the table is held at.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
 
         Example:
             >>> table.scan(["id", "_rowid"], "price > 1").orderBy("id").collect()
             [Row(id=2, _rowid=1), Row(id=3, _rowid=2)]
         """
-        options = self._read_options(self._version_of(version))
+        options = self._read_options(self._version_of(version, tag, timestamp))
         if columns is not None:
             if not columns:
                 raise InvalidInputError("a scan needs at least one column")
@@ -362,7 +310,7 @@ class LanceTable(
 
         Example:
             >>> _ = table.delete("id = 3")
-            >>> [(one.version, one.num_deleted_rows) for one in table.changeCounts(2)]
+            >>> [(one.version, one.numDeletedRows) for one in table.changeCounts(2)]
             [(2, 1)]
         """
         options = self._feed_options(
@@ -413,7 +361,7 @@ class LanceTable(
         """The same table under another name in conditions; without it, it is ``target``.
 
         Example:
-            >>> table.alias("t").delete("t.id = 3").num_deleted_rows
+            >>> table.alias("t").delete("t.id = 3").numDeletedRows
             1
         """
         table, version = self._table, self._at.version
@@ -436,7 +384,7 @@ class LanceTable(
 
         Example:
             >>> table.delete("id = 3")
-            ChangeResult(version=2, num_inserted_rows=0, num_updated_rows=0, num_deleted_rows=1)
+            ChangeResult(version=2, numInsertedRows=0, numUpdatedRows=0, numDeletedRows=1)
         """
         return self._change(
             lambda plan: delete_once(self._spark, plan, condition, self._alias), options
@@ -467,7 +415,7 @@ class LanceTable(
             CommitConflictError: Another commit makes the update pointless.
 
         Example:
-            >>> table.update("kind = 'click'", {"price": "price * 2"}).num_updated_rows
+            >>> table.update("kind = 'click'", {"price": "price * 2"}).numUpdatedRows
             2
         """
         assignments = {key: as_expression(value) for key, value in (set or {}).items()}
@@ -505,7 +453,7 @@ class LanceTable(
             >>> source = spark.createDataFrame(rows, table.toDF().schema)
             >>> merge = table.merge(source, "target.id = source.id")
             >>> result = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-            >>> result.num_updated_rows, result.num_inserted_rows
+            >>> result.numUpdatedRows, result.numInsertedRows
             (1, 1)
         """
         mode = rewrite_mode(rewrite)
@@ -534,14 +482,6 @@ class LanceTable(
                 "an old version the newest again",
             )
 
-    def _version_of(self, version: int | str | None) -> VersionSpec:
-        """A version that a method was given; if none, that of the object."""
-        return self._at if version is None else VersionSpec(version=_number(version))
-
-    def _read_options(self, at: VersionSpec) -> dict[str, str]:
-        asked = {"branch": self._table.branch, "version": at.version}
-        return {**storage_options_of(self._table), **option_texts(asked)}
-
     @refreshes_cached
     def _change(
         self,
@@ -565,13 +505,3 @@ class LanceTable(
                 return attempt(plan)(work)
 
         return UnitOfWork(self._table, settings).run(plan_and_run)
-
-
-def _number(version: int | str | None) -> int | None:
-    """A version as it is given: a number, or the text of one.
-
-    Raises:
-        InvalidInputError: Neither.
-    """
-    given = {} if version is None else {"version": str(version)}
-    return parsed(given, "version", parse_count)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.spark.api.foreign_names import ForeignNames
 from pyspark_lance.spark.expressions.column_expressions import Expression
 from pyspark_lance.spark.expressions.expressions import as_expression
 from pyspark_lance.spark.jobs.merge_job import ALL_COLUMNS, MergeRequest, SparkClause
@@ -16,7 +17,7 @@ from pyspark_lance.table.change.row_change import ChangeResult, RowAction
 
 
 @checks_keywords
-class LanceMergeBuilder:
+class LanceMergeBuilder(ForeignNames):
     """A merge that is being put together; ``execute()`` runs it.
 
     Clauses are tried in the order in which they are added; the first that applies to a row
@@ -29,7 +30,7 @@ class LanceMergeBuilder:
     Example:
         >>> source = spark.createDataFrame([(3,)], "id bigint")
         >>> merge = table.merge(source, "target.id = source.id")
-        >>> merge.whenMatchedDelete().execute().num_deleted_rows
+        >>> merge.whenMatchedDelete().execute().numDeletedRows
         1
     """
 
@@ -51,7 +52,7 @@ class LanceMergeBuilder:
         Example:
             >>> source = spark.createDataFrame([(3, 9.5)], "id bigint, price double")
             >>> merge = table.merge(source, "target.id = source.id")
-            >>> merge.whenMatchedUpdate(set={"price": "source.price"}).execute().num_updated_rows
+            >>> merge.whenMatchedUpdate(set={"price": "source.price"}).execute().numUpdatedRows
             1
         """
         return self._with(Match.MATCHED, RowAction.UPDATE, condition, _required(set, "set"))
@@ -62,7 +63,7 @@ class LanceMergeBuilder:
         Example:
             >>> source = spark.createDataFrame([(3, "view", 9.5)], table.toDF().schema)
             >>> merge = table.merge(source, "target.id = source.id")
-            >>> merge.whenMatchedUpdateAll().execute().num_updated_rows
+            >>> merge.whenMatchedUpdateAll().execute().numUpdatedRows
             1
         """
         return self._with(Match.MATCHED, RowAction.UPDATE, condition, ALL_COLUMNS)
@@ -73,7 +74,7 @@ class LanceMergeBuilder:
         Example:
             >>> source = spark.createDataFrame([(3,), (2,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
-            >>> merge.whenMatchedDelete("target.price > 2").execute().num_deleted_rows
+            >>> merge.whenMatchedDelete("target.price > 2").execute().numDeletedRows
             1
         """
         return self._with(Match.MATCHED, RowAction.DELETE, condition, {})
@@ -93,7 +94,7 @@ class LanceMergeBuilder:
             >>> source = spark.createDataFrame([(9,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
             >>> insert = merge.whenNotMatchedInsert(values={"id": "source.id", "kind": "'new'"})
-            >>> insert.execute().num_inserted_rows
+            >>> insert.execute().numInsertedRows
             1
         """
         given = _required(values, "values")
@@ -105,7 +106,7 @@ class LanceMergeBuilder:
         Example:
             >>> source = spark.createDataFrame([(9,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
-            >>> merge.whenNotMatchedInsertAll().execute().num_inserted_rows
+            >>> merge.whenNotMatchedInsertAll().execute().numInsertedRows
             1
         """
         return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, ALL_COLUMNS)
@@ -121,7 +122,7 @@ class LanceMergeBuilder:
             >>> source = spark.createDataFrame([(1,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
             >>> late = merge.whenNotMatchedBySourceUpdate(set={"kind": "'gone'"})
-            >>> late.execute().num_updated_rows
+            >>> late.execute().numUpdatedRows
             2
         """
         values = _required(set, "set")
@@ -135,7 +136,7 @@ class LanceMergeBuilder:
         Example:
             >>> source = spark.createDataFrame([(1,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
-            >>> merge.whenNotMatchedBySourceDelete().execute().num_deleted_rows
+            >>> merge.whenNotMatchedBySourceDelete().execute().numDeletedRows
             2
         """
         return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.DELETE, condition, {})
@@ -150,7 +151,7 @@ class LanceMergeBuilder:
         Example:
             >>> source = spark.createDataFrame([(3, "red")], "id bigint, colour string")
             >>> merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
-            >>> merge.whenMatchedUpdateAll().execute().num_updated_rows
+            >>> merge.whenMatchedUpdateAll().execute().numUpdatedRows
             1
         """
         return LanceMergeBuilder(replace(self._merge, evolves=True), self._run)
@@ -167,7 +168,7 @@ class LanceMergeBuilder:
             >>> source = spark.createDataFrame([(8,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id").whenMatchedDelete()
             >>> merge.execute()  # nothing to do, so no version
-            ChangeResult(version=None, num_inserted_rows=0, num_updated_rows=0, num_deleted_rows=0)
+            ChangeResult(version=None, numInsertedRows=0, numUpdatedRows=0, numDeletedRows=0)
         """
         check_clauses(self._merge.clauses)
         return self._run(self._merge)

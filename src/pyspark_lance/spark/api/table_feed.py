@@ -48,7 +48,8 @@ class TableFeed:
     _spark: SparkSession
     _table: Table
     _alias: str
-    _version_of: Callable[[int | str | None], VersionSpec]
+    _version_of: Callable[..., VersionSpec]
+    _number_of: Callable[..., int | None]
     _change: Callable[[Callable[[ChangePlan], Prepared], Mapping[str, str]], ChangeResult]
 
     @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
@@ -83,9 +84,9 @@ class TableFeed:
         Example:
             >>> copy = LanceTable.create(spark, f"{folder}/copy", table.toDF().schema)
             >>> copy.applyChanges(table.changes(copy.appliedVersion() + 1), "id")
-            ChangeResult(version=2, num_inserted_rows=3, num_updated_rows=0, num_deleted_rows=0)
+            ChangeResult(version=2, numInsertedRows=3, numUpdatedRows=0, numDeletedRows=0)
             >>> _ = table.delete("id = 3")
-            >>> copy.applyChanges(table.changes(copy.appliedVersion() + 1), "id").num_deleted_rows
+            >>> copy.applyChanges(table.changes(copy.appliedVersion() + 1), "id").numDeletedRows
             1
         """
         pairs = _key_pairs(keys, rowIdColumn)
@@ -122,7 +123,14 @@ class TableFeed:
     # Consumers -------------------------------------------------------------------------------
 
     @changes_table()
-    def registerConsumer(self, name: str, version: int | None = None) -> Consumer:  # noqa: N802
+    def registerConsumer(  # noqa: N802
+        self,
+        name: str,
+        version: int | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> Consumer:
         """Keeps what comes after a version for somebody who follows the table; moves who is known.
 
         No cleanup removes that version or a later one until the consumer moves on. A stream with
@@ -131,6 +139,8 @@ class TableFeed:
         Args:
             name: Letters, digits, ``.``, ``_``, ``-``.
             version: The last version that it has read; None for the newest.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -142,7 +152,7 @@ class TableFeed:
             >>> table.registerConsumer("mirror").lag
             0
         """
-        return register_consumer(self._table, name, version)
+        return register_consumer(self._table, name, self._number_of(version, tag, timestamp))
 
     @changes_table()
     def unregisterConsumer(self, name: str) -> None:  # noqa: N802
@@ -172,9 +182,7 @@ class TableFeed:
                 consumer.name,
                 consumer.version,
                 consumer.lag,
-                None
-                if consumer.updated_at is None
-                else datetime.fromisoformat(consumer.updated_at),
+                None if consumer.updatedAt is None else datetime.fromisoformat(consumer.updatedAt),
             )
             for consumer in consumers_of(self._table)
         ]

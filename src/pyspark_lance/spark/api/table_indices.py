@@ -68,7 +68,7 @@ class TableIndices:
 
         Example:
             >>> result = table.createIndex("id")
-            >>> result.names, result.num_segments, result.num_rows
+            >>> result.names, result.numSegments, result.numRows
             (('id_idx',), 1, 3)
         """
         names = (columns,) if isinstance(columns, str) else tuple(columns)
@@ -128,7 +128,7 @@ class TableIndices:
         Example:
             >>> _ = table.createIndex("id")
             >>> table.toDF().write.format("lance").mode("append").save(path)
-            >>> table.optimizeIndices("id_idx").num_rows
+            >>> table.optimizeIndices("id_idx").numRows
             6
         """
         given = self._of_commit(options)

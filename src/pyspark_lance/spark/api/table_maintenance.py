@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -13,7 +14,12 @@ from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.typed_errors import typed_errors
 from pyspark_lance.spark.jobs.compact_job import rewrite_on_executors
 from pyspark_lance.spark.jobs.index_job import run_on_executors
-from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
+from pyspark_lance.spark.options.spellings import (
+    COMMIT_OPTIONS,
+    also_spelled,
+    changes_table,
+    checks_keywords,
+)
 from pyspark_lance.spark.options.write_settings import (
     change_settings,
     commit_settings,
@@ -46,8 +52,10 @@ from pyspark_lance.table.index_build.zone_maps import (
 from pyspark_lance.table.verify.findings import VerifyResult
 from pyspark_lance.table.verify.verify import verify
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
 from pyspark_lance.table.work.metadata_commits import MetadataResult
+
+Age: TypeAlias = timedelta | str | float
+"""How long ago: a timedelta, ``"14days"``, or a number of hours."""
 
 
 @checks_keywords
@@ -56,7 +64,7 @@ class TableMaintenance:
 
     _spark: SparkSession
     _table: Table
-    _version_of: Callable[[int | str | None], VersionSpec]
+    _number_of: Callable[..., int | None]
 
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
@@ -101,7 +109,7 @@ class TableMaintenance:
         Example:
             >>> table.toDF().write.format("lance").mode("append").save(path)
             >>> result = table.compact()
-            >>> result.fragments_removed, result.fragments_added, result.num_rows
+            >>> result.fragmentsRemoved, result.fragmentsAdded, result.numRows
             (2, 1, 6)
         """
         return compact(
@@ -148,7 +156,7 @@ class TableMaintenance:
 
         Example:
             >>> result = table.createZonemap("id")
-            >>> result.columns, result.num_zones
+            >>> result.columns, result.numZones
             (('id',), 1)
         """
         return create_zone_maps(
@@ -186,7 +194,7 @@ class TableMaintenance:
     @changes_table()
     def cleanupOldVersions(  # noqa: N802
         self,
-        olderThan: timedelta | str | None = None,  # noqa: N803
+        olderThan: Age | None = None,  # noqa: N803
         *,
         beforeVersion: int | None = None,  # noqa: N803
         retainVersions: int | None = None,  # noqa: N803
@@ -204,7 +212,8 @@ class TableMaintenance:
         from then on.
 
         Args:
-            olderThan: Committed longer ago than this: a timedelta, or ``"14days"``, ``"1day 12h"``.
+            olderThan: Committed longer ago than this: a timedelta, ``"14days"``, ``"1day 12h"``, or
+                a number of hours.
             beforeVersion: Have a smaller number.
             retainVersions: Are not among this many newest.
             deleteUnverified: Do not spare young files; only right when nobody writes.
@@ -221,12 +230,8 @@ class TableMaintenance:
             >>> table.cleanupOldVersions(retainVersions=1).versions
             (1,)
         """
-        if isinstance(olderThan, str):
-            older_than_s: float | None = parse_duration(olderThan)
-        else:
-            older_than_s = None if olderThan is None else olderThan.total_seconds()
         policy = CleanupPolicy(
-            older_than_s=older_than_s,
+            older_than_s=None if olderThan is None else _seconds(olderThan),
             before_version=beforeVersion,
             retain_versions=retainVersions,
             delete_unverified=deleteUnverified,
@@ -279,7 +284,7 @@ class TableMaintenance:
 
         Example:
             >>> table.copyWithStableRowIds(f"{folder}/copy")
-            CopyResult(version=1, num_rows=3, num_fragments=1)
+            CopyResult(version=1, numRows=3, numFragments=1)
         """
         return copy_with_stable_row_ids(
             self._table,
@@ -290,8 +295,10 @@ class TableMaintenance:
 
     def verify(
         self,
-        version: int | None = None,
+        version: int | str | None = None,
         *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
         readData: bool = False,  # noqa: N803
     ) -> VerifyResult:
         """Looks for everything that is wrong with a version; each finding names the remedy.
@@ -302,6 +309,8 @@ class TableMaintenance:
 
         Args:
             version: None for the newest, or the one that the table is held at.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
             readData: Also decode every value.
 
         Raises:
@@ -309,36 +318,39 @@ class TableMaintenance:
 
         Example:
             >>> result = table.verify()
-            >>> result.is_sound, result.findings
+            >>> result.isSound, result.findings
             (True, ())
         """
-        return verify(self._table, self._version_of(version).version, read_data=readData)
+        return verify(self._table, self._number_of(version, tag, timestamp), read_data=readData)
 
-    def leftoverFiles(self, retentionHours: float = 0.0) -> list[OrphanFile]:  # noqa: N802, N803
+    @also_spelled(retentionHours="olderThan")
+    def leftoverFiles(self, olderThan: Age = 0.0) -> list[OrphanFile]:  # noqa: N802, N803
         """Files that no version refers to: of failed tasks, killed processes, lost races.
 
         Files of writes that are under way are among them.
 
         Args:
-            retentionHours: Leaves out younger files.
+            olderThan: Leaves out younger files: a timedelta, ``"7days"``, or a number of hours.
 
         Example:
             >>> table.leftoverFiles()
             []
         """
-        return find_orphan_files(self._table, older_than_s=retentionHours * 3600)
+        return find_orphan_files(self._table, older_than_s=_seconds(olderThan))
 
     @changes_table()
+    @also_spelled(retentionHours="olderThan")
     def removeLeftoverFiles(  # noqa: N802
         self,
-        retentionHours: float = SAFE_AGE_S / 3600,  # noqa: N803
+        olderThan: Age = SAFE_AGE_S / 3600,  # noqa: N803
         *,
         force: bool = False,
     ) -> list[OrphanFile]:
         """Removes the files that no version refers to, and says which; makes no version.
 
         Args:
-            retentionHours: Keeps younger files, which a write under way may need.
+            olderThan: Keeps younger files, which a write under way may need: a timedelta,
+                ``"7days"``, or a number of hours.
             force: Allows less than seven days; only right when nobody writes to the table.
 
         Raises:
@@ -348,4 +360,16 @@ class TableMaintenance:
             >>> table.removeLeftoverFiles()
             []
         """
-        return remove_orphan_files(self._table, older_than_s=retentionHours * 3600, force=force)
+        age_s = _seconds(olderThan)
+        return remove_orphan_files(self._table, older_than_s=age_s, force=force)
+
+
+def _seconds(age: Age) -> float:
+    """Seconds of a timedelta, of ``"14days"``, or of a number of hours.
+
+    Raises:
+        InvalidInputError: A text that is no duration.
+    """
+    if isinstance(age, timedelta):
+        return age.total_seconds()
+    return parse_duration(age) if isinstance(age, str) else 3600 * age

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -78,7 +79,7 @@ class TableSearch:
 
     _spark: SparkSession
     _table: Table
-    _version_of: Callable[[int | str | None], VersionSpec]
+    _version_of: Callable[..., VersionSpec]
     _read_options: Callable[[VersionSpec], dict[str, str]]
 
     @typed_errors()
@@ -95,6 +96,8 @@ class TableSearch:
         refineFactor: int | None = None,  # noqa: N803
         useIndex: bool = True,  # noqa: N803
         version: int | str | None = None,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
     ) -> DataFrame:
         """The rows whose vectors are nearest to one vector, to several, or to those of a DataFrame.
 
@@ -124,6 +127,8 @@ class TableSearch:
                 vectors, and ``_distance`` is exact.
             useIndex: Whether an index is used, if there is one for the metric.
             version: Version to read; None for the latest, or the one that the table is held at.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
 
         Raises:
             InvalidInputError: Queries of another length than the vectors, or without neighbours;
@@ -138,7 +143,7 @@ class TableSearch:
             >>> papers.nearest([3.0, 3.0], 1, columns=["id"]).collect()
             [Row(_rank=1, _distance=1.0, _rowid=1, id=2)]
         """
-        at = self._version_of(version)
+        at = self._version_of(version, tag, timestamp)
         with naming_near_tables(self._table):
             snapshot = Snapshot.open(self._table, at)
         vectors = vector_column(snapshot.schema, column)
@@ -245,7 +250,7 @@ class TableSearch:
             >>> rows = [(1, [0.0, 1.0]), (2, [3.0, 4.0])]
             >>> frame = spark.createDataFrame(rows, notes.toDF().schema)
             >>> frame.write.format("lance").mode("append").save(f"{folder}/notes")
-            >>> notes.createVectorIndex("vec", "ivf_flat").num_rows
+            >>> notes.createVectorIndex("vec", "ivf_flat").numRows
             2
         """
         request = VectorIndexRequest(

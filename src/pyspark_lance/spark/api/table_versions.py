@@ -9,16 +9,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
+from pyspark_lance.spark.api.foreign_names import answers
 from pyspark_lance.spark.api.local_frames import frame_of_rows
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.options.parse_options import storage_options_of
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
-from pyspark_lance.spark.options.times import parse_timestamp, session_zone
+from pyspark_lance.spark.options.version_arguments import version_asked
 from pyspark_lance.spark.options.write_settings import commit_settings, options_of_change
 from pyspark_lance.spark.sql.metadata_tables import (
     BRANCHES,
@@ -61,7 +61,8 @@ class TableVersions:
 
     _spark: SparkSession
     _table: Table
-    _version_of: Callable[[int | str | None], VersionSpec]
+    _version_of: Callable[..., VersionSpec]
+    _number_of: Callable[..., int | None]
     scan: Callable[..., DataFrame]
 
     def history(self, limit: int | None = None) -> DataFrame:
@@ -129,7 +130,14 @@ class TableVersions:
             ),
         )
 
-    def rowHistory(self, rowId: int, version: int | None = None) -> DataFrame:  # noqa: N802, N803
+    def rowHistory(  # noqa: N802
+        self,
+        rowId: int,  # noqa: N803
+        version: int | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> DataFrame:
         """Every state of a row, the newest first, with the commit that made it.
 
         Goes from the version that last changed the row to the one before that, so that nothing is
@@ -141,6 +149,8 @@ class TableVersions:
         Args:
             rowId: Its stable id.
             version: Begin with this version; None for the newest one that has the row.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
 
         Raises:
             VersionNotFoundError: No version that is left has such a row.
@@ -151,7 +161,7 @@ class TableVersions:
             >>> states.select("_version", "_userMetadata", "price").collect()
             [Row(_version=2, _userMetadata='a gift', price=0.0), Row(_version=1, ..., price=1.5)]
         """
-        states = row_history(self._table, rowId, self._version_of(version).version)
+        states = row_history(self._table, rowId, self._number_of(version, tag, timestamp))
         frame: DataFrame | None = None
         for row_state in states:
             options = {
@@ -181,19 +191,35 @@ class TableVersions:
         """
         return self._frame(detail_rows(self._table, self._version_of(None)), DETAIL)
 
-    def fragments(self, version: int | None = None) -> DataFrame:
+    def fragments(
+        self,
+        version: int | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> DataFrame:
         """The layout of a version: a row for each fragment, with the lineage of its rows.
 
         Args:
             version: None for the newest, or the one that the table is held at.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
 
         Example:
             >>> table.fragments().select("fragmentId", "numRows", "maxCreatedAtVersion").collect()
             [Row(fragmentId=0, numRows=3, maxCreatedAtVersion=1)]
         """
-        return self._frame(fragment_rows(self._table, self._version_of(version)), FRAGMENTS)
+        return self._frame(
+            fragment_rows(self._table, self._version_of(version, tag, timestamp)), FRAGMENTS
+        )
 
-    def indices(self, version: int | None = None) -> DataFrame:
+    def indices(
+        self,
+        version: int | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> DataFrame:
         """The indices of a version: a row for each segment, what it covers, and whether it is used.
 
         Scans, deletes and updates ask those that are ``used`` which rows can match; the
@@ -204,18 +230,22 @@ class TableVersions:
 
         Args:
             version: None for the newest, or the one that the table is held at.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
 
         Example:
             >>> table.indices().select("name", "kind", "numRows", "used").collect()
             []
         """
-        return self._frame(index_rows(self._table, self._version_of(version)), INDICES)
+        return self._frame(
+            index_rows(self._table, self._version_of(version, tag, timestamp)), INDICES
+        )
 
     @changes_table(*COMMIT_OPTIONS)
     @refreshes_cached
     def restore(
         self,
-        version: int | None = None,
+        version: int | str | None = None,
         *,
         tag: str | None = None,
         timestamp: str | datetime | None = None,
@@ -242,18 +272,27 @@ class TableVersions:
             >>> table.toDF().count()
             3
         """
-        at = VersionSpec(version=version, tag=tag, timestamp_ns=self._nanoseconds(timestamp))
+        at = version_asked(self._spark, version, tag, timestamp)
         return restore(self._table, at, self._settings(options))
 
     # Tags ------------------------------------------------------------------------------------
 
     @changes_table()
-    def createTag(self, name: str, version: int | None = None) -> Tag:  # noqa: N802
+    def createTag(  # noqa: N802
+        self,
+        name: str,
+        version: int | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> Tag:
         """Names a version, which no cleanup removes then; read it with the option ``tag``.
 
         Args:
             name: Letters, digits, ``.``, ``_``, ``-``.
             version: None for the newest.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
 
         Raises:
             InvalidInputError: The name is taken.
@@ -264,15 +303,25 @@ class TableVersions:
             >>> spark.read.format("lance").option("tag", "release-1").load(path).count()
             3
         """
-        return set_tag(self._table, name, VersionSpec(version=version))
+        at = version_asked(self._spark, version, tag, timestamp)
+        return set_tag(self._table, name, at)
 
     @changes_table()
-    def replaceTag(self, name: str, version: int | None = None) -> Tag:  # noqa: N802
+    def replaceTag(  # noqa: N802
+        self,
+        name: str,
+        version: int | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> Tag:
         """Moves a tag to another version.
 
         Args:
             name: Of a tag that there is.
             version: None for the newest.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
 
         Raises:
             VersionNotFoundError: There is no such tag, or no such version.
@@ -283,7 +332,7 @@ class TableVersions:
             >>> table.replaceTag("latest").version
             2
         """
-        at = VersionSpec(version=version)
+        at = version_asked(self._spark, version, tag, timestamp)
         return set_tag(self._table, name, at, replaces=True)
 
     @changes_table()
@@ -301,6 +350,12 @@ class TableVersions:
         """
         remove_tag(self._table, name)
 
+    @answers(
+        create="table.createTag(name, version)",
+        delete="table.deleteTag(name)",
+        list="table.tags()",
+        update="table.replaceTag(name, version)",
+    )
     def tags(self) -> DataFrame:
         """All tags, by name.
 
@@ -314,7 +369,14 @@ class TableVersions:
     # Branches --------------------------------------------------------------------------------
 
     @changes_table()
-    def createBranch(self, name: str, version: int | None = None) -> Branch:  # noqa: N802
+    def createBranch(  # noqa: N802
+        self,
+        name: str,
+        version: int | str | None = None,
+        *,
+        tag: str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> Branch:
         """Forks a line of versions off a version; it costs a manifest, no data.
 
         ``LanceTable.forPath`` takes the name of a branch, and so do reads and writes as an option.
@@ -322,19 +384,22 @@ class TableVersions:
         Args:
             name: Parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``.
             version: The version to fork from; None for the newest.
+            tag: Or its tag.
+            timestamp: Or a time, as for ``restore``.
 
         Raises:
             InvalidInputError: The name is taken.
 
         Example:
-            >>> table.createBranch("trial").parent_version
+            >>> table.createBranch("trial").parentVersion
             1
             >>> trial = LanceTable.forPath(spark, path, branch="trial")
             >>> _ = trial.delete("id = 3")
             >>> trial.toDF().count(), table.toDF().count()
             (2, 3)
         """
-        return create_branch(self._table, name, VersionSpec(version=version))
+        at = version_asked(self._spark, version, tag, timestamp)
+        return create_branch(self._table, name, at)
 
     def branchPath(self, name: str) -> str:  # noqa: N802
         """The path under which a branch is a table of its own.
@@ -363,6 +428,11 @@ class TableVersions:
         """
         remove_branch(self._table, name)
 
+    @answers(
+        create="table.createBranch(name, version)",
+        delete="table.deleteBranch(name)",
+        list="table.branches()",
+    )
     def branches(self) -> DataFrame:
         """All branches but main, by name.
 
@@ -418,13 +488,3 @@ class TableVersions:
 
     def _frame(self, rows: Rows, schema: StructType) -> DataFrame:
         return frame_of_rows(self._spark, rows, schema)
-
-    def _nanoseconds(self, timestamp: str | datetime | None) -> int | None:
-        if timestamp is None:
-            return None
-        if isinstance(timestamp, datetime):
-            timestamp = timestamp.astimezone().isoformat()
-        try:
-            return parse_timestamp(timestamp, zone=session_zone(self._spark))
-        except ValueError as error:
-            raise InvalidInputError(f"{timestamp!r} is not a time", hint=str(error)) from error

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options import internal_keys as keys
+from pyspark_lance.spark.options.options_of_others import way_of_option
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Option:
         default: As documented.
         meaning: One line for the table; empty for an option that the line before explains.
         aliases: Other names that mean the same, of this package, of Delta and of lance-spark.
+        habits: More of them, which the table of the documents leaves out.
     """
 
     name: str
@@ -45,10 +47,14 @@ class Option:
     default: str
     meaning: str
     aliases: tuple[str, ...] = ()
+    habits: tuple[str, ...] = ()
 
 
 OPTIONS = (
-    Option("path", "both", "", "root of the table, a folder or a URI; `load(p)`, `save(p)` set it"),
+    Option(
+        "path", "both", "", "root of the table, a folder or a URI; `load(p)`, `save(p)` set it",
+        (), ("dataset_uri",),
+    ),
     Option("version", "read", "latest", "number of the version to read", ("versionAsOf",)),
     Option(
         "timestampAsOf", "read", "", "newest version committed at or before this time",
@@ -126,7 +132,7 @@ OPTIONS = (
     ),
     Option(
         "maxRowsPerFile", "write", "1048576", "a data file ends at this many rows",
-        ("max_row_per_file",),
+        ("max_row_per_file",), ("maxRecordsPerFile",),
     ),
     Option(
         "maxBytesPerFile", "write", "90 GB", "a data file ends at this size",
@@ -207,7 +213,9 @@ def plain_word(word: str) -> str:
 
 
 _BY_WORD = {
-    plain_word(word): option for option in OPTIONS for word in (option.name, *option.aliases)
+    plain_word(word): option
+    for option in OPTIONS
+    for word in (option.name, *option.aliases, *option.habits)
 }
 _WITHOUT_EFFECT = frozenset(map(plain_word, WITHOUT_EFFECT))
 # Options that say what a new table is, for which properties do as well; others are of one write.
@@ -417,6 +425,9 @@ def _say_unused(words: tuple[str, ...], path: str) -> None:
 
 def _unknown(word: str) -> InvalidInputError:
     names = [name for option in OPTIONS for name in (option.name, *option.aliases)]
+    way = way_of_option(plain_word(word))
+    if way is not None:
+        return InvalidInputError(f"there is no option {word!r}", hint=way)
     near = difflib.get_close_matches(plain_word(word), map(plain_word, names), n=1)
     guess = next((name for name in names if near and plain_word(name) == near[0]), None)
     return InvalidInputError(

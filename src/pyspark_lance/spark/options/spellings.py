@@ -1,6 +1,6 @@
 """What methods may be called with: unknown keywords are errors that name the nearest.
 
-Parameters are named as in PySpark, ``startingVersion``.  A method with
+Parameters are named as in PySpark, ``startingVersion``; older names stay valid.  A method with
 ``**options`` says which ones it heeds, since an option that is passed over in silence is a promise
 that nobody keeps.
 """
@@ -26,8 +26,27 @@ COMMIT_OPTIONS = ("commitRetries", "commitTimeout", "userMetadata", "txnAppId", 
 FILE_OPTIONS = ("maxRowsPerFile", "maxBytesPerFile")
 """The limits of data files, where some are written."""
 
-# An attribute of functions, which ``wraps`` hands on.
-_OPTIONS = "_options_heeded"
+# Attributes of functions, which ``wraps`` hands on.
+_OPTIONS, _OTHER_NAMES = "_options_heeded", "_other_names"
+
+
+def also_spelled(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Lets callers give parameters by other names, too: ``other="name"``."""
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(function)
+        def call(*args: _P.args, **given: _P.kwargs) -> _T:
+            for other, name in names.items():
+                if other in given:
+                    if name in given:
+                        raise TypeError(f"{name} is given twice, also as {other}")
+                    given[name] = given.pop(other)
+            return function(*args, **given)
+
+        setattr(call, _OTHER_NAMES, tuple(names))
+        return call
+
+    return decorate
 
 
 def changes_table(*options: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
@@ -92,7 +111,7 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
     options = heeded_options(function) or ()
     if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
         options = ()
-    known = set(names)
+    known = {*names, *getattr(function, _OTHER_NAMES, ())}
 
     @wraps(function)
     def call(*args: _P.args, **given: _P.kwargs) -> _T:

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark.sql import SparkSession
 
+from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.spark.options import internal_keys as keys
 
 # Half the distance of neighbouring doubles among the nanoseconds since 1970.
@@ -54,6 +55,22 @@ def parse_starting_timestamp(text: str, *, zone: tzinfo = UTC) -> int:
     """As ``parse_timestamp``, as a start: listings that keep times in doubles round up, too."""
     instant, unit = _instant(text, zone)
     return instant - (_DOUBLE_ERROR_NS if unit else 0)
+
+
+def instant_of(spark: SparkSession, timestamp: str | datetime | None) -> int | None:
+    """UTC nanoseconds since 1970 of a time that a method was given; None for none.
+
+    Raises:
+        InvalidInputError: A text that is no time.
+    """
+    if timestamp is None:
+        return None
+    if isinstance(timestamp, datetime):
+        timestamp = timestamp.astimezone().isoformat()
+    try:
+        return parse_timestamp(timestamp, zone=session_zone(spark))
+    except ValueError as error:
+        raise InvalidInputError(f"{timestamp!r} is not a time", hint=str(error)) from error
 
 
 def with_zone(text: str, zone: tzinfo) -> str:

@@ -246,8 +246,8 @@ def tag_rows(table: Table) -> Rows:
             tag.name,
             tag.version,
             tag.branch,
-            _moment(tag.created_at),
-            _moment(tag.updated_at),
+            _moment(tag.createdAt),
+            _moment(tag.updatedAt),
             {key: str(value) for key, value in tag.metadata.items()},
         )
         for tag in tags_of(table)
@@ -259,9 +259,9 @@ def branch_rows(table: Table) -> Rows:
     return [
         (
             branch.name,
-            branch.parent_branch,
-            branch.parent_version,
-            None if branch.created_at is None else datetime.fromtimestamp(branch.created_at, UTC),
+            branch.parentBranch,
+            branch.parentVersion,
+            None if branch.createdAt is None else datetime.fromtimestamp(branch.createdAt, UTC),
         )
         for branch in branches_of(table)
     ]

@@ -44,8 +44,9 @@ from pyspark_lance.table.index_build.zone_maps import (
     plan_refresh,
     plan_zone_maps,
 )
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
-from pyspark_lance.table.version.time_travel import VersionSpec
+from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 _LONG: Final = LongType()
@@ -111,6 +112,13 @@ class Call:
         tag = self.arguments.get("tag")
         return VersionSpec(version=self.number("version"), tag=tag, timestamp_ns=moment)
 
+    def version(self) -> int | None:
+        """The same as a number; None for the latest."""
+        at = self.at()
+        if at == LATEST or at.version is not None:
+            return at.version
+        return Snapshot.open(self.table, at).version
+
     def unit_of_work(self, retries: str) -> UnitOfWork:
         """What commits, with the attempts that are left after those that were spent."""
         settings = self.settings
@@ -158,7 +166,7 @@ def _planned(
 ) -> Rows | Compaction:
     plan = plan_compaction(call.table, options, call.settings)
     if plan.change.is_done or not plan.tasks:
-        return _compacted(replace(done, conflicting_bins=0))
+        return _compacted(replace(done, conflictingBins=0))
     return Compaction(plan, options, done, retries)
 
 
@@ -266,7 +274,7 @@ def _plan_zone_maps(call: Call) -> ZoneMapPlan:
 
 
 def _zoned(result: ZoneMapResult) -> Rows:
-    return [(list(result.columns), result.num_fragments, result.num_zones, result.version)]
+    return [(list(result.columns), result.numFragments, result.numZones, result.version)]
 
 
 def _plan_create(call: Call) -> IndexPlan:
@@ -292,7 +300,7 @@ def _plan_optimize(call: Call) -> IndexPlan:
 
 
 def _indexed(result: IndexResult) -> Rows:
-    return [(list(result.names), result.num_segments, result.num_rows, result.version)]
+    return [(list(result.names), result.numSegments, result.numRows, result.version)]
 
 
 Work: TypeAlias = Compaction | IndexBuild

@@ -240,11 +240,11 @@ def _cleanup(call: Call) -> Rows:
         error_if_tagged=call.flag("error_if_tagged_old_versions", default=True),
     )
     done = cleanup_old_versions(call.table, policy, dry_run=call.flag("dry_run"))
-    return [(done.num_bytes, len(done.versions), done.num_files, list(done.versions))]
+    return [(done.numBytes, len(done.versions), done.numFiles, list(done.versions))]
 
 
 def _verify(call: Call) -> Rows:
-    found = verify(call.table, call.number("version"), read_data=call.flag("read_data"))
+    found = verify(call.table, call.version(), read_data=call.flag("read_data"))
     return [
         (finding.severity.value, finding.kind, finding.what, finding.where, finding.remedy)
         for finding in found.findings
@@ -279,7 +279,7 @@ def _drop_tag(call: Call) -> Rows:
 
 def _create_branch(call: Call) -> Rows:
     branch = create_branch(call.table, call.text("name"), call.at())
-    return [(branch.name, branch.parent_version)]
+    return [(branch.name, branch.parentVersion)]
 
 
 def _drop_branch(call: Call) -> Rows:
@@ -379,7 +379,7 @@ PROCEDURES: Mapping[str, Procedure] = {
     ),
     "verify": Procedure(
         "Looks for everything that is wrong with a version; no row is good news.",
-        columns(version=_LONG, read_data=_FLAG),
+        StructType([*_AT, *columns(read_data=_FLAG).fields]),
         _FINDINGS,
         _verify,
     ),
@@ -441,7 +441,7 @@ PROCEDURES: Mapping[str, Procedure] = {
     ),
     "fragments": Procedure(
         "The layout of a version, fragment by fragment.",
-        columns(version=_LONG),
+        StructType(_AT),
         _snake_case(FRAGMENTS),
         lambda call: fragment_rows(call.table, call.at()),
     ),

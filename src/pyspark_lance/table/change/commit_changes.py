@@ -94,9 +94,9 @@ def commit_changes(changes: RowChanges, work: UnitOfWork) -> ChangeResult:
     num_gone = sum(loss.num_gone for loss in changes.losses)
     return ChangeResult(
         version=result.version,
-        num_inserted_rows=changes.num_inserted_rows,
-        num_updated_rows=changes.num_updated_rows,
-        num_deleted_rows=num_gone - changes.num_updated_rows,
+        numInsertedRows=changes.num_inserted_rows,
+        numUpdatedRows=changes.num_updated_rows,
+        numDeletedRows=num_gone - changes.num_updated_rows,
     )
 
 

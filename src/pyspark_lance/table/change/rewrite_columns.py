@@ -339,9 +339,7 @@ def commit_rewrite(
     result = work.commit(replace(proposal, reads=reads))
     if result is None:
         return ChangeResult()
-    return ChangeResult(
-        result.version, num_updated_rows=sum(rewrite.num_changed for rewrite in done)
-    )
+    return ChangeResult(result.version, numUpdatedRows=sum(rewrite.num_changed for rewrite in done))
 
 
 def paths_of(rewritten: Iterable[RewrittenColumns]) -> list[str]:

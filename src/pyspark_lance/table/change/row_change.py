@@ -18,6 +18,7 @@ from pyspark_lance.commit.version_put import table_was_replaced
 from pyspark_lance.errors import ConflictReason, RetryableCommitError
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.manifest_file import ManifestLocation
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.choose_rewrite import RewriteChoice
 from pyspark_lance.table.rows.file_versions import table_dictionaries
 from pyspark_lance.table.rows.write_fragments import (
@@ -109,23 +110,24 @@ class ChangePlan:
         )
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class ChangeResult:
     """What a delete, update or merge did.
 
     Attributes:
         version: The version it made; None when there was nothing to do.
-        num_inserted_rows: Rows that are new.
-        num_updated_rows: Rows with other values, or with the same ones written again.
-        num_deleted_rows: Rows that are gone.
+        numInsertedRows: Rows that are new.
+        numUpdatedRows: Rows with other values, or with the same ones written again.
+        numDeletedRows: Rows that are gone.
         rewrite: Whether an update or merge rewrote rows or columns, and why; None where there was
             nothing to choose.
     """
 
     version: int | None = None
-    num_inserted_rows: int = 0
-    num_updated_rows: int = 0
-    num_deleted_rows: int = 0
+    numInsertedRows: int = 0  # noqa: N815
+    numUpdatedRows: int = 0  # noqa: N815
+    numDeletedRows: int = 0  # noqa: N815
     rewrite: RewriteChoice | None = field(default=None, compare=False, repr=False)
 
 

@@ -34,6 +34,7 @@ from pyspark_lance.metafile.cleanup_marks import SAFE_AGE_S, CleanupMark, remove
 from pyspark_lance.metafile.manifest_file import ManifestFile, ManifestLocation, look_again
 from pyspark_lance.metafile.paths import TREE, VERSIONS, name_before_removal, pending_removal_path
 from pyspark_lance.metafile.refs_file import list_branches, list_tags
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.store.object_store import ObjectStore, is_out_of_room, missing
 from pyspark_lance.table.cleanup.pending_removal import (
     manifests_pending_removal,
@@ -93,6 +94,7 @@ class CleanupPolicy:
             raise InvalidInputError("at least one version is kept")
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class CleanupResult:
     """What a cleanup removed, or, of a dry run, would remove.
@@ -111,12 +113,12 @@ class CleanupResult:
     paths: tuple[str, ...] = field(default=(), repr=False)
 
     @property
-    def num_files(self) -> int:
+    def numFiles(self) -> int:  # noqa: N802
         """Of all kinds."""
         return sum(self.files.values())
 
     @property
-    def num_bytes(self) -> int:
+    def numBytes(self) -> int:  # noqa: N802
         """Of all kinds."""
         return sum(self.bytes.values())
 
@@ -152,7 +154,7 @@ def cleanup_old_versions(
     with contextlib.suppress(LanceError, OSError):  # the next cleanup does it
         remove_empty_marks(store, lambda: [one.version for one in manifests_below(store, VERSIONS)])
     logger.info(
-        "removed %d versions and %d files of %s", len(result.versions), result.num_files, store.uri
+        "removed %d versions and %d files of %s", len(result.versions), result.numFiles, store.uri
     )
     return result
 
@@ -378,11 +380,11 @@ class _Held:
         for tag in tags:
             if tag.branch == branch:
                 tagged.setdefault(tag.version, []).append(tag.name)
-        branches = [child for child in list_branches(main) if child.parent_branch == branch]
+        branches = [child for child in list_branches(main) if child.parentBranch == branch]
         return cls(
             tagged,
             {consumer.name: consumer.version for consumer in consumers},
-            frozenset(child.parent_version for child in branches),
+            frozenset(child.parentVersion for child in branches),
         )
 
     def holders(self, version: int) -> tuple[str, ...]:

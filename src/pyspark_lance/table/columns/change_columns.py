@@ -31,6 +31,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Merge, Operation, Project, UpdateConfig, UpdateMap
 from pyspark_lance.format.schema import LanceSchema
 from pyspark_lance.metafile.paths import data_path
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.columns.schema_change import (
     check_null_columns,
     find_field,
@@ -61,19 +62,20 @@ RunColumns = Callable[[ColumnFilesRequest], Iterable[ColumnFile]]
 """Computes and writes the columns of the fragments that a request names."""
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class ColumnResult:
     """What a change of columns did.
 
     Attributes:
         version: The version it made; None when there was nothing to do.
-        num_written_files: Data files with new values, one for each fragment.
-        num_written_rows: Live rows that have values in these files.
+        numWrittenFiles: Data files with new values, one for each fragment.
+        numWrittenRows: Live rows that have values in these files.
     """
 
     version: int | None = None
-    num_written_files: int = 0
-    num_written_rows: int = 0
+    numWrittenFiles: int = 0  # noqa: N815
+    numWrittenRows: int = 0  # noqa: N815
 
 
 @dataclass(frozen=True, slots=True)

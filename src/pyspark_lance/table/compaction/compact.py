@@ -18,6 +18,7 @@ from pyspark_lance.errors import ConflictReason, InvalidInputError, RetryableCom
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import reuse_index_of
 from pyspark_lance.format.operation import ReserveFragments, Rewrite, RewriteGroup
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
 from pyspark_lance.table.compaction.compaction_plan import (
     CompactionOptions,
@@ -51,28 +52,34 @@ class CompactionPlan:
     tasks: tuple[CompactionTask, ...]
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
     """What a compaction did, or, of a dry run, would do.
 
     Attributes:
         version: The version it made; None if it made none.
-        fragments_removed: Fragments that were rewritten.
-        fragments_added: Fragments that took their place; an estimate in a dry run.
-        files_removed: Data and deletion files of the rewritten fragments; they stay on disk until
+        fragmentsRemoved: Fragments that were rewritten.
+        fragmentsAdded: Fragments that took their place; an estimate in a dry run.
+        filesRemoved: Data and deletion files of the rewritten fragments; they stay on disk until
             a cleanup.
-        files_added: New data files.
-        num_rows: Live rows that moved.
-        conflicting_bins: Bins that others changed meanwhile, every time they were planned.
+        filesAdded: New data files.
+        numRows: Live rows that moved.
+        conflictingBins: Bins that others changed meanwhile, every time they were planned.
     """
 
     version: int | None = None
-    fragments_removed: int = 0
-    fragments_added: int = 0
-    files_removed: int = 0
-    files_added: int = 0
-    num_rows: int = 0
-    conflicting_bins: int = 0
+    fragmentsRemoved: int = 0  # noqa: N815
+    fragmentsAdded: int = 0  # noqa: N815
+    filesRemoved: int = 0  # noqa: N815
+    filesAdded: int = 0  # noqa: N815
+    numRows: int = 0  # noqa: N815
+    conflictingBins: int = 0  # noqa: N815
+
+    @property
+    def lost_bins(self) -> int:
+        """``conflictingBins``, as it was called before."""
+        return self.conflictingBins
 
 
 RewriteBins = Callable[[Sequence[CompactionTask]], Iterable[RewriteGroup]]
@@ -109,7 +116,7 @@ def compact(
         nonlocal done
         plan = plan_compaction(table, given or {}, settings)
         if plan.change.is_done or not plan.tasks:
-            return replace(done, conflicting_bins=0)
+            return replace(done, conflictingBins=0)
         done, conflict = commit_round(done, plan, list(rewrite(plan.tasks)), work)
         if conflict is not None:
             raise conflict
@@ -172,9 +179,9 @@ def commit_round(
     except RetryableCommitError as error:
         return before, error
     conflict = None
-    if landed.conflicting_bins:
+    if landed.conflictingBins:
         conflict = RetryableCommitError(
-            f"others changed {landed.conflicting_bins} bins",
+            f"others changed {landed.conflictingBins} bins",
             plan.change.table.uri,
             conflict=ConflictReason.CONCURRENT_ROW_CHANGE,
         )
@@ -214,7 +221,7 @@ def commit_bins(
             if result is None:
                 return CompactionResult()
             return _landed(result, kept, conflicting_bins=len(groups) - len(kept))
-    return CompactionResult(conflicting_bins=len(groups))
+    return CompactionResult(conflictingBins=len(groups))
 
 
 def _with_reserved_ids(change: ChangePlan, groups: Sequence[RewriteGroup]) -> list[RewriteGroup]:
@@ -285,12 +292,12 @@ def _landed(
     new = [fragment for group in groups for fragment in group.new_fragments]
     return CompactionResult(
         version=result.version,
-        fragments_removed=len(old),
-        fragments_added=len(new),
-        files_removed=_num_files(old),
-        files_added=_num_files(new),
-        num_rows=sum(fragment.num_rows for fragment in old),
-        conflicting_bins=conflicting_bins,
+        fragmentsRemoved=len(old),
+        fragmentsAdded=len(new),
+        filesRemoved=_num_files(old),
+        filesAdded=_num_files(new),
+        numRows=sum(fragment.num_rows for fragment in old),
+        conflictingBins=conflicting_bins,
     )
 
 
@@ -302,12 +309,12 @@ def _together(before: CompactionResult, after: CompactionResult) -> CompactionRe
     """Both, of which the second tells which bins are still lost."""
     return CompactionResult(
         version=before.version if after.version is None else after.version,
-        fragments_removed=before.fragments_removed + after.fragments_removed,
-        fragments_added=before.fragments_added + after.fragments_added,
-        files_removed=before.files_removed + after.files_removed,
-        files_added=before.files_added + after.files_added,
-        num_rows=before.num_rows + after.num_rows,
-        conflicting_bins=after.conflicting_bins,
+        fragmentsRemoved=before.fragmentsRemoved + after.fragmentsRemoved,
+        fragmentsAdded=before.fragmentsAdded + after.fragmentsAdded,
+        filesRemoved=before.filesRemoved + after.filesRemoved,
+        filesAdded=before.filesAdded + after.filesAdded,
+        numRows=before.numRows + after.numRows,
+        conflictingBins=after.conflictingBins,
     )
 
 
@@ -315,9 +322,9 @@ def _dry_run_result(plan: CompactionPlan) -> CompactionResult:
     old = [fragment for task in plan.tasks for fragment in task.fragments]
     added = sum(-(-task.num_rows // task.request.max_rows_per_file) for task in plan.tasks)
     return CompactionResult(
-        fragments_removed=len(old),
-        fragments_added=added,
-        files_removed=_num_files(old),
-        files_added=added,
-        num_rows=sum(task.num_rows for task in plan.tasks),
+        fragmentsRemoved=len(old),
+        fragmentsAdded=added,
+        filesRemoved=_num_files(old),
+        filesAdded=added,
+        numRows=sum(task.num_rows for task in plan.tasks),
     )

@@ -22,6 +22,7 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.operation import Merge, Operation, Overwrite
 from pyspark_lance.format.row_id_sequence import RowIdSequence
 from pyspark_lance.format.version_sequence import RowDatasetVersionSequence
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.row_change import ChangeSettings, plan_change
 from pyspark_lance.table.compaction.compact import RewriteBins, rewrite_here
 from pyspark_lance.table.compaction.compaction_task import CompactionTask
@@ -33,19 +34,20 @@ from pyspark_lance.table.work.metadata_commits import MetadataResult, change_met
 from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class CopyResult:
     """What a copy has.
 
     Attributes:
         version: Its version.
-        num_rows: Its rows.
-        num_fragments: Its fragments.
+        numRows: Its rows.
+        numFragments: Its fragments.
     """
 
     version: int
-    num_rows: int
-    num_fragments: int
+    numRows: int  # noqa: N815
+    numFragments: int  # noqa: N815
 
 
 def enable_stable_row_ids(table: Table, settings: CommitSettings | None = None) -> MetadataResult:

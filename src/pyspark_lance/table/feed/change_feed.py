@@ -32,6 +32,7 @@ from pyspark_lance.metafile.manifest_file import (
     read_neighbours,
 )
 from pyspark_lance.predicate.conditions import Predicate, columns_of
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.feed.change_mode import Deduplication
 from pyspark_lance.table.feed.change_steps import (
     Change,
@@ -103,22 +104,23 @@ class ChangeRequest:
         check_enum(self.mode, Deduplication)
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
     """How many rows one version changed.
 
     Attributes:
         version: The version.
-        num_inserted_rows: Rows that it has and the version before has not.
-        num_updated_rows: Rows that lineage calls updated, or that got a column back by a restore,
+        numInsertedRows: Rows that it has and the version before has not.
+        numUpdatedRows: Rows that lineage calls updated, or that got a column back by a restore,
             whatever their values.
-        num_deleted_rows: Rows that only the version before has.
+        numDeletedRows: Rows that only the version before has.
     """
 
     version: int
-    num_inserted_rows: int
-    num_updated_rows: int
-    num_deleted_rows: int
+    numInsertedRows: int  # noqa: N815
+    numUpdatedRows: int  # noqa: N815
+    numDeletedRows: int  # noqa: N815
 
 
 def check_change_feed(snapshot: Snapshot) -> None:
@@ -178,12 +180,12 @@ def _count(table: Table, window: ChangeWindow) -> tuple[ChangeCounts, ...]:
             changes = versions.step(history, versions.after.version).changes
         counts = ChangeCounts(
             version=versions.commit.version,
-            num_inserted_rows=sum(rows.num_rows for rows in changes.inserted),
-            num_updated_rows=sum(
+            numInsertedRows=sum(rows.num_rows for rows in changes.inserted),
+            numUpdatedRows=sum(
                 len(rows) if holds_any(rows.after, come) else len(rows.updated)
                 for rows in changes.kept
             ),
-            num_deleted_rows=sum(rows.num_rows for rows in changes.deleted),
+            numDeletedRows=sum(rows.num_rows for rows in changes.deleted),
         )
         if counts != ChangeCounts(counts.version, 0, 0, 0):
             all_counts.append(counts)

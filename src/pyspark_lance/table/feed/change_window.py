@@ -176,9 +176,9 @@ def _check_there(table: Table, locations: Sequence[ManifestLocation], start: int
             continue
         branch = _branch_of(table, locations)
         why, elsewhere = "which is not there any more", ""
-        if branch is not None and needed < branch.parent_version:
-            why = f"but the branch {branch.name!r} begins with version {branch.parent_version}"
-            elsewhere = f"; {branch.parent_branch or 'main'} has the changes before"
+        if branch is not None and needed < branch.parentVersion:
+            why = f"but the branch {branch.name!r} begins with version {branch.parentVersion}"
+            elsewhere = f"; {branch.parentBranch or 'main'} has the changes before"
         usable = min((v + 1 for v in there if v >= needed and v + 1 <= end), default=None)
         hint = "startingVersion 0 gives what is left from the beginning"
         if usable is not None:

@@ -73,7 +73,7 @@ def ancestry_of(newest: Snapshot) -> list[Ancestor]:
         except TableNotFoundError:  # VersionNotFoundError among them: the parent is gone
             return _without_copies([*line, *own])
         line += own
-        branch, last = fork.parent_branch, fork.parent_version
+        branch, last = fork.parentBranch, fork.parentVersion
         table = root.on_branch(branch)
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.operation import CreateIndex, Operation
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
 from pyspark_lance.table.index.segments import (
@@ -62,6 +63,7 @@ BuildParts = Callable[[Sequence[IndexTask]], Iterable[BuiltPart]]
 """Runs tasks, wherever; the results come in their order."""
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class IndexResult:
     """What became of indices.
@@ -69,14 +71,14 @@ class IndexResult:
     Attributes:
         version: The version it made; None when there was nothing to do.
         names: The indices that have new segments.
-        num_segments: New segments of all of them.
-        num_rows: Live rows that these cover.
+        numSegments: New segments of all of them.
+        numRows: Live rows that these cover.
     """
 
     version: int | None = None
     names: tuple[str, ...] = ()
-    num_segments: int = 0
-    num_rows: int = 0
+    numSegments: int = 0  # noqa: N815
+    numRows: int = 0  # noqa: N815
 
 
 def build_part(task: IndexTask) -> BuiltPart:

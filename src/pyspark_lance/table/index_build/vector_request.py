@@ -8,6 +8,7 @@ from typing import Final
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.typed_values import check_enum
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES, IvfKind
 from pyspark_lance.table.nearest.ivf_model import IvfShape
 from pyspark_lance.table.nearest.metric import Metric
@@ -61,6 +62,7 @@ class VectorIndexRequest:
             raise InvalidInputError("only ivf_pq has codes of sub-vectors")
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class VectorIndexResult:
     """What became of a vector index.
@@ -68,16 +70,16 @@ class VectorIndexResult:
     Attributes:
         version: The version that has its new segment; None when there was nothing to do.
         name: Of the index.
-        num_partitions: Its groups of rows.
-        num_rows: Rows of the new segment.
-        num_fragments: Fragments that it covers.
+        numPartitions: Its groups of rows.
+        numRows: Rows of the new segment.
+        numFragments: Fragments that it covers.
     """
 
     version: int | None = None
     name: str = ""
-    num_partitions: int = 0
-    num_rows: int = 0
-    num_fragments: int = 0
+    numPartitions: int = 0  # noqa: N815
+    numRows: int = 0  # noqa: N815
+    numFragments: int = 0  # noqa: N815
 
 
 def parse_kind(name: str) -> IvfKind:

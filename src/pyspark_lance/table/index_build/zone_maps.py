@@ -22,6 +22,7 @@ from pyspark_lance.format.operation import CreateIndex
 from pyspark_lance.format.system_columns import ROW_ADDRESS
 from pyspark_lance.metafile.paths import index_path
 from pyspark_lance.proto import table_pb2
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeSettings, plan_change
 from pyspark_lance.table.index.index_entry import IndexDetails, IndexFiles, entry_made_now
 from pyspark_lance.table.index.zone_map_file import (
@@ -53,6 +54,7 @@ BuildZones = Callable[[Sequence[ZoneMapTask]], Iterable[Built]]
 """Runs tasks, wherever; the results come in their order."""
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class ZoneMapResult:
     """What became of zone maps.
@@ -60,14 +62,14 @@ class ZoneMapResult:
     Attributes:
         version: The version it made; None when there was nothing to do.
         columns: The columns whose zone maps are new.
-        num_fragments: Fragments that were looked at.
-        num_zones: Zones of all these columns.
+        numFragments: Fragments that were looked at.
+        numZones: Zones of all these columns.
     """
 
     version: int | None = None
     columns: tuple[str, ...] = ()
-    num_fragments: int = 0
-    num_zones: int = 0
+    numFragments: int = 0  # noqa: N815
+    numZones: int = 0  # noqa: N815
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
     if any(other.name == name for other in list_branches(main)):
         raise _taken(main, name)
     fork = (snapshot.version, uuid.uuid4().hex)
-    before = read_branch(main, parent).version_mapping if parent else ()
+    before = read_branch(main, parent).versionMapping if parent else ()
     branch = Branch(name, parent, snapshot.version, int(time.time()), (*before, fork))
     clone = Clone(
         is_shallow=True,
@@ -121,7 +121,7 @@ def remove_branch(table: Table, name: str) -> None:
     if not any(branch.name == name for branch in branches) and not _has_files(root, name):
         read_branch(main, name)  # the error, or somebody has made it by now
     standing = [f"tag {tag.name!r}" for tag in list_tags(main) if tag.branch == name]
-    standing += [f"branch {branch.name!r}" for branch in branches if branch.parent_branch == name]
+    standing += [f"branch {branch.name!r}" for branch in branches if branch.parentBranch == name]
     if standing:
         raise InvalidInputError(
             f"the branch {name!r} is needed by {', '.join(standing)}",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyspark_lance.errors import InvalidInputError, VersionNotFoundError
 from pyspark_lance.metafile.refs_file import Tag, delete_tag, list_tags
+from pyspark_lance.result_names import also_snake_case
 from pyspark_lance.table.refs.tags import set_tag
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
@@ -20,6 +21,7 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 _PREFIX = "pyspark_lance.consumer."
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class Consumer:
     """Somebody who follows a table.
@@ -28,13 +30,13 @@ class Consumer:
         name: Unique in the table and all its branches.
         version: All up to this version is read.
         lag: How many versions there are after it.
-        updated_at: When it moved last: RFC 3339 text; None if that is not recorded.
+        updatedAt: When it moved last: RFC 3339 text; None if that is not recorded.
     """
 
     name: str
     version: int
     lag: int
-    updated_at: str | None = None
+    updatedAt: str | None = None  # noqa: N815
 
 
 def register_consumer(table: Table, name: str, version: int | None = None) -> Consumer:
@@ -92,7 +94,7 @@ def consumers_among(tags: Iterable[Tag], branch: str | None, newest: int) -> tup
 
 def _consumer(tag: Tag, newest: int) -> Consumer:
     lag = max(0, newest - tag.version)
-    return Consumer(tag.name.removeprefix(_PREFIX), tag.version, lag, tag.updated_at)
+    return Consumer(tag.name.removeprefix(_PREFIX), tag.version, lag, tag.updatedAt)
 
 
 def _tags(snapshot: Snapshot) -> list[Tag]:

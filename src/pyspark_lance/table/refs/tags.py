@@ -33,12 +33,10 @@ def set_tag(
     snapshot = Snapshot.open(table, at)
     main, before = _main_store(snapshot), None
     now = _now()
-    tag = Tag(name, snapshot.version, snapshot.manifest.branch, created_at=now, updated_at=now)
+    tag = Tag(name, snapshot.version, snapshot.manifest.branch, createdAt=now, updatedAt=now)
     if replaces:
         before = read_tag(main, name)
-        tag = replace(
-            tag, created_at=before.created_at or before.updated_at, metadata=before.metadata
-        )
+        tag = replace(tag, createdAt=before.createdAt or before.updatedAt, metadata=before.metadata)
     location = snapshot.file.location
     size = location.size if location.size is not None else snapshot.store.size(location.path)
     if not write_tag(main, tag, manifest_size=size, replace=replaces):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from pyspark_lance.result_names import also_snake_case
+
 
 class Severity(enum.Enum):
     """How bad a finding is."""
@@ -33,6 +35,7 @@ class Finding:
     remedy: str
 
 
+@also_snake_case
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
     """What a verification found.
@@ -40,16 +43,16 @@ class VerifyResult:
     Attributes:
         version: The version that was looked at.
         findings: What is wrong; empty for a table in order.
-        num_fragments: Fragments that were looked at.
-        num_files: Files that were opened.
-        num_rows: Live rows of the version, as its manifest has them.
+        numFragments: Fragments that were looked at.
+        numFiles: Files that were opened.
+        numRows: Live rows of the version, as its manifest has them.
     """
 
     version: int
     findings: tuple[Finding, ...] = ()
-    num_fragments: int = 0
-    num_files: int = 0
-    num_rows: int = 0
+    numFragments: int = 0  # noqa: N815
+    numFiles: int = 0  # noqa: N815
+    numRows: int = 0  # noqa: N815
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -57,7 +60,7 @@ class VerifyResult:
         return tuple(problem for problem in self.findings if problem.severity is Severity.ERROR)
 
     @property
-    def is_sound(self) -> bool:
+    def isSound(self) -> bool:  # noqa: N802
         """Whether there is no error."""
         return not self.errors
 

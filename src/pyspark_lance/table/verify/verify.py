@@ -123,9 +123,9 @@ def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyRe
     return VerifyResult(
         version=manifest.version,
         findings=tuple(findings),
-        num_fragments=len(manifest.fragments),
-        num_files=sum(result.num_files for result in checked),
-        num_rows=sum(fragment.num_rows for fragment in manifest.fragments),
+        numFragments=len(manifest.fragments),
+        numFiles=sum(result.num_files for result in checked),
+        numRows=sum(fragment.num_rows for fragment in manifest.fragments),
     )
 
 
@@ -431,8 +431,8 @@ def _check_references(main: Table) -> Found:
             yield branch
         elif not _listed(main.on_branch(name).store()):
             yield finding("dangling_branch", f"the branch {name!r} has no version", where)
-        elif not has_version(branch.parent_branch, branch.parent_version):
-            what = f"version {branch.parent_version}, which {name!r} was forked from, is gone"
+        elif not has_version(branch.parentBranch, branch.parentVersion):
+            what = f"version {branch.parentVersion}, which {name!r} was forked from, is gone"
             yield finding("dangling_branch", what, where)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import re
 from collections.abc import Iterator
 from itertools import islice
 
@@ -14,6 +15,8 @@ from pyspark_lance.store.open_store import split_uri
 from pyspark_lance.table.version.table import Table
 
 _LOOKED_AT = 1000
+# As Delta Lake has it: a version, or a time of 17 digits.
+_VERSION_BEHIND = re.compile(r"(.+)@(?:v(\d+)|\d{17})")
 _SHOWN = 3
 
 
@@ -32,6 +35,10 @@ def naming_near_tables(table: Table) -> Iterator[None]:
 
 
 def _hint(table: Table) -> str | None:
+    at = _VERSION_BEHIND.fullmatch(table.uri)
+    if at is not None:
+        name, value = ("versionAsOf", at[2]) if at[2] else ("timestampAsOf", "…")
+        return f"the version is an option: {name} = {value}, with the path {at[1]}"
     near = near_tables(table)
     if near:
         return f"did you mean {' or '.join(near)}?"

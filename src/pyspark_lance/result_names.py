@@ -1,0 +1,49 @@
+"""The names of what results hold: camelCase, as PySpark's; the same in snake_case can be read, too.
+
+The rule for all public names is in docs/api.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from operator import attrgetter
+from typing import Any, TypeVar
+
+_C = TypeVar("_C", bound=type)
+
+
+def snake_case(name: str) -> str:
+    """``numRows`` as ``num_rows``."""
+    return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
+
+
+def also_snake_case(kind: _C) -> _C:
+    """Lets what a frozen dataclass holds be read, and given, in snake_case, too.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @also_snake_case
+        ... @dataclass(frozen=True, slots=True)
+        ... class Counts:
+        ...     numRows: int
+        >>> Counts(num_rows=3), Counts(3).num_rows
+        (Counts(numRows=3), 3)
+    """
+    properties = [name for name, member in vars(kind).items() if isinstance(member, property)]
+    names = [*(field.name for field in fields(kind)), *properties]
+    others = {snake_case(name): name for name in names if snake_case(name) != name}
+    for other, name in others.items():
+        setattr(kind, other, property(attrgetter(name), doc=f"``{name}``."))
+    _take_names(kind, kind.__init__, others)  # type: ignore[misc]
+    return kind
+
+
+def _take_names(kind: type, make: Callable[..., None], others: dict[str, str]) -> None:
+    @wraps(make)
+    def make_by_any_name(self: Any, *args: Any, **given: Any) -> None:
+        make(self, *args, **{others.get(name, name): value for name, value in given.items()})
+
+    kind.__init__ = make_by_any_name  # type: ignore[misc]

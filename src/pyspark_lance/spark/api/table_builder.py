@@ -1,0 +1,207 @@
+"""The builder of a new table, as Delta's: ``LanceTable.createIfNotExists(spark).addColumn(…)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Generic, TypeVar
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructField, StructType
+
+from pyspark_lance.errors import (
+    InvalidInputError,
+    TableAlreadyExistsError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.spark.api.cached_tables import refresh_cached
+from pyspark_lance.spark.api.foreign_names import ForeignNames
+from pyspark_lance.spark.expressions.expressions import quoted
+from pyspark_lance.spark.jobs.column_jobs import declared_columns, parsed_schema
+from pyspark_lance.spark.options.option_table import check_properties
+from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.options.spellings import checks_keywords
+from pyspark_lance.spark.options.write_settings import application_option, write_settings
+from pyspark_lance.table.version.snapshot import Snapshot, open_existing
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_plan import plan_write
+from pyspark_lance.table.write.write_table import commit_write, create_table
+
+_T = TypeVar("_T")
+
+
+class IfThere(Enum):
+    """What becomes of a table that is there."""
+
+    FAIL = "create"
+    KEEP = "createIfNotExists"
+    REPLACE = "createOrReplace"
+    NEEDED = "replace"
+    """It is replaced, and must be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table that is being put together.
+
+    Attributes:
+        spark: The session.
+        if_there: What becomes of one that is there.
+        path: Root of the table; empty until it is given.
+        fields: Its columns.
+        properties: Its properties.
+    """
+
+    spark: SparkSession
+    if_there: IfThere
+    path: str = ""
+    fields: tuple[StructField, ...] = ()
+    properties: Mapping[str, str] | None = None
+
+
+@checks_keywords
+class LanceTableBuilder(ForeignNames, Generic[_T]):
+    """A table that is being put together, as in Delta; ``execute()`` makes it, in one version.
+
+    Every method returns a new builder.
+
+    Args:
+        new: What is known so far.
+        opened: Makes the object of the table, from the session and the path.
+
+    Example:
+        >>> builder = LanceTable.createIfNotExists(spark).location(f"{folder}/built")
+        >>> builder = builder.addColumn("id", "bigint", nullable=False).addColumn("name", "string")
+        >>> builder.execute().toDF().columns
+        ['id', 'name']
+    """
+
+    def __init__(self, new: NewTable, opened: Callable[[SparkSession, str], _T]) -> None:
+        self._new = new
+        self._opened = opened
+
+    def location(self, location: str) -> LanceTableBuilder[_T]:
+        """Where the table is to be.
+
+        Example:
+            >>> _ = LanceTable.create(spark).location(f"{folder}/built")
+        """
+        return self._with(path=location)
+
+    def addColumn(  # noqa: N802
+        self,
+        colName: str,  # noqa: N803
+        dataType: str | DataType,  # noqa: N803
+        nullable: bool = True,
+        generatedAlwaysAs: object = None,  # noqa: N803
+        generatedByDefaultAs: object = None,  # noqa: N803
+        comment: str | None = None,
+    ) -> LanceTableBuilder[_T]:
+        """Adds a column at the end.
+
+        Args:
+            colName: Its name.
+            dataType: Its type, as in ``CREATE TABLE`` or as an object.
+            nullable: Whether it may be null.
+            generatedAlwaysAs: Refused, as the next: there are no generated columns.
+            generatedByDefaultAs: Refused.
+            comment: A note.
+
+        Raises:
+            UnsupportedFeatureError: A generated column.
+
+        Example:
+            >>> _ = LanceTable.create(spark).addColumn("id", "bigint", comment="the key")
+        """
+        if generatedAlwaysAs is not None or generatedByDefaultAs is not None:
+            raise UnsupportedFeatureError(
+                f"the column {colName} cannot be generated: no writer of Lance would do it",
+                hint="compute it when rows are written, df.withColumn(…), or afterwards: "
+                "LanceTable.addColumns({'name': 'expression'}); _rowid numbers rows",
+            )
+        kind = dataType
+        if isinstance(kind, str):
+            kind = parsed_schema(self._new.spark, f"{quoted(colName)} {kind}").fields[0].dataType
+        notes = {} if comment is None else {"comment": comment}
+        return self._with(
+            fields=(*self._new.fields, StructField(colName, kind, nullable, metadata=notes))
+        )
+
+    def addColumns(self, cols: StructType | Sequence[StructField]) -> LanceTableBuilder[_T]:  # noqa: N802
+        """Adds the columns of a schema.
+
+        Example:
+            >>> _ = LanceTable.create(spark).addColumns(table.toDF().schema)
+        """
+        return self._with(fields=(*self._new.fields, *cols))
+
+    def property(self, key: str, value: str) -> LanceTableBuilder[_T]:
+        """Sets a property of the table.
+
+        Example:
+            >>> _ = LanceTable.create(spark).property("owner", "web team")
+        """
+        return self._with(properties={**(self._new.properties or {}), key: value})
+
+    def comment(self, comment: str) -> LanceTableBuilder[_T]:
+        """Sets the property ``comment``, which ``DESCRIBE TABLE EXTENDED`` shows.
+
+        Example:
+            >>> _ = LanceTable.create(spark).comment("what visitors did")
+        """
+        return self.property("comment", comment)
+
+    def execute(self) -> _T:
+        """Makes the table.
+
+        Raises:
+            TableAlreadyExistsError: There is one, and the builder began with ``create``.
+            TableNotFoundError: There is none, and it began with ``replace``.
+            InvalidInputError: There is no ``location``, or no column.
+
+        Example:
+            >>> builder = LanceTable.create(spark).location(f"{folder}/built")
+            >>> builder.addColumn("id", "bigint").execute().toDF().count()
+            0
+        """
+        for what, given in (("location", self._new.path), ("column", self._new.fields)):
+            if not given:
+                call = "location(path)" if what == "location" else "addColumn(name, type)"
+                raise InvalidInputError(f"a new table needs a {what}", self._new.path, call)
+        make_table(self._new)
+        return self._opened(self._new.spark, self._new.path)
+
+    def _with(self, **known: object) -> LanceTableBuilder[_T]:
+        new = replace(self._new, **known)  # type: ignore[arg-type]
+        return LanceTableBuilder(new, self._opened)
+
+
+def make_table(new: NewTable) -> None:
+    """Makes a table, or another one of that which is there, as the builder was told.
+
+    Raises:
+        TableAlreadyExistsError: There is one, which is neither kept nor replaced.
+        TableNotFoundError: There is none to replace.
+    """
+    table, properties = Table(new.path), dict(new.properties or {})
+    existing = Snapshot.open(table) if new.if_there is IfThere.NEEDED else open_existing(table)
+    if existing is not None and new.if_there is IfThere.KEEP:
+        return
+    check_properties(properties, [field.name for field in new.fields], new.path)
+    columns = declared_columns(new.spark, StructType(list(new.fields)))
+    options = {**application_option(new.spark), "path": new.path, "overwriteSchema": "true"}
+    write = replace(WriteOptions.parse(options), table_properties=properties)
+    if existing is None or new.if_there is IfThere.FAIL:
+        with _unless(new.if_there is IfThere.KEEP):
+            create_table(table, columns, write_settings(write, overwrite=False))
+        return
+    settings = write_settings(write, overwrite=True)
+    commit_write(plan_write(table, columns, settings, existing=existing), ())
+    refresh_cached(new.spark, table)
+
+
+def _unless(kept: bool) -> AbstractContextManager[None]:
+    """What passes over a table that another writer made meanwhile, if it is to be kept."""
+    return suppress(TableAlreadyExistsError) if kept else nullcontext()

@@ -1,0 +1,179 @@
+"""The methods of ``LanceTable`` that make tables, and tell whether there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self, overload
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from pyspark_lance.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
+from pyspark_lance.spark.api.table_builder import IfThere, LanceTableBuilder, NewTable
+from pyspark_lance.spark.jobs.column_jobs import declared_columns
+from pyspark_lance.spark.options.parse_options import WriteOptions
+from pyspark_lance.spark.options.spellings import (
+    COMMIT_OPTIONS,
+    FILE_OPTIONS,
+    check_words,
+    checks_keywords,
+    option_texts,
+)
+from pyspark_lance.spark.options.write_settings import application_option, write_settings
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.write.write_table import create_table
+
+_OPTIONS_OF_CREATE = (*COMMIT_OPTIONS, *FILE_OPTIONS, "enableStableRowIds", "fileFormatVersion")
+
+
+@checks_keywords
+class TableCreation:
+    """Makes tables: at once from a schema, or by a builder as in Delta."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            spark: SparkSession,
+            path: str,
+            storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+        ) -> None: ...
+
+    @overload
+    @classmethod
+    def create(cls, spark: SparkSession) -> LanceTableBuilder[Self]: ...
+
+    @overload
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str,
+        schema: str | StructType,
+        *,
+        ifNotExists: bool = ...,  # noqa: N803
+        options: Mapping[str, object] | None = ...,
+        storageOptions: Mapping[str, str] | None = ...,  # noqa: N803
+    ) -> Self: ...
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str | None = None,
+        schema: str | StructType | None = None,
+        *,
+        ifNotExists: bool = False,  # noqa: N803
+        options: Mapping[str, object] | None = None,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+    ) -> Self | LanceTableBuilder[Self]:
+        """Makes a table without rows; of a session alone a builder, as in Delta.
+
+        Args:
+            spark: The session.
+            path: Root of the table; without it, and without a schema, there is a builder.
+            schema: ``"id bigint not null, name string"`` or a StructType; NOT NULL of columns is
+                kept.
+            ifNotExists: Takes the table that is there, whatever its schema.
+            options: As for ``df.write``: ``enableStableRowIds``, ``fileFormatVersion``,
+                ``<column>.fixed_size_list``, ``userMetadata``, …; those that a new table has no
+                use for are refused.
+            storageOptions: As for ``forPath``.
+
+        Raises:
+            TableAlreadyExistsError: There is a table, and ``ifNotExists`` is false.
+            InvalidInputError: An option that means nothing here.
+
+        Example:
+            >>> new = LanceTable.create(spark, f"{folder}/new", "id bigint NOT NULL, name string")
+            >>> new.toDF().columns
+            ['id', 'name']
+        """
+        if path is None and schema is None:
+            return LanceTableBuilder(NewTable(spark, IfThere.FAIL), cls)
+        if path is None or schema is None:
+            raise InvalidInputError(
+                f"create needs a {'path' if path is None else 'schema'}", path or ""
+            )
+        given = option_texts(options or {})
+        plain = [name for name in given if "." not in name]
+        check_words("create", plain, options=_OPTIONS_OF_CREATE, where=path)
+        write = WriteOptions.parse({**given, **application_option(spark), "path": path})
+        storage = {**write.table.storage, **option_texts(storageOptions or {})}
+        if not (ifNotExists and cls.isLanceTable(spark, path, storage)):
+            columns = declared_columns(spark, schema, write.column_types)
+            try:
+                create_table(Table(path, storage), columns, write_settings(write, overwrite=False))
+            except TableAlreadyExistsError:
+                if not ifNotExists:
+                    raise
+        return cls(spark, path, storage)
+
+    @classmethod
+    def isLanceTable(  # noqa: N802
+        cls,
+        spark: SparkSession,
+        path: str,
+        storageOptions: Mapping[str, str] | None = None,  # noqa: N803
+    ) -> bool:
+        """Whether there is a Lance table at ``path``.
+
+        Args:
+            spark: The session.
+            path: Root of the table, or of a branch.
+            storageOptions: As for ``forPath``.
+
+        Example:
+            >>> LanceTable.isLanceTable(spark, path)
+            True
+        """
+        try:
+            Snapshot.open(Table(path, option_texts(storageOptions or {})))
+        except TableNotFoundError:
+            return False
+        return True
+
+    @classmethod
+    def createIfNotExists(cls, spark: SparkSession) -> LanceTableBuilder[Self]:  # noqa: N802
+        """As in Delta: a builder of a table, which takes the one that is there as it is.
+
+        Args:
+            spark: The session.
+
+        Example:
+            >>> builder = LanceTable.createIfNotExists(spark).location(f"{folder}/built")
+            >>> builder.addColumn("id", "bigint").execute().toDF().columns
+            ['id']
+        """
+        return LanceTableBuilder(NewTable(spark, IfThere.KEEP), cls)
+
+    @classmethod
+    def createOrReplace(cls, spark: SparkSession) -> LanceTableBuilder[Self]:  # noqa: N802
+        """As in Delta: a builder of a table; one that is there becomes that, in one new version.
+
+        Args:
+            spark: The session.
+
+        Example:
+            >>> builder = LanceTable.createOrReplace(spark).location(path)
+            >>> builder.addColumn("id", "bigint").execute().toDF().columns
+            ['id']
+            >>> spark.read.format("lance").option("version", 1).load(path).count()
+            3
+        """
+        return LanceTableBuilder(NewTable(spark, IfThere.REPLACE), cls)
+
+    @classmethod
+    def replace(cls, spark: SparkSession) -> LanceTableBuilder[Self]:
+        """As in Delta: ``createOrReplace`` of a table that must be there.
+
+        Args:
+            spark: The session.
+
+        Example:
+            >>> builder = LanceTable.replace(spark).location(path)
+            >>> builder.addColumn("id", "bigint").execute().toDF().columns
+            ['id']
+        """
+        return LanceTableBuilder(NewTable(spark, IfThere.NEEDED), cls)
