@@ -7,8 +7,9 @@ from pathlib import Path
 from pyspark_lance.spark.options import internal_keys
 
 ROOT = Path(__file__).parents[2]
-# From the bottom: each may use those before it. On top are the classes that users configure.
-LAYERS = ("python", "read", "write", "catalog", "rules", "pysparklance")
+# From the bottom: each may use those before it. On top are the classes that users configure, and
+# the name that lance-spark has for one of them.
+LAYERS = ("python", "read", "write", "catalog", "rules", "pysparklance", "spark")
 JAVA = sorted((ROOT / "src" / "companion" / "org").rglob("*.java"))
 
 

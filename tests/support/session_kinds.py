@@ -46,6 +46,7 @@ ONE_KIND = {
     "test_create.py": "LanceTable alone; the companion's CREATE TABLE has tests of its own",
     "test_debezium_layout.py": "columns that Python arranges; test_change_feed reads in both",
     "test_evolving_merge.py": "columns are added by the driver, before merges of other files",
+    "test_habits.py": "names of methods and options, which are Python",
     "test_hostile_names.py": "names and values in expressions of LanceTable, which is Python",
     "test_merge_columns.py": "jobs of Python functions behind the scans of test_change_rows",
     "test_nearest.py": "jobs of Python functions that read the table by themselves",

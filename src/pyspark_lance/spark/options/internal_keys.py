@@ -73,7 +73,9 @@ NEW_NAME: Final = "_lance.new_name"
 LOCATION: Final = "_lance.location"
 CASCADE: Final = "_lance.cascade"
 
-# Procedures.
+# Statements, and procedures.
+STATEMENT: Final = "_lance.statement"
+"""What Spark has refused to parse."""
 PROCEDURE: Final = "_lance.procedure"
 ARGUMENTS: Final = "_lance.arguments"
 STATE: Final = "_lance.state"

@@ -365,7 +365,7 @@ def _delete(options: Mapping[str, str]) -> Facts:
     from pyspark_lance.table.change.delete_where import delete_where
 
     done = delete_where(read.table, condition, text=options.get(keys.TEXT, ""))
-    return {"num_deleted_rows": done.num_deleted_rows, "version": done.version or 0}
+    return {"num_deleted_rows": done.numDeletedRows, "version": done.version or 0}
 
 
 def _create(options: Mapping[str, str]) -> Facts:
@@ -405,6 +405,12 @@ def _procedure(options: Mapping[str, str]) -> Facts:
     return run_procedure(options)
 
 
+def _statement(options: Mapping[str, str]) -> Facts:
+    from pyspark_lance.spark.sql.foreign_statements import statement_here
+
+    return {"run": statement_here(options[keys.STATEMENT])}
+
+
 _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "describe": _describe,
     "find": _find,
@@ -419,5 +425,6 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, str]], Facts]] = {
     "procedures": _procedures,
     "no_procedure": _no_procedure,
     "procedure": _procedure,
+    "statement": _statement,
 }
 _WRITES = ("delete", "create", "alter")

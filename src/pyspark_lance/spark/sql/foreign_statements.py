@@ -1,0 +1,251 @@
+"""Statements of Delta and of lance-spark that Spark does not parse, and what says the same here.
+
+The companion asks when Spark has refused a statement: ``OPTIMIZE`` and ``VACUUM`` become calls of
+procedures, others an error with the statement to write instead.  Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
+
+_PART = r"(?:`(?:[^`]|``)*`|[\w$-]+)"
+_TABLE = rf"(?P<table>{_PART}(?:\.{_PART})*|'[^']*'|\"[^\"]*\")"
+_TAIL = r"(?:\s+(?P<rest>.*?))?"
+_OPTIONS = re.compile(r"WITH\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
+_OPTION = re.compile(r"\s*([\w.]+)\s*=\s*('[^']*'|[\w.+-]+)\s*")
+_VACUUM = re.compile(
+    r"(?:(?:FULL|LITE)\b\s*)?(?:RETAIN\s+(?P<hours>[\d.]+)\s+HOURS?\b\s*)?(?P<dry>DRY\s+RUN)?",
+    re.IGNORECASE,
+)
+_AS_OF = re.compile(
+    r"TO\s+(?:VERSION\s+AS\s+OF\s+(?P<version>\d+)"
+    r"|TIMESTAMP\s+AS\s+OF\s+(?P<time>'[^']*'|\"[^\"]*\"))",
+    re.IGNORECASE,
+)
+
+
+def statement_here(text: str) -> str | None:
+    """What to run in the place of a statement that Spark does not know.
+
+    Args:
+        text: The statement.
+
+    Returns:
+        A statement of Spark's; None where nothing is known of it.
+
+    Raises:
+        UnsupportedFeatureError: It is said in another way; the hint has the whole statement.
+        InvalidInputError: Options that are none.
+    """
+    plain = re.sub(r"--[^\n]*", " ", text).strip().rstrip(";").rstrip()
+    for pattern, say in _STATEMENTS:
+        match = pattern.fullmatch(plain)
+        if match is not None:
+            return say({name: value or "" for name, value in match.groupdict().items()})
+    for name, hint in _FUNCTIONS.items():
+        if re.search(rf"\b{name}\s*\(", plain, re.IGNORECASE):
+            raise UnsupportedFeatureError(f"there is no table function {name}", hint=hint)
+    return None
+
+
+def _named(table: str) -> str:
+    """The table as an argument of a procedure: a path in quotes is a path."""
+    name = table[1:-1] if table[:1] in ("'", '"') else table
+    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _call(procedure: str, table: str, arguments: Mapping[str, str] | None = None) -> str:
+    given = {"table": _named(table), **(arguments or {})}
+    listed = ", ".join(f"{name} => {value}" for name, value in given.items())
+    return f"CALL lance.system.{procedure}({listed})"
+
+
+def _instead(what: str, hint: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(f"{what} is no statement for Lance tables", hint=hint)
+
+
+def _optimize(said: Mapping[str, str]) -> str:
+    rest = said["rest"]
+    if re.match(r"(WHERE|ZORDER)\b", rest, re.IGNORECASE):
+        raise _instead(
+            "OPTIMIZE with WHERE or ZORDER BY",
+            f"{_call('compact', said['table'])} takes the fragments that need it; to lay rows out "
+            "in order, write them sorted once, then CALL lance.system.create_zonemap(…)",
+        )
+    return _call(
+        "compact", said["table"], _options(re.sub(r"^FULL\b\s*", "", rest, flags=re.IGNORECASE))
+    )
+
+
+def _vacuum(said: Mapping[str, str]) -> str:
+    match = _VACUUM.fullmatch(said["rest"])
+    if match is None:
+        return _call("cleanup", said["table"], _options(said["rest"]))
+    arguments = {}
+    if match["hours"]:
+        arguments["older_than"] = f"'{round(float(match['hours']) * 3600)}s'"
+    if match["dry"]:
+        arguments["dry_run"] = "true"
+    return _call("cleanup", said["table"], arguments)
+
+
+def _options(text: str) -> dict[str, str]:
+    """``WITH (name = value, …)`` of lance-spark, whose names are those of the arguments here."""
+    if not text:
+        return {}
+    within = _OPTIONS.fullmatch(text)
+    pairs = [] if within is None else [_OPTION.fullmatch(one) for one in within[1].split(",")]
+    given = {pair[1]: pair[2] for pair in pairs if pair is not None}
+    if within is None or len(given) != len(pairs):
+        raise InvalidInputError(
+            f"{text!r} cannot be understood", hint="options are written WITH (name = value, …)"
+        )
+    return given
+
+
+def _restore(said: Mapping[str, str]) -> str:
+    match = _AS_OF.fullmatch(said["rest"])
+    at = {}
+    if match is not None:
+        at = {"version": match["version"]} if match["version"] else {"timestamp": match["time"]}
+    raise _instead("RESTORE", _call("restore", said["table"], at))
+
+
+def _history(said: Mapping[str, str]) -> str:
+    limit = re.fullmatch(r"LIMIT\s+(\d+)", said["rest"], re.IGNORECASE)
+    call = _call("history", said["table"], {"limit": limit[1]} if limit else {})
+    raise _instead("DESCRIBE HISTORY", f"{call}, or the table of that name with $history")
+
+
+def _detail(said: Mapping[str, str]) -> str:
+    raise _instead(
+        "DESCRIBE DETAIL",
+        f"{_call('detail', said['table'])}, or the table of that name with $detail",
+    )
+
+
+def _index(said: Mapping[str, str]) -> str:
+    columns = re.sub(r"\s+", "", said["columns"])
+    kind = said["method"].lower()
+    if kind == "zonemap":
+        call = _call("create_zonemap", said["table"], {"columns": f"'{columns}'"})
+    elif kind in ("btree", "bitmap", "label_list"):
+        arguments = {"columns": f"'{columns}'", "kind": f"'{kind}'", "name": f"'{said['name']}'"}
+        call = _call("create_index", said["table"], arguments)
+    else:
+        call = "LanceTable.createVectorIndex for vectors; indices of texts are not built here"
+    raise _instead("CREATE INDEX", call)
+
+
+def _reference(said: Mapping[str, str]) -> str:
+    """``CREATE TAG``, ``DROP BRANCH`` and so on."""
+    verb, kind = said["verb"].lower(), said["kind"].lower()
+    arguments = {"name": f"'{said['name'].strip('`')}'"}
+    at = re.search(r"VERSION\s+(\d+)", said["rest"], re.IGNORECASE)
+    tag = re.search(r"AS\s+OF\s+TAG\s+(\S+)", said["rest"], re.IGNORECASE)
+    branch = re.search(r"AS\s+OF\s+BRANCH\s+(\S+)", said["rest"], re.IGNORECASE)
+    arguments |= {"version": at[1]} if at else {}
+    arguments |= {"tag": f"'{tag[1]}'"} if tag else {}
+    arguments |= {"branch": f"'{branch[1]}'"} if branch else {}
+    call = _call(f"{verb}_{kind}", said["table"], arguments)
+    raise _instead(f"{verb.upper()} {kind.upper()}", call)
+
+
+def _shown(said: Mapping[str, str]) -> str:
+    kind = said["kind"].lower()
+    kind = "indices" if kind == "indexes" else kind
+    procedure = "" if kind == "indices" else f"{_call(kind, said['table'])}, or "
+    raise _instead(f"SHOW {kind.upper()}", f"{procedure}the table of that name with ${kind}")
+
+
+def _columns(said: Mapping[str, str]) -> str:
+    verb = said["verb"].upper()
+    way = (
+        "LanceTable.addColumns(spark.table(…)), of a view with _rowid and the new columns"
+        if verb == "ADD"
+        else "MERGE INTO, or LanceTable.merge(…, rewrite='columns'), which writes only the columns "
+        "that change"
+    )
+    raise _instead(f"{verb} COLUMNS … FROM", way)
+
+
+def _always(what: str, hint: str) -> Callable[[Mapping[str, str]], str]:
+    def say(_: Mapping[str, str]) -> str:
+        raise _instead(what, hint)
+
+    return say
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    whole = text.replace(" ", r"\s+").replace("{table}", _TABLE).replace("{rest}", _TAIL)
+    return re.compile(whole, re.IGNORECASE | re.DOTALL)
+
+
+_CREATE_INDEX = (
+    r"ALTER TABLE {table} CREATE INDEX (?:IF NOT EXISTS )?(?P<name>\S+) USING "
+    r"(?P<method>\w+)\s*\((?P<columns>[^)]*)\){rest}"
+)
+_TAGS_AND_BRANCHES = (
+    r"ALTER TABLE {table} (?P<verb>CREATE|DROP) (?P<kind>TAG|BRANCH|INDEX) "
+    r"(?:IF (?:NOT )?EXISTS )?(?P<name>\S+){rest}"
+)
+_STATEMENTS = tuple(
+    (_pattern(text), say)
+    for text, say in (
+        (r"OPTIMIZE {table}{rest}", _optimize),
+        (r"VACUUM {table}{rest}", _vacuum),
+        (r"RESTORE (?:TABLE )?{table}{rest}", _restore),
+        (r"DESC(?:RIBE)? HISTORY {table}{rest}", _history),
+        (r"DESC(?:RIBE)? DETAIL {table}{rest}", _detail),
+        (_CREATE_INDEX, _index),
+        (_TAGS_AND_BRANCHES, _reference),
+        (r"SHOW (?P<kind>TAGS|BRANCHES|INDEXES|INDICES) (?:FROM|IN|ON) {table}{rest}", _shown),
+        (r"ALTER TABLE {table} (?P<verb>ADD|UPDATE) COLUMNS .* FROM .*", _columns),
+        (
+            r"(?:CREATE|REPLACE) .*\b(?:SHALLOW|DEEP) CLONE .*",
+            _always(
+                "CLONE",
+                "CALL lance.system.create_branch(…) forks a version without copying; CREATE TABLE "
+                "… AS SELECT copies the rows",
+            ),
+        ),
+        (
+            r"CONVERT TO DELTA .*",
+            _always("CONVERT TO DELTA", "CREATE TABLE … USING lance AS SELECT * FROM parquet.`…`"),
+        ),
+        (
+            r"GENERATE .*",
+            _always("GENERATE", "there are no manifests to generate: readers find the files"),
+        ),
+        (
+            r"REORG TABLE {table}{rest}",
+            _always(
+                "REORG TABLE",
+                "CALL lance.system.compact(table => …, materialize_deletions_threshold => 0) "
+                "writes fragments with deleted rows anew",
+            ),
+        ),
+        (
+            r"ALTER TABLE {table} SET UNENFORCED PRIMARY KEY.*",
+            _always(
+                "SET UNENFORCED PRIMARY KEY",
+                "LanceTable.setMetadata(columns={'id': {'lance-schema:unenforced-primary-key': "
+                "'true'}})",
+            ),
+        ),
+    )
+)
+
+_FEED = (
+    "SELECT … FROM t CHANGES FROM VERSION 3 TO VERSION 5 (Spark 4.2 and later), the option "
+    "readChangeFeed, or LanceTable.changes(3, 5)"
+)
+_FUNCTIONS = {
+    "table_changes": _FEED,
+    "table_changes_by_path": _FEED,
+}
+"""Table functions of others, and what does the same."""

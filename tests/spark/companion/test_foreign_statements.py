@@ -1,0 +1,81 @@
+"""Statements of Delta and lance-spark in SQL: two of them run, others are told the way."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import ParseException
+
+from pyspark_lance import LanceTable
+
+from .conftest import sql
+
+pytestmark = pytest.mark.spark
+
+TOLD = {
+    "RESTORE TABLE {table} TO VERSION AS OF 1": "version => 1)",
+    "DESCRIBE HISTORY {table}": "CALL lance.system.history(table => ",
+    "DESCRIBE DETAIL {table}": "CALL lance.system.detail(table => ",
+    "DESC HISTORY '{path}' LIMIT 3": "limit => 3)",
+    "SELECT * FROM table_changes('{path}', 1)": "CHANGES FROM VERSION",
+    "SELECT * FROM lance.`{path}@v1`": "versionAsOf = 1",
+    "CREATE TABLE copy SHALLOW CLONE {table}": "create_branch",
+    "ALTER TABLE {table} CREATE INDEX i USING btree (id)": "columns => 'id', kind => 'btree'",
+    "SHOW TAGS IN {table}": "CALL lance.system.tags(table => ",
+    "OPTIMIZE {table} ZORDER BY (id)": "create_zonemap",
+}
+
+
+@pytest.fixture
+def table(companion, path):
+    """A path with a table of two fragments and a deleted row, as SQL names it."""
+    for start in (0, 5):
+        companion.range(start, start + 5).coalesce(1).write.format("lance").mode("append").save(
+            path
+        )
+    return f"lance.`{path}`"
+
+
+def test_optimize_and_vacuum_do_what_the_procedures_do(companion, path, table):
+    done = companion.sql(f"OPTIMIZE {table} WITH (target_rows_per_fragment = 100)").first()
+    assert (done["fragments_removed"], done["fragments_added"]) == (2, 1)
+    assert companion.sql(f"-- nothing is left to do\nOPTIMIZE '{path}';").first()["version"] is None
+    would = companion.sql(f"VACUUM {table} RETAIN 0 HOURS DRY RUN").first()
+    assert would["versions"] == [1, 2]
+    assert companion.sql(f"VACUUM {table} WITH (before_version = 2)").first()["versions"] == [1]
+    assert companion.sql(f"VACUUM {table}").first()["versions"] == []
+    assert LanceTable.forPath(companion, path).toDF().count() == 10
+
+
+@pytest.mark.parametrize("statement", TOLD)
+def test_other_statements_are_told_what_to_write(companion, path, table, statement):
+    with pytest.raises(Exception, match="LANCE_") as told:
+        companion.sql(statement.format(path=path, table=table)).collect()
+    assert TOLD[statement] in str(told.value)
+    assert "Traceback" not in str(told.value)
+
+
+def test_what_spark_alone_understands_stays_as_it_is(companion):
+    for statement in ("SELEC 1", "CREATE INDEX", "OPTIMISE t", "SHOW TAGS"):
+        with pytest.raises(ParseException, match=r"PARSE_SYNTAX_ERROR|INVALID_STATEMENT"):
+            companion.sql(statement)
+    assert companion.sql("SELECT :n AS n", args={"n": 5}).first().n == 5
+    companion.range(1).selectExpr("id AS a").createOrReplaceTempView("history")
+    try:
+        described = companion.sql("DESCRIBE history a").collect()
+        assert [tuple(row) for row in described][:2] == [("col_name", "a"), ("data_type", "bigint")]
+    finally:
+        companion.catalog.dropTempView("history")
+
+
+def test_a_catalog_is_called_as_in_lance_spark(companion, tmp_path):
+    name = f"other_{tmp_path.name[-8:].replace('-', '_')}"
+    setting = f"spark.sql.catalog.{name}"
+    companion.conf.set(setting, "org.lance.spark.LanceNamespaceSparkCatalog")
+    companion.conf.set(f"{setting}.impl", "dir")
+    companion.conf.set(f"{setting}.root", str(tmp_path / "root"))
+    companion.sql(f"CREATE TABLE {name}.t (id bigint)")
+    companion.sql(f"INSERT INTO {name}.t VALUES (1)")
+    assert sql(companion, f"SELECT * FROM {name}.t") == [(1,)]
+    assert companion.sql(f"OPTIMIZE {name}.t").first()["version"] is None
+    read = companion.read.format("lance").option("dataset_uri", str(tmp_path / "root" / "t.lance"))
+    assert read.load().count() == 1
