@@ -21,7 +21,7 @@ ALLOWED = frozenset({
     "streamReader", "streamWriter", "initialOffset", "latestOffset", "getDefaultReadLimit",
     "prepareForTriggerAvailableNow", "reportLatestOffset",
     # Users do.
-    "use_session", "num_written_files", "num_written_rows",
+    "use_session", "numWrittenFiles", "numWrittenRows", "lost_bins",
     # The companion has it, and a test compares.
     "SAVE",
     # The documents are compared with them.

@@ -78,9 +78,8 @@ def xxh64_of_numbers(numbers: NDArray[np.generic]) -> _Numbers:
 def xxh64_of_values(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> _Numbers:
     """The hashes of values of any lengths; shape (n,).
 
-    Args:
-        data: The bytes of all values.
-        offsets: Where each begins, and where the last one ends; shape (n + 1,).
+    ``data``: the bytes of all values. ``offsets``: where each begins, and where the last one ends;
+    shape (n + 1,).
     """
     lengths = np.diff(offsets)
     # Eight bytes more than there are, so that a word can be read at the place of the last one.

@@ -36,9 +36,11 @@ class Tag:
 
     Attributes:
         name: Unique among the tags of the table.
+        version: Version number.
         branch: Branch the version belongs to; None for main.
         createdAt: RFC 3339 text, as stored; None if it is not recorded.
         updatedAt: RFC 3339 text, as stored; None if it is not recorded.
+        metadata: Free key/value pairs.
     """
 
     name: str
@@ -55,10 +57,12 @@ class Branch:
     """A line of versions of its own, with its own root ``tree/{name}``.
 
     Attributes:
+        name: Parts joined by slashes.
         parentBranch: Branch it was forked from; None for main.
         parentVersion: Version it was forked from.
         createdAt: Seconds since 1970 UTC; None if it is not recorded.
         versionMapping: Path from main: (version forked from, id of the fork).
+        metadata: Free key/value pairs.
     """
 
     name: str

@@ -76,9 +76,6 @@ def run_by_columns(
 
     Returns:
         What was written, or the changes, evaluated once, if moving rows is cheaper.
-
-    Raises:
-        RepeatedRowError: A row comes twice.
     """
     names = rewritten_columns(changes.clauses, plan.schema, changes.unchanged)
     counted: DataFrame | None = None

@@ -120,11 +120,7 @@ class BTree:
         return len(self.null_count)
 
     def read_pages(self, pages: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
-        """The values of some pages, ascending, as they are stored, and what their rows are called.
-
-        Raises:
-            CorruptFileError: Pages hold what they cannot.
-        """
+        """The values of some pages, ascending, as they are stored, and the names of their rows."""
         starts, ends = self._ends_of(pages)
         rows = self.data.read_ranges(list(zip(starts.tolist(), ends.tolist(), strict=True)))
         values, ids = (_one_chunk(rows.column(name)) for name in ("values", "ids"))

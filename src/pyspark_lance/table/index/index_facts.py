@@ -22,12 +22,6 @@ class IndexFacts:
     Attributes:
         name: Of the index; its segments have one name.
         kind: ``btree``, ``bitmap``, …; the type in the manifest if it is not known.
-        columns: What it is over.
-        uuid: Names the directory of its files.
-        index_version: Layout version of the kind.
-        dataset_version: Version of the table that it was made from.
-        num_fragments: Fragments that it answers for.
-        num_rows: Live rows of these.
         num_rows_uncovered: Live rows of fragments for which no segment of the index answers.
         num_rows_stale: Rows of a B-tree that were deleted, moved or changed since, and are passed
             over; None for other kinds.

@@ -72,10 +72,7 @@ class PlannedIndex:
     """Segments of one index to make.
 
     Attributes:
-        name: Of the index.
         kind: One of ``KINDS``.
-        field: What is indexed.
-        replaced: The entries that they take the place of.
         tasks: One for each segment.
     """
 
@@ -91,8 +88,6 @@ class IndexPlan:
     """What is to be built; picklable.
 
     Attributes:
-        change: The version that it was planned on.
-        segmented: Indices of segments that tasks write.
         zone_maps: Those whose zones tasks find; None for none.
     """
 
@@ -135,13 +130,7 @@ class IndexRequest:
 
 
 def plan_index(table: Table, request: IndexRequest, settings: ChangeSettings) -> IndexPlan:
-    """What ``create_index`` builds; writes nothing.
-
-    Raises:
-        InvalidInputError: No such column or kind, a name for several columns, or an index that is
-            there and is not to be replaced.
-        UnsupportedFeatureError: A column whose values cannot have such an index.
-    """
+    """What ``create_index`` builds; writes nothing."""
     if request.kind not in INDEX_KINDS:
         raise InvalidInputError(
             f"{request.kind!r} is no kind of index", hint=f"there are {', '.join(INDEX_KINDS)}"
@@ -185,9 +174,6 @@ def plan_index_refresh(
     """What ``refresh_indices`` and ``optimize_indices`` build; writes nothing.
 
     ``rows_per_joined``: of a segment that comes of others; None to leave others as they are.
-
-    Raises:
-        InvalidInputError: There is no such index of these kinds.
     """
     change = plan_change(table, settings)
     snapshot = change.snapshot()
@@ -253,11 +239,7 @@ def _is_over(entry: IndexMetadata, kind: str, field: Field) -> bool:
 
 
 def entries_of(snapshot: Snapshot, name: str) -> tuple[IndexMetadata, ...]:
-    """The segments of an index of any kind.
-
-    Raises:
-        InvalidInputError: There is no such index.
-    """
+    """The segments of an index of any kind."""
     found = tuple(e for e in snapshot.indices if e.name == name and e.fields)
     if not found:
         known = sorted({entry.name for entry in snapshot.indices if entry.fields})

@@ -68,13 +68,8 @@ class WantedSegment:
     """A segment to build.
 
     Attributes:
-        name: Of the index.
-        column: Of vectors.
         model: What is learned, or was.
-        encoded: Fragments whose vectors are read.
-        taken: Fragments whose rows other segments have.
         takes: These segments, and which of the fragments each has; without a folder.
-        replaced: The entries that it takes the place of.
     """
 
     name: str
@@ -91,10 +86,7 @@ class VectorBuild:
     """Segments on their way; picklable.
 
     Attributes:
-        change: The version that they are planned on.
-        segments: What is built.
         folder: What tasks leave to each other, and nothing else.
-        tasks: Of the stage that is next.
         owners: Of tasks that encode or take: the number of the segment of each.
     """
 

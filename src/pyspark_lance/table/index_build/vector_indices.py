@@ -76,19 +76,7 @@ def create_vector_index(
     *,
     run: RunTasks = run_here,
 ) -> VectorIndexResult:
-    """Makes a vector index of a column.
-
-    Args:
-        table: The table or branch.
-        request: What it is to be like.
-        settings: Retries and properties of the commit.
-        run: Runs the tasks.
-
-    Raises:
-        InvalidInputError: No such column, or no vector in it; parts that do not divide vectors; an
-            index of that name is there.
-        RetryableCommitError: Other commits were in the way too often.
-    """
+    """Makes a vector index of a column."""
     settings = settings or ChangeSettings()
     plan = partial(plan_vector_index, table, request, settings)
     return next(iter(_carry_out(table, plan, settings, run)), VectorIndexResult())
@@ -108,20 +96,12 @@ def refresh_vector_indices(
     What was learned for an index is taken as it is.  Indices to which nobody here can add rows,
     as those with a graph, stay as they are.
 
-    Args:
-        table: The table or branch.
-        names: The indices; None for all.
-        settings: Retries and properties of the commit.
-        run: Runs the tasks.
-        joins_segments: Whether small segments become one, whose rows are taken as they are.
-        rows_of_segment: Those of less than half as many live rows are small.
+    ``names``: the indices; None for all. ``joins_segments``: whether small segments become one,
+    whose rows are taken as they are; ``rows_of_segment``: those of less than half as many live rows
+    are small.
 
     Returns:
         What became of each index that has a new segment; one version has them all.
-
-    Raises:
-        InvalidInputError: There is no index of a name.
-        RetryableCommitError: Other commits were in the way too often.
     """
     settings = settings or ChangeSettings()
     most = rows_of_segment if joins_segments else None

@@ -97,10 +97,7 @@ class TakeTask:
     """Rows of a segment that another one takes as they are; picklable.
 
     Attributes:
-        entry: Of the segment.
-        width: How many numbers the vectors have.
         fragments: Those whose live rows are taken, with their row ids if these are stable.
-        folder: Where to leave them.
     """
 
     files: TableFiles

@@ -36,11 +36,8 @@ _MOST: Final = {
 def first_probes(distances: NDArray[np.floating[Any]], metric: Metric, k: int) -> NDArray[np.intp]:
     """How many of the nearest partitions to look at, shape (queries,).
 
-    Args:
-        distances: Of the centroids from each query, ascending, shape (queries, partitions): the
-            squares of the distances, or 1 - x·q for the metric ``dot``.
-        metric: Of the index.
-        k: How many rows are wanted.
+    ``distances``: of the centroids from each query, ascending, shape (queries, partitions): the
+    squares of the distances, or 1 - x·q for the metric ``dot``.
     """
     column = int(np.searchsorted(_ROWS, k))
     least = distances[:, :1]

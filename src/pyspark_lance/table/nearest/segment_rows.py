@@ -44,12 +44,9 @@ class PartitionRows:
 class SegmentRows:
     """Reads partitions of a segment.
 
-    Args:
-        files: Of the table.
-        segment: What its files say.
-        fragments: Those that it answers for, with their row ids if these are stable.
-        stable_row_ids: Whether the table has stable row ids.
-        matching: A scan of these fragments for the addresses of the rows to give; None for all.
+    ``fragments``: those that it answers for, with their row ids if these are stable;
+    ``stable_row_ids``: whether the table has stable row ids. ``matching``: a scan of these
+    fragments for the addresses of the rows to give; None for all.
     """
 
     def __init__(

@@ -26,6 +26,7 @@ class Finding:
         severity: Whether rows are concerned.
         what: One line with the expected and the found values.
         where: Version, fragment, file.
+        remedy: What to do about it.
     """
 
     kind: str
