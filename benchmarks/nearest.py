@@ -4,6 +4,10 @@ The same table and queries for all: pylance compares one query after the other w
 all cores; ``nearest`` sends all queries at once through Spark with two cores; beside them the
 kernel alone on one core, and the bare products of BLAS that it cannot do without.
 
+With --targets: what has to be met, and whether it is: exact queries beside the products of BLAS on
+as many cores and pylance, a query of an index, many at once, building, and recall over several
+builds by either side, since both learn by chance.
+
 With --indices: vector indices that we make next to pylance's of the same parameters, each made in
 a process of its own, ours as one executor would: processor seconds, memory, and how many of the
 10 nearest rows pylance finds by them.
@@ -94,9 +98,9 @@ def pylance(path: str, queries: np.ndarray, metric: str) -> float:
     return seconds(ask) * len(queries) / min(MEASURED, len(queries))
 
 
-def groups(rows: int, width: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
+def groups(rows: int, width: int, queries: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Vectors that lie in groups, as those of pictures and texts do, and queries like them."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     middles = rng.standard_normal((rows // 500, width), dtype=np.float32)
 
     def some(count: int) -> np.ndarray:
@@ -178,6 +182,150 @@ def indices(rows: int, width: int, metrics: list[str]) -> int:
     return 0
 
 
+# Targets -------------------------------------------------------------------------------------
+
+CORES = 2
+BUILDS = 5
+RECALL_ROWS = 50_000
+
+
+def products_of_part(pipe: object, path: str, number: int, queries: np.ndarray) -> None:
+    """The products of one core's part of the vectors, again and again, and what each time takes."""
+    vectors = np.load(path, mmap_mode="r")[number::CORES].copy()
+    products(vectors[:4096], queries)
+    for _ in range(3):
+        pipe.recv()
+        products(vectors, queries)
+        pipe.send(None)
+
+
+def bare_on_all_cores(path: str, queries: np.ndarray) -> float:
+    """Seconds of the products alone, each core having its part of the rows."""
+    context, pipes = multiprocessing.get_context("spawn"), []
+    for number in range(CORES):
+        ours, theirs = context.Pipe()
+        work = context.Process(target=products_of_part, args=(theirs, path, number, queries))
+        work.start()
+        pipes.append(ours)
+
+    def together() -> None:
+        for pipe in pipes:
+            pipe.send(None)
+        for pipe in pipes:
+            pipe.recv()
+
+    return seconds(together)
+
+
+def built_apart(path: str, kind: str, partitions: int, parts: int) -> tuple[float, float, float]:
+    """Processor seconds, seconds and MB of an index that a process of its own makes."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    work = context.Process(target=build, args=(theirs, path, kind, "l2", partitions, parts))
+    work.start()
+    found = ours.recv()
+    work.join()
+    return found
+
+
+def recall_rows(folder: str, width: int) -> list[tuple[str, ...]]:
+    """For each kind the mean recall of builds by us and by pylance, at equal probes."""
+    found = []
+    means: dict[tuple[str, int], list[float]] = {}
+    for seed in range(BUILDS):
+        vectors, queries = groups(RECALL_ROWS, width, 100, seed)
+        plain = f"{folder}/recall{seed}"
+        make_table(plain, vectors)
+        search = ExactSearch(queries, Metric.L2, K)
+        ids = np.arange(RECALL_ROWS, dtype=np.uint64)
+        search.add(vectors, ids, ids)
+        best = search.found().row_id.reshape(-1, K)
+        for kind in KINDS:
+            for name in (kind, kind.upper()):
+                path = f"{folder}/recall"
+                shutil.copytree(plain, path)
+                built_apart(path, name, 32, width // 8)
+                for probes in (1, 8):
+                    share = recall(path, queries, best, nprobes=probes)
+                    means.setdefault((name, probes), []).append(share)
+                shutil.rmtree(path)
+    for kind in KINDS:
+        for probes in (1, 8):
+            own, other = np.array(means[kind, probes]), np.array(means[kind.upper(), probes])
+            differs = own.mean() - other.mean()
+            found.append(
+                (f"recall of {kind}, {probes} probes, mean of {BUILDS} builds, ours - pylance's",
+                 "-0.02 to 0.02", f"{own.mean():.3f} - {other.mean():.3f} = {differs:+.3f}",
+                 f"{own.std():.3f} and {other.std():.3f} from build to build")
+            )  # fmt: skip
+    return found
+
+
+def targets(rows: int, width: int) -> int:
+    """Prints what has to be met."""
+    vectors, queries = groups(rows, width, 10_000)
+    partitions, parts = max(1, rows // 4000), width // 8
+    spark, found = session(), []
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/t"
+        np.save(f"{folder}/vectors.npy", vectors)
+        make_table(path, vectors)
+        table = LanceTable.forPath(spark, path)
+        some = queries[:1000]
+
+        def ask(given: np.ndarray, **more: object) -> Callable[[], object]:
+            return lambda: table.nearest(given, K, columns=["id"], **more).toArrow()
+
+        ask(some[:3])()
+        own, bare = seconds(ask(some)), bare_on_all_cores(f"{folder}/vectors.npy", some)
+        theirs = pylance(path, some, "l2")
+        found.append(("1,000 exact queries / products of BLAS", "<= 1.5", f"{own / bare:.2f}",
+                      f"{own:.2f} s, {bare:.2f} s, {CORES} cores"))  # fmt: skip
+        found.append(("1,000 exact queries / pylance", "<= 1.2", f"{own / theirs:.3f}",
+                      f"{own:.2f} s, {theirs:.1f} s"))  # fmt: skip
+        made = {}
+        for name in ("ivf_pq", "IVF_PQ"):
+            copy = f"{folder}/{name}"
+            shutil.copytree(path, copy)
+            made[name] = built_apart(copy, name, partitions, parts)
+        (used, _, peak), (used_theirs, _, peak_theirs) = made["ivf_pq"], made["IVF_PQ"]
+        found.append(("processor time of an IVF_PQ / pylance's", "<= 2",
+                      f"{used / used_theirs:.2f}",
+                      f"{used:.1f} s, {used_theirs:.1f} s"))  # fmt: skip
+        found.append(("memory of a process that makes it, MB", "<= 1000", f"{peak:.0f}",
+                      f"pylance {peak_theirs:.0f}"))  # fmt: skip
+        table = LanceTable.forPath(spark, f"{folder}/ivf_pq")
+        dataset = lance.dataset(f"{folder}/ivf_pq")
+
+        def told() -> None:
+            for query in queries[:MEASURED]:
+                nearest = {"column": "vector", "q": query, "k": K, "nprobes": 8}
+                dataset.to_table(columns=["id", "_distance"], nearest=nearest)
+
+        def one_by_one() -> None:
+            for query in queries[:MEASURED]:
+                ask(query, nprobes=8)()
+
+        def nothing() -> None:
+            for _ in range(MEASURED):
+                one_row = spark.range(0, 1, 1, 1)
+                one_row.mapInArrow(lambda rows: rows, "id bigint").toArrow()
+
+        for work in (told, one_by_one, nothing):
+            work()
+        one, other, task = (seconds(work) / MEASURED for work in (one_by_one, told, nothing))
+        found.append(("one query of the IVF_PQ, ms", f"<= 2 x {1e3 * other:.1f} + {1e3 * task:.0f}",
+                      f"{1e3 * one:.0f}", "8 probes; pylance's, and a task of Spark"))  # fmt: skip
+        many = seconds(ask(queries, nprobes=8), 1) / len(queries)
+        found.append(("one by one / 10,000 queries at once, each", ">= 5", f"{one / many:.0f}",
+                      f"{1e3 * one:.0f} ms, {1e3 * many:.2f} ms"))  # fmt: skip
+        spark.stop()
+        found += recall_rows(folder, width)
+    title = f"targets: {K} nearest of {rows:,} rows of {width} floats, l2"
+    print_table(title, ("what", "target", "found", "of"), found)
+    return 0
+
+
 def main() -> int:
     """Prints one table, or one for each metric."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -186,8 +334,11 @@ def main() -> int:
     parser.add_argument("--queries", default="1,10,100,1000,10000")
     parser.add_argument("--metrics", default="l2,cosine")
     parser.add_argument("--indices", action="store_true")
+    parser.add_argument("--targets", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    if args.targets:
+        return targets(args.rows, args.width)
     if args.indices:
         return indices(args.rows, args.width, args.metrics.split(","))
     rng = np.random.default_rng(1)

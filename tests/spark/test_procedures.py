@@ -6,12 +6,16 @@ import json
 import pickle
 
 import lance
+import numpy as np
+import pyarrow as pa
 import pytest
 from local_changes import delete_rows
 from table_access import append, assert_same_rows, read_ours, read_theirs
 
 from pyspark_lance.errors import InvalidInputError, RetryableCommitError, VersionNotFoundError
 from pyspark_lance.spark.sql.procedures import PROCEDURES, LanceTaskReader, run_procedure
+from pyspark_lance.table.cleanup.orphan_files import find_orphan_files
+from pyspark_lance.table.version.table import Table
 
 pytestmark = pytest.mark.interop
 
@@ -125,6 +129,8 @@ def test_every_procedure_gives_rows_of_its_columns(path):
         "drop_index": {"name": "id_idx"},
     }  # fmt: skip
     for name, procedure in PROCEDURES.items():
+        if name == "create_vector_index":
+            continue  # which wants vectors, and has a test of its own
         answer = ask(path, name, **given.get(name, {}))
         if "state" in answer:
             answer = ask(path, name, work=answer["state"], done=run_tasks(answer["state"]))
@@ -183,6 +189,67 @@ def test_indices_are_made_by_tasks_refreshed_optimized_and_dropped(path):
     (dropped,) = rows(ask(path, "drop_index", name="keys"))
     assert dropped["version"] == joined["version"] + 1
     assert not lance.dataset(path).list_indices()
+
+
+def vectors(path, count, start=0):
+    numbers = np.random.default_rng(start).normal(size=(count, 8)).astype("f4")
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), 8)
+    rows = pa.table({"id": np.arange(start, start + count), "v": lists})
+    lance.write_dataset(rows, path, mode="append", enable_stable_row_ids=True)
+    return numbers
+
+
+def through(path, procedure, between=lambda: None, **arguments):
+    """The rows of a procedure, and how many stages of tasks it took."""
+    answer, stages = ask(path, procedure, **arguments), 0
+    while "state" in answer:
+        done = run_tasks(answer["state"])
+        stages += 1
+        if stages == 2:
+            between()
+        answer = ask(path, procedure, work=answer["state"], done=done, **arguments)
+    return rows(answer), stages
+
+
+def test_vector_indices_are_made_refreshed_and_joined_stage_by_stage(tmp_path):
+    path = str(tmp_path / "vectors")
+    numbers = vectors(path, 300)
+    given = {"column": "v", "kind": "ivf_pq", "metric": "cosine", "num_partitions": "2",
+             "num_sub_vectors": "4", "seed": "1", "name": "near"}  # fmt: skip
+    (made,), stages = through(path, "create_vector_index", **given)
+    assert (made["names"], made["num_segments"], made["num_rows"], stages) == (["near"], 1, 300, 3)
+    with pytest.raises(InvalidInputError, match="there is an index 'near'"):
+        ask(path, "create_vector_index", **given)
+    with pytest.raises(InvalidInputError, match="no kind of vector index"):
+        ask(path, "create_vector_index", kind="btree")
+    lance.dataset(path).create_scalar_index("id", "BTREE", name="keys")
+    vectors(path, 40, 300)
+    (fresh,), _ = through(path, "refresh_indices")
+    assert (fresh["names"], fresh["num_segments"], fresh["num_rows"]) == (["keys", "near"], 2, 80)
+    (nothing,), stages = through(path, "refresh_indices", name="near")
+    assert (nothing["version"], stages) == (None, 0)
+    vectors(path, 40, 400)
+    (joined,), _ = through(path, "optimize_indices", name="near")
+    assert (joined["names"], joined["num_rows"]) == (["near"], 380)
+    assert lance.dataset(path).stats.index_stats("near")["num_indices"] == 1
+    nearest = {"column": "v", "q": numbers[7], "k": 3}
+    scanner = lance.dataset(path).scanner(columns=["id", "_distance"], nearest=nearest)
+    assert "ANN" in scanner.explain_plan() and 7 in scanner.to_table()["id"].to_pylist()
+    assert not [file.path for file in find_orphan_files(Table(path)) if "_indices" in file.path]
+
+
+def test_a_vector_index_of_rows_that_were_moved_meanwhile_is_made_again(tmp_path):
+    path = str(tmp_path / "vectors")
+    vectors(path, 60)
+    vectors(path, 60, 60)
+
+    def others():
+        lance.dataset(path).optimize.compact_files(target_rows_per_fragment=1000)
+
+    (made,), stages = through(path, "create_vector_index", others, kind="ivf_flat")
+    assert (made["num_rows"], stages) == (120, 6)
+    assert lance.dataset(path).stats.index_stats("v_idx")["num_unindexed_rows"] == 0
+    assert not [file.path for file in find_orphan_files(Table(path)) if "_indices" in file.path]
 
 
 def test_indices_of_rows_that_were_moved_meanwhile_are_made_again(path):

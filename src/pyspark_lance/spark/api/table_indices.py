@@ -12,14 +12,13 @@ from pyspark_lance.spark.jobs.index_job import run_on_executors
 from pyspark_lance.spark.options.spellings import COMMIT_OPTIONS, changes_table, checks_keywords
 from pyspark_lance.spark.options.write_settings import change_settings, options_of_change
 from pyspark_lance.table.change.row_change import ChangeSettings
+from pyspark_lance.table.index_build.all_indices import refresh_all_indices
 from pyspark_lance.table.index_build.column_indices import (
     BuildParts,
     IndexResult,
     build_part,
     create_index,
     drop_index,
-    optimize_indices,
-    refresh_indices,
 )
 from pyspark_lance.table.index_build.index_plan import IndexRequest
 from pyspark_lance.table.version.table import Table
@@ -88,10 +87,11 @@ class TableIndices:
 
         Only fragments that an index does not cover are read, and those of segments that have old
         values of updated rows. Without any there is no version.
-        Those of vectors are refreshed by ``refreshVectorIndices``.
+        Indices of vectors get a version of their own, as by ``refreshVectorIndices``.
 
         Args:
-            name: Of one index; None for all that ``createIndex`` can make.
+            name: Of one index; None for all that ``createIndex`` and ``createVectorIndex`` can
+                make.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
@@ -103,8 +103,8 @@ class TableIndices:
             >>> table.refreshIndices().names
             ()
         """
-        given = self._of_commit(options)
-        return refresh_indices(self._table, name, given, build=self._build())
+        run = partial(run_on_executors, self._spark)
+        return refresh_all_indices(self._table, name, self._of_commit(options), run=run)
 
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
@@ -115,10 +115,12 @@ class TableIndices:
 
         Each refresh leaves a segment, and a query asks all of them. Those of a B-tree are merged,
         up to 64 million rows each, without reading the column; of other kinds those of less than
-        2 million rows are made anew together.
+        2 million rows are made anew together, and those of vectors, whose rows are taken as they
+        are.
 
         Args:
-            name: Of one index; None for all that ``createIndex`` can make.
+            name: Of one index; None for all that ``createIndex`` and ``createVectorIndex`` can
+                make.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
@@ -131,8 +133,9 @@ class TableIndices:
             >>> table.optimizeIndices("id_idx").numRows
             6
         """
+        run = partial(run_on_executors, self._spark)
         given = self._of_commit(options)
-        return optimize_indices(self._table, name, given, build=self._build())
+        return refresh_all_indices(self._table, name, given, run=run, joins_segments=True)
 
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()

@@ -279,8 +279,8 @@ class TableSearch:
         """Adds to vector indices the rows that were written, compacted or changed since.
 
         Only fragments that an index does not cover are read; they become a segment of their own,
-        made by what was learned for the index. Lance's ``optimize_indices`` joins segments. An
-        index with a graph (HNSW) stays as it is.
+        made by what was learned for the index. ``optimizeIndices`` joins segments, and so does
+        Lance. An index with a graph (HNSW) stays as it is.
 
         Args:
             names: Of an index, or of several; None for all.

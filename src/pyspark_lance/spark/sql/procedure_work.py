@@ -28,6 +28,7 @@ from pyspark_lance.table.compaction.compact import (
 )
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
 from pyspark_lance.table.compaction.compaction_task import CompactionTask
+from pyspark_lance.table.index_build.all_indices import vector_indices_named, with_vectors
 from pyspark_lance.table.index_build.column_indices import IndexResult, commit_index, drop_index
 from pyspark_lance.table.index_build.index_plan import (
     ROWS_PER_JOINED_SEGMENT,
@@ -37,6 +38,17 @@ from pyspark_lance.table.index_build.index_plan import (
     plan_index,
     plan_index_refresh,
 )
+from pyspark_lance.table.index_build.vector_build import VectorBuild, VectorTask, passing_folder
+from pyspark_lance.table.index_build.vector_indices import (
+    ROWS_OF_SEGMENT,
+    plan_vector_index,
+    plan_vector_refresh,
+)
+from pyspark_lance.table.index_build.vector_request import (
+    VectorIndexRequest,
+    VectorIndexResult,
+    parse_kind,
+)
 from pyspark_lance.table.index_build.zone_maps import (
     ZoneMapPlan,
     ZoneMapResult,
@@ -44,6 +56,7 @@ from pyspark_lance.table.index_build.zone_maps import (
     plan_refresh,
     plan_zone_maps,
 )
+from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 from pyspark_lance.table.version.time_travel import LATEST, VersionSpec
@@ -210,7 +223,7 @@ class IndexBuild:
         """What the executors do."""
         return self.plan.tasks
 
-    def go_on(self, call: Call, done: list[Any]) -> Rows | IndexBuild:
+    def go_on(self, call: Call, done: list[Any]) -> Rows | IndexBuild | VectorWork:
         """Commits; what others moved or changed meanwhile is looked at again."""
         unit = call.unit_of_work(self.retries)
         try:
@@ -218,7 +231,7 @@ class IndexBuild:
         except RetryableCommitError as error:
             unit.spend_attempt(error)
             return replace(self, plan=self.kind.plan(call), retries=unit.retries.to_text())
-        return self.kind.shown(result)
+        return self.kind.then(call, result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,34 +240,130 @@ class _BuildKind:
 
     plan: Callable[[Call], ZoneMapPlan | IndexPlan]
     commit: Callable[..., Any]
-    shown: Callable[[Any], Rows]
+    then: Callable[[Call, Any], Rows | VectorWork]
     nothing: ZoneMapResult | IndexResult
 
-    def start(self, call: Call) -> Rows | IndexBuild:
+    def start(self, call: Call) -> Rows | IndexBuild | VectorWork:
         """Plans, if there is something to do."""
         plan = self.plan(call)
         has_work = plan.wanted and not plan.change.is_done
-        return IndexBuild(plan, self) if has_work else self.shown(self.nothing)
+        return IndexBuild(plan, self) if has_work else self.then(call, self.nothing)
 
 
-def start_zone_maps(call: Call) -> Rows | IndexBuild:
+@dataclass(frozen=True, slots=True)
+class VectorWork:
+    """Segments of vector indices on their way; picklable.
+
+    Attributes:
+        joined_rows: Segments of less than half as many rows are joined; None to join none.
+        is_new: Whether an index is made, and not brought up to date.
+        before: What became of indices of columns.
+        retries: The attempts that were spent; empty for none.
+    """
+
+    build: VectorBuild
+    joined_rows: int | None = None
+    is_new: bool = False
+    before: IndexResult = field(default_factory=IndexResult)
+    retries: str = ""
+
+    @property
+    def tasks(self) -> Sequence[VectorTask]:
+        """What the executors do in the stage that is next."""
+        return self.build.tasks
+
+    def go_on(self, call: Call, done: list[Any]) -> Rows | VectorWork:
+        """The next stage, or the commit; what others changed meanwhile is planned again."""
+        if not self.build.is_last:
+            return replace(self, build=self.build.after(done))
+        unit = call.unit_of_work(self.retries)
+        try:
+            made = unit.once(partial(_commit_vectors, call.table, self.build, done))
+        except RetryableCommitError as error:
+            unit.spend_attempt(error)
+            again = _planned_vectors(call, is_new=self.is_new, joined_rows=self.joined_rows)
+            if again is None:
+                return _indexed(self.before)
+            return replace(self, build=again, retries=unit.retries.to_text())
+        return _indexed(with_vectors(self.before, made))
+
+
+def _commit_vectors(
+    table: Table, build: VectorBuild, done: list[Any], work: UnitOfWork
+) -> tuple[VectorIndexResult, ...]:
+    with passing_folder(table, build.folder, work):
+        return build.commit(done, work)
+
+
+def start_zone_maps(call: Call) -> Rows | IndexBuild | VectorWork:
     """Makes zone maps of the columns that are given, or else refreshes those there are."""
     return _BuildKind(_plan_zone_maps, commit_zone_maps, _zoned, ZoneMapResult()).start(call)
 
 
-def start_create_index(call: Call) -> Rows | IndexBuild:
+def start_create_index(call: Call) -> Rows | IndexBuild | VectorWork:
     """Makes indices of the columns that are given."""
-    return _of_columns(_plan_create).start(call)
+    return _of_columns(_plan_create, _only_columns).start(call)
 
 
-def start_refresh_indices(call: Call) -> Rows | IndexBuild:
+def start_create_vector_index(call: Call) -> Rows | VectorWork:
+    """Makes an index of a column of vectors."""
+    build = _planned_vectors(call, is_new=True)
+    return _indexed(IndexResult()) if build is None else VectorWork(build, is_new=True)
+
+
+def start_refresh_indices(call: Call) -> Rows | IndexBuild | VectorWork:
     """Adds to indices what they do not cover."""
-    return _of_columns(_plan_refresh).start(call)
+    if _names_vectors(call):
+        return _then_vectors(None, call, IndexResult())
+    return _of_columns(_plan_refresh, partial(_then_vectors, None)).start(call)
 
 
-def start_optimize_indices(call: Call) -> Rows | IndexBuild:
+def start_optimize_indices(call: Call) -> Rows | IndexBuild | VectorWork:
     """Makes few segments of many."""
-    return _of_columns(_plan_optimize).start(call)
+    then = partial(_then_vectors, ROWS_OF_SEGMENT)
+    if _names_vectors(call):
+        return then(call, IndexResult())
+    return _of_columns(_plan_optimize, then).start(call)
+
+
+def _names_vectors(call: Call) -> bool:
+    name = call.arguments.get("name")
+    return name is not None and bool(vector_indices_named(call.table, name))
+
+
+def _only_columns(call: Call, result: IndexResult) -> Rows:
+    return _indexed(result)
+
+
+def _then_vectors(joined_rows: int | None, call: Call, result: IndexResult) -> Rows | VectorWork:
+    """Goes on with vector indices, after those of columns."""
+    build = _planned_vectors(call, joined_rows=joined_rows)
+    return _indexed(result) if build is None else VectorWork(build, joined_rows, before=result)
+
+
+def _planned_vectors(
+    call: Call, *, is_new: bool = False, joined_rows: int | None = None
+) -> VectorBuild | None:
+    if not is_new:
+        names = vector_indices_named(call.table, call.arguments.get("name"))
+        return plan_vector_refresh(call.table, names, call.settings, joined_rows)
+    given = call.arguments
+    request = VectorIndexRequest(
+        given.get("column"),
+        parse_kind(given.get("kind", "ivf_pq")),
+        Metric.parse(given.get("metric", "l2")),
+        call.number("num_partitions"),
+        call.number("num_sub_vectors"),
+        _or_else(call.number("sample_rate"), 256),
+        call.number("seed"),
+        given.get("name"),
+        call.flag("replace"),
+    )
+    return plan_vector_index(call.table, request, call.settings)
+
+
+def _or_else(given: int | None, usual: int) -> int:
+    return usual if given is None else given
 
 
 def drop_named_index(call: Call) -> Rows:
@@ -262,8 +371,10 @@ def drop_named_index(call: Call) -> Rows:
     return [(drop_index(call.table, call.text("name"), call.settings).version,)]
 
 
-def _of_columns(plan: Callable[[Call], IndexPlan]) -> _BuildKind:
-    return _BuildKind(plan, commit_index, _indexed, IndexResult())
+def _of_columns(
+    plan: Callable[[Call], IndexPlan], then: Callable[[Call, IndexResult], Rows | VectorWork]
+) -> _BuildKind:
+    return _BuildKind(plan, commit_index, then, IndexResult())
 
 
 def _plan_zone_maps(call: Call) -> ZoneMapPlan:
@@ -273,7 +384,7 @@ def _plan_zone_maps(call: Call) -> ZoneMapPlan:
     return plan_zone_maps(call.table, names, call.number("rows_per_zone"), call.settings)
 
 
-def _zoned(result: ZoneMapResult) -> Rows:
+def _zoned(call: Call, result: ZoneMapResult) -> Rows:
     return [(list(result.columns), result.numFragments, result.numZones, result.version)]
 
 
@@ -303,4 +414,4 @@ def _indexed(result: IndexResult) -> Rows:
     return [(list(result.names), result.numSegments, result.numRows, result.version)]
 
 
-Work: TypeAlias = Compaction | IndexBuild
+Work: TypeAlias = Compaction | IndexBuild | VectorWork

@@ -64,6 +64,7 @@ from pyspark_lance.spark.sql.procedure_work import (
     drop_named_index,
     start_compaction,
     start_create_index,
+    start_create_vector_index,
     start_optimize_indices,
     start_refresh_indices,
     start_zone_maps,
@@ -75,6 +76,7 @@ from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewri
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
 from pyspark_lance.table.index_build.column_indices import build_part
 from pyspark_lance.table.index_build.index_plan import IndexTask
+from pyspark_lance.table.index_build.vector_build import VectorTask, run_vector_task
 from pyspark_lance.table.refs.branches import create_branch, remove_branch
 from pyspark_lance.table.refs.tags import remove_tag, set_tag
 from pyspark_lance.table.verify.verify import verify
@@ -188,7 +190,7 @@ def _as_json(value: Any) -> str:
 class WorkPartition(InputPartition):
     """One task."""
 
-    def __init__(self, task: CompactionTask | IndexTask) -> None:
+    def __init__(self, task: CompactionTask | IndexTask | VectorTask) -> None:
         self.task = task
 
 
@@ -216,10 +218,10 @@ class LanceTaskReader(DataSourceReader):
             yield pa.RecordBatch.from_arrays([done], names=BIN_RESULTS.names)
 
 
-def _done(task: CompactionTask | IndexTask) -> object:
+def _done(task: CompactionTask | IndexTask | VectorTask) -> object:
     if isinstance(task, CompactionTask):
         return rewrite_bin(task)
-    return build_part(task)
+    return run_vector_task(task) if isinstance(task, VectorTask) else build_part(task)
 
 
 # Cleanup and verification ----------------------------------------------------------------------
@@ -344,6 +346,27 @@ PROCEDURES: Mapping[str, Procedure] = {
         ),
         INDEXED,
         start_create_index,
+    ),
+    "create_vector_index": Procedure(
+        "Makes an index of a column of vectors, on the executors.",
+        StructType(
+            [
+                *columns(
+                    column=_TEXT,
+                    kind=_TEXT,
+                    metric=_TEXT,
+                    num_partitions=_LONG,
+                    num_sub_vectors=_LONG,
+                    sample_rate=_LONG,
+                    seed=_LONG,
+                    name=_TEXT,
+                    replace=_FLAG,
+                ).fields,
+                _NOTE,
+            ]
+        ),
+        INDEXED,
+        start_create_vector_index,
     ),
     "refresh_indices": Procedure(
         "Adds to indices what was written since they were made.",

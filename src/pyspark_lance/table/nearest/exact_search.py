@@ -17,7 +17,8 @@ from pyspark_lance.table.nearest.found_rows import NOTHING_FOUND, FoundRows, nea
 from pyspark_lance.table.nearest.metric import Metric
 
 QUERIES_OF_BLOCK: Final = 1024
-_ROWS_OF_BLOCK: Final = 4096
+# More would not stay in the caches while the products are looked at.
+_ROWS_OF_BLOCK: Final = 1024
 # With few queries a block of rows should stay in the cache of a core.
 _FEW_QUERIES: Final = 64
 _CACHED_NUMBERS: Final = 1 << 18
