@@ -857,4 +857,19 @@ MUTANTS = (
         "return np.ones_like(counts)",
         ("tests/table/nearest/test_vector_indices.py",),
     ),
+    # Rows or columns
+    Mutant(
+        "columns are rewritten though an index answers for them",
+        "table/change/choose_rewrite.py",
+        "    if _is_indexed(snapshot, names, everything if callable(changed) else changed):",
+        "    if False:",
+        ("tests/table/change/test_choose_rewrite.py",),
+    ),
+    Mutant(
+        "rows that change are counted however small the table is",
+        "table/change/choose_rewrite.py",
+        "rewrite_cost(snapshot, names, everything).rows_s < WORTH_COUNTING_S",
+        "rewrite_cost(snapshot, names, everything).rows_s < 0",
+        ("tests/table/change/test_choose_rewrite.py",),
+    ),
 )
