@@ -18,11 +18,16 @@ from pyspark_lance.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.format.system_columns import parse_metadata_columns
+from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.api import foreign_names
 from pyspark_lance.spark.api.merge_builder import LanceMergeBuilder
 from pyspark_lance.spark.jobs.merge_job import MergeRequest
 from pyspark_lance.spark.options.option_table import canonical_options
 from pyspark_lance.spark.sql.foreign_statements import statement_here
+from pyspark_lance.table.scan.plan_scan import predicate_schema, project
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
 
 SESSION = types.SimpleNamespace(conf={"spark.sql.session.timeZone": "UTC"})
 
@@ -315,6 +320,19 @@ def test_a_path_with_the_version_of_delta_behind_it_is_told_the_option(path):
         with pytest.raises(TableNotFoundError) as told:
             LanceTable.forPath(SESSION, path + ending)
         assert option in told.value.hint
+
+
+@pytest.mark.parametrize("ask", ["columns", "metadata", "filter"])
+def test_the_fragment_id_of_lance_spark_is_told_how_it_is_computed(path, ask):
+    snapshot = Snapshot.open(Table(path))
+    with pytest.raises(InvalidInputError, match="_fragid") as told:
+        if ask == "columns":
+            project(snapshot.schema, ("id", "_fragid"))
+        elif ask == "metadata":
+            parse_metadata_columns("_rowid, _fragid", stable_row_ids=True)
+        else:
+            parse_predicate("_fragid = 0", predicate_schema(snapshot.schema))
+    assert "_rowaddr" in told.value.hint
 
 
 @pytest.mark.spark

@@ -24,6 +24,15 @@ LAST_UPDATED_AT: Final = "_row_last_updated_at_version"
 
 SYSTEM_COLUMNS: Final = (ROW_ID, ROW_ADDRESS, CREATED_AT, LAST_UPDATED_AT)
 VERSION_COLUMNS: Final = (CREATED_AT, LAST_UPDATED_AT)
+# Columns that other readers of Lance compute -> how.
+_OF_OTHERS: Final = {
+    "_fragid": "_fragid is _rowaddr divided by 4294967296, in SQL shiftright(_rowaddr, 32)",
+}
+
+
+def column_of_others(name: str) -> str | None:
+    """How a column is computed that other readers of Lance add; None for all other names."""
+    return _OF_OTHERS.get(name.lower())
 
 
 def system_field(name: str) -> pa.Field:
@@ -47,7 +56,8 @@ def parse_metadata_columns(text: str, *, stable_row_ids: bool) -> tuple[str, ...
     if unknown:
         raise InvalidInputError(
             f"metadataColumns names {unknown[0]!r}, which is not a lineage column",
-            hint=f"use all, none, or a comma list of {', '.join(SYSTEM_COLUMNS)}",
+            hint=column_of_others(unknown[0])
+            or f"use all, none, or a comma list of {', '.join(SYSTEM_COLUMNS)}",
         )
     return tuple(name for name in SYSTEM_COLUMNS if name in words)
 

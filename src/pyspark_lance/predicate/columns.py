@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pyspark_lance.errors import InvalidInputError
-from pyspark_lance.format.system_columns import SYSTEM_COLUMNS
+from pyspark_lance.format.system_columns import SYSTEM_COLUMNS, column_of_others
 from pyspark_lance.predicate.tree import Column
 from pyspark_lance.predicate.types import spark_type_of
 
@@ -63,6 +63,9 @@ def _find_field(name: str, fields: list[pa.Field], what: str, prefers_exact: boo
 
 def near_names(name: str, names: Sequence[str]) -> str:
     """A hint for a name that is none of some: what was meant, or else which there are."""
+    way = column_of_others(name)
+    if way is not None:
+        return way
     spelled_as = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower()[:_LONG], spelled_as, n=1)
     shown = ", ".join(names[:_MOST_SHOWN]) + (", …" if len(names) > _MOST_SHOWN else "")

@@ -22,6 +22,7 @@ TOLD = {
     "ALTER TABLE {table} CREATE INDEX i USING btree (id)": "columns => 'id', kind => 'btree'",
     "SHOW TAGS IN {table}": "CALL lance.system.tags(table => ",
     "OPTIMIZE {table} ZORDER BY (id)": "create_zonemap",
+    "SELECT id FROM {table} WHERE _fragid = 0": "shiftright(_rowaddr, 32)",
 }
 
 

@@ -7,6 +7,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import org.pysparklance.catalog.VectorSearch;
+import org.pysparklance.rules.ForeignColumns;
 import org.pysparklance.rules.ForeignStatements;
 import org.pysparklance.rules.ChangedViews;
 import org.pysparklance.rules.EvolvingWrites;
@@ -36,6 +37,7 @@ public final class LanceExtensions implements SparkSessionExtensionsProvider {
     extensions.injectResolutionRule(session -> new ChangedViews());
     extensions.injectPostHocResolutionRule(session -> new HiddenInCondition());
     extensions.injectPostHocResolutionRule(session -> new UnsetColumns());
+    extensions.injectPostHocResolutionRule(session -> new ForeignColumns());
     extensions.injectTableFunction(VectorSearch.injected());
     extensions.injectParser(ForeignStatements::over);
     return BoxedUnit.UNIT;

@@ -23,6 +23,7 @@ from pyspark_lance.format.system_columns import (
     ROW_ID,
     SYSTEM_COLUMNS,
     check_version_columns,
+    column_of_others,
 )
 from pyspark_lance.predicate.conditions import Predicate, columns_of
 from pyspark_lance.table.rows.scan_slice import ScanSlice
@@ -78,9 +79,9 @@ def project(schema: LanceSchema, names: Sequence[str]) -> LanceSchema:
     for name in names:
         field = by_name.get(name) or lower.get(name.lower())
         if field is None:
-            raise InvalidInputError(
-                f"there is no column {name!r}", hint=f"the columns are {', '.join(by_name)}"
-            )
+            there = f"the columns are {', '.join(by_name)}"
+            hint = column_of_others(name) or there
+            raise InvalidInputError(f"there is no column {name!r}", hint=hint)
         if field in chosen:
             raise InvalidInputError(f"the column {name!r} is named twice")
         chosen.append(field)
