@@ -32,7 +32,7 @@ def rows_of(numbers, kind="float32", start=0):
 
 
 def ours(path, queries, k, *, metric=None, condition=None, use_index=True, shown="id", **more):
-    snapshot = Snapshot.open(Table(str(path)))
+    snapshot = Snapshot.open(path if isinstance(path, Table) else Table(str(path)))
     column = vector_column(snapshot.schema, None)
     kind = None if metric is None else Metric.parse(metric)
     segments = usable_segments(snapshot, column, kind) if use_index else ()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from s3_server import s3_server, s3_table_root  # noqa: F401
+from vector_tables import WIDTH, ours, rows_of
 
 from pyspark_lance.errors import UnsupportedFeatureError
 from pyspark_lance.metafile.manifest_file import latest_version
@@ -15,6 +17,12 @@ from pyspark_lance.table.cleanup import cleanup
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.cleanup.orphan_files import find_orphan_files, remove_orphan_files
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.index_build.vector_indices import (
+    create_vector_index,
+    refresh_vector_indices,
+)
+from pyspark_lance.table.index_build.vector_request import VectorIndexRequest
+from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.rows.write_fragments import write_fragments
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan
 from pyspark_lance.table.scan.scan_task import run
@@ -154,3 +162,31 @@ def test_such_a_store_is_used_by_one_writer_or_with_an_external_manifest_store(
         newest = latest_version(store)
         assert not store.put_if_absent(newest.path, b"of another writer")
         assert len(read(uri, options)) == 6
+
+
+@pytest.mark.interop
+def test_a_vector_index_is_made_refreshed_joined_and_searched(s3_table_root, s3_server, tmp_path):  # noqa: F811
+    """What it answers is what the same table on a disk answers."""
+    numbers = np.random.default_rng(1).normal(size=(600, WIDTH))
+    for root, options in ((f"{s3_table_root}/t", s3_server.options), (str(tmp_path / "t"), {})):
+        table = Table(root, options)
+        for start in (0, 400):
+            rows = rows_of(numbers[start : start + 400], start=start)
+            existing = open_existing(table)
+            plan = plan_write(table, rows.schema, WriteSettings(), existing=existing)
+            commit_write(plan, write_fragments(plan.request, rows.to_batches()))
+            if not start:
+                request = VectorIndexRequest("v", num_partitions=3, num_sub_vectors=4, seed=1)
+                assert create_vector_index(table, request).numRows == 401
+        (fresh,) = refresh_vector_indices(table)
+        (joined,) = refresh_vector_indices(table, joins_segments=True)
+        assert (fresh.numRows, joined.numRows) == (201, 602)
+        assert not [file for file in find_orphan_files(table) if "_indices" in file.path]
+    query = numbers[5].astype("f4")
+    (plan, on_s3), (_, on_disk) = (
+        ours(one, query, 7, nprobes=2)
+        for one in (Table(f"{s3_table_root}/t", s3_server.options), Table(str(tmp_path / "t")))
+    )
+    assert [type(task) for task in plan.tasks] == [SegmentTask]
+    assert on_s3.row_id.tolist() == on_disk.row_id.tolist()
+    assert on_s3.distance.tolist() == on_disk.distance.tolist()
