@@ -262,6 +262,14 @@ def test_an_index_of_vectors_is_made_on_the_executors(spark, tmp_path, numbers):
     assert (added.name, added.num_rows, added.num_fragments) == ("vec_idx", 20, 1)
     assert table.history(1).first().userMetadata == "more codes"
     assert [row.numRows for row in table.indices().collect()] == [500, 20]
+    joined = table.optimizeIndices("vec_idx")
+    assert (joined.names, joined.numSegments, joined.numRows) == (("vec_idx",), 1, 520)
+    save(spark, path, numbers[:5], parts=1, start=2000)
+    table.createIndex("id")
+    save(spark, path, numbers[:7], parts=1, start=3000)
+    fresh = table.refreshIndices()
+    assert (fresh.names, fresh.numRows) == (("id_idx", "vec_idx"), 19)
+    table.dropIndex("id_idx")
     again = table.createVectorIndex("vec", "ivf_flat", replace=True)
     assert (again.num_partitions, table.indices().count()) == (1, 1)
 
