@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pyspark_lance.errors import InvalidInputError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.typed_values import check_enum
 from pyspark_lance.table.scan.fragment_pruning import counted_fragments
 from pyspark_lance.table.scan.plan_scan import column_width
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -70,6 +71,10 @@ class RewriteChoice:
 
     mode: RewriteMode
     reason: str
+
+    def __post_init__(self) -> None:
+        """Refuses a plain text in the place of the mode that it equals."""
+        check_enum(self.mode, RewriteMode)
 
     def __str__(self) -> str:
         return f"{self.mode}, because {self.reason}"
