@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from types import TracebackType
 from typing import Final
 
@@ -137,7 +138,7 @@ class _Run:
     def fill(self) -> None:
         if self.held is not None and self.held.num_rows:
             return
-        batches = [batch for batch, _ in zip(self.stored, range(self.room), strict=False)]
+        batches = list(islice(self.stored, self.room))
         table = pa.Table.from_batches(batches).combine_chunks() if batches else None
         self.held = None if table is None else table.to_batches()[0]
 
