@@ -165,6 +165,12 @@ def overwrite_middle(file):
     file.write_bytes(bytes(content))
 
 
+def overwrite_all(file):
+    """Everything but the end, by which a file is taken for one of Lance."""
+    content = file.read_bytes()
+    file.write_bytes(b"\xff" * (len(content) - 40) + content[-40:])
+
+
 def other_deletions(path, offsets):
     def deletions(fragment):
         store = Table(path).store()
@@ -349,6 +355,7 @@ DAMAGE = {
     "index file gone": ("bad_index_file", lambda p: index_file(p).rename(f"{index_file(p)}.old")),
     "index file cut short": ("bad_index_file", lambda p: cut(index_file(p))),
     "index file with another end, of no noted size": ("bad_index_file", other_end),
+    "index file with other bytes": ("index_content", lambda p: overwrite_all(index_file(p))),
     "deletion file of row ids": ("deletions_elsewhere", deletions_by_row_id),
     "index without files": ("missing_index", lambda p: shutil.rmtree(Path(p, "_indices"))),
     "data file gone": ("missing_data_file", lambda p: first_file(p).unlink()),

@@ -311,7 +311,7 @@ class TableMaintenance:
             version: None for the newest, or the one that the table is held at.
             tag: Or its tag.
             timestamp: Or a time, as for ``restore``.
-            readData: Also decode every value.
+            readData: Also decode every value, and compare indices with their columns.
 
         Raises:
             TableNotFoundError: There is no such version.

@@ -175,6 +175,24 @@ class BloomIndex:
                 found[places] |= _is_in(blocks, number)
         return found
 
+    def values_missing(self, zone: int, hashes: NDArray[np.uint64]) -> bool:
+        """Whether a zone's filter is without one of some hashes.
+
+        Raises:
+            CorruptFileError: The filter is of a size that none has.
+        """
+        fields = [field for field in self.file.reader.schema.fields if field.name == BLOOM_FILTER]
+        reader = self.file.reader
+        stored = reader.take(fields, reader.embedded_columns(), np.array([zone])).column(0)
+        data = stored[0].as_buffer()
+        if data is None or not data.size or data.size % BLOCK_BYTES:
+            raise CorruptFileError("a bloom filter of no whole blocks", self.file.where)
+        blocks = np.frombuffer(data, "<u4").reshape(-1, 8)
+        places = ((hashes >> np.uint64(32)) * np.uint64(len(blocks))) >> np.uint64(32)
+        low = hashes.astype(np.uint32)[:, None]
+        bits = np.uint32(1) << (low * SALT >> np.uint32(27))
+        return bool((blocks[places] & bits != bits).any())
+
     def _filters(self) -> pa.Array | None:
         fields = [field for field in self.file.reader.schema.fields if field.name == BLOOM_FILTER]
         reader = self.file.reader

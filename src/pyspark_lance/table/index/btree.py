@@ -164,9 +164,11 @@ def _page_rows(lookup: IndexFile) -> int:
     metadata = lookup.reader.schema.metadata
     if metadata.get(_RANGES, b"false") != b"false":
         raise UnsupportedFeatureError("a B-tree in files by range", where=lookup.where)
+    if PAGE_ROWS_KEY not in metadata:
+        raise UnsupportedFeatureError("a B-tree without the size of a page", where=lookup.where)
     try:
         page_rows = int(metadata[PAGE_ROWS_KEY])
-    except (KeyError, ValueError) as error:
+    except ValueError as error:
         raise CorruptFileError("a B-tree without the size of a page", lookup.where) from error
     if not 0 < page_rows < 1 << 32:
         raise CorruptFileError(f"a B-tree of pages of {page_rows} rows", lookup.where)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from pyspark_lance.errors import CorruptFileError, LanceError
+from pyspark_lance.errors import CorruptFileError, LanceError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import ReuseVersions, covered_now
@@ -123,11 +123,13 @@ class SegmentState:
         is_asked: Whether they do.
         note: Why not, or of which of its fragments not; empty if there is nothing to say.
         num_named: Rows that it names, those among them that are gone; None if that is not known.
+        is_damaged: Whether its files say what cannot be.
     """
 
     is_asked: bool
     note: str = ""
     num_named: int | None = None
+    is_damaged: bool = False
 
 
 def segment_state(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
@@ -146,7 +148,8 @@ def segment_state(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
             opened = _open(lookups, segment, indexed)
             covered = _covered(lookups, segment) & BitMap(lookups.lengths)
         except (LanceError, FileNotFoundError) as error:
-            return SegmentState(False, f"it cannot be read: {error}")
+            is_damaged = not isinstance(error, UnsupportedFeatureError)
+            return SegmentState(False, f"it cannot be read: {error}", is_damaged=is_damaged)
         unknown = len(covered - opened.complete(covered, lookups.lengths))
     num_named = opened.num_rows if segment.kind == BTREE else None  # Zones may have deleted rows.
     if not unknown:

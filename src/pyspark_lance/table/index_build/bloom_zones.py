@@ -15,11 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from pyspark_lance.codec.arrow_values import is_variable_width, offset_bytes
-from pyspark_lance.codec.xxh64 import xxh64_of_numbers, xxh64_of_values
+from pyspark_lance.codec.arrow_values import is_variable_width
 from pyspark_lance.format.row_address import OFFSET_BITS
 from pyspark_lance.format.row_address_tree_map import pack_tree_map
-from pyspark_lance.plain_values import plain_numbers
 from pyspark_lance.store.object_store import ObjectStore
 from pyspark_lance.table.index.bloom import (
     BLOCK_BYTES,
@@ -29,6 +27,7 @@ from pyspark_lance.table.index.bloom import (
     ZONE_PLACES,
 )
 from pyspark_lance.table.index_build.segment_files import SegmentOutput, schema_of
+from pyspark_lance.table.index_build.value_hashes import hashes_of
 from pyspark_lance.table.index_build.zone_cuts import ZoneCutter, note_nulls
 
 FALSE_POSITIVES: Final = 0.00057
@@ -173,19 +172,3 @@ class _Zones:
         ]
         self._done = []
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def hashes_of(values: pa.Array) -> NDArray[np.uint64]:
-    """The hashes of values without nulls, of a type that can have bloom filters; shape (n,)."""
-    if not is_variable_width(values.type):
-        if pa.types.is_temporal(values.type):
-            values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
-        return xxh64_of_numbers(np.ascontiguousarray(plain_numbers(values)))
-    _, offsets, data = values.buffers()
-    if data is None or not len(values):
-        return xxh64_of_values(np.empty(0, np.uint8), np.zeros(len(values) + 1, np.int64))
-    every = np.frombuffer(offsets, f"<i{offset_bytes(values.type)}")
-    ends = every[values.offset : values.offset + len(values) + 1]
-    begin, end = int(ends[0]), int(ends[-1])
-    own = np.frombuffer(data, np.uint8)[begin:end]
-    return xxh64_of_values(own, ends.astype(np.int64) - begin)

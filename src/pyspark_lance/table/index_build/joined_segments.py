@@ -66,7 +66,7 @@ def sorted_rows_of(
         CorruptFileError: Pages hold what they cannot, or are out of order.
     """
     tree = BTree.open(files, segment.entry, field)
-    live = _LiveRows(files, segment.fragments, stable_row_ids)
+    live = LiveRows(files, segment.fragments, stable_row_ids)
     size = sum(segment.entry.file_sizes.values()) // max(1, tree.num_rows)
     num_rows = min(_BATCH_ROWS, _MERGED_BYTES // max(16, size) // num_segments)
     step = max(1, num_rows // tree.page_rows)
@@ -83,7 +83,7 @@ def sorted_rows_of(
             yield pa.RecordBatch.from_arrays(arrays, names=[VALUES, IDS])
 
 
-class _LiveRows:
+class LiveRows:
     """Which addresses are of live rows of some fragments."""
 
     def __init__(
@@ -100,7 +100,11 @@ class _LiveRows:
         self._deleted = np.concatenate(deleted) if deleted else np.empty(0, np.uint64)
 
     def are_among(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Raises if one of them is beyond the end of its fragment."""
+        """Which of some addresses are; shape (n,).
+
+        Raises:
+            CorruptFileError: One of them is beyond the end of its fragment.
+        """
         if not len(self._ids):
             return np.zeros(len(addresses), np.bool_)
         numbers = addresses >> _SHIFT

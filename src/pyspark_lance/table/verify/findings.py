@@ -89,6 +89,7 @@ REMEDIES = {
     "index_overlap": "drop the index, and build it again",
     "missing_index": "drop the index, and build it again",
     "bad_index_file": "drop the index, and build it again",
+    "index_content": "drop the index, and build it again",
     "deletions_elsewhere": "delete the rows that should be gone again after a compaction: "
     "compact(materializeDeletionsThreshold=0.0) writes the others anew",
     "missing_data_file": _RESTORE,

@@ -5,7 +5,7 @@ Nothing is changed.  Whatever cannot be read is a finding; only a store that fai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -56,6 +56,7 @@ from pyspark_lance.table.rows.fragment_reader import FragmentReader
 from pyspark_lance.table.rows.json_columns import holds_json
 from pyspark_lance.table.rows.lineage import FragmentLineage
 from pyspark_lance.table.verify.findings import Finding, VerifyResult, finding
+from pyspark_lance.table.verify.verify_indices import check_contents
 from pyspark_lance.table.verify.verify_manifest import (
     LiveRowIds,
     check_lineage,
@@ -66,8 +67,10 @@ from pyspark_lance.table.verify.verify_manifest import (
 )
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.row_counts import with_row_counts
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table, main_line
 from pyspark_lance.table.version.table_files import TableFiles
+from pyspark_lance.table.version.time_travel import VersionSpec
 
 Found = Iterator[Finding]
 
@@ -114,6 +117,7 @@ def _verified(table: Table, version: int | None, *, read_data: bool) -> VerifyRe
     findings += check_unique(manifest, live)
     findings += _check_index_folders(file, files.sizes)
     findings += _check_index_files(store, file, files.sizes)
+    findings += list(_check_index_contents(table, location.version, findings, read_data))
     findings += _check_transaction(store, file)
     findings += _check_times(store, locations, location)
     if findings and not store.exists(location.path):
@@ -345,6 +349,16 @@ def _wrong_of_file(store: ObjectStore, index: IndexMetadata, name: str, size: in
         return ""
     end, _ = store.get_tail(f"{INDICES}/{index.uuid}/{name}", len(MAGIC))
     return "" if bytes(end) == MAGIC else "does not end like a Lance file"
+
+
+def _check_index_contents(
+    table: Table, version: int, known: Sequence[Finding], read_data: bool
+) -> Found:
+    try:
+        snapshot = Snapshot.open(table, VersionSpec(version=version))
+    except LanceError:
+        return  # It cannot be read at all, as others have found.
+    yield from check_contents(snapshot, known, read_data=read_data)
 
 
 # Around the version ------------------------------------------------------------------------

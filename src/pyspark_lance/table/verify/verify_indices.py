@@ -1,0 +1,334 @@
+"""Verifies indices: that their files are there, hold what can be, and say what the columns say.
+
+What a column says is compared by sums: of each live row a hash of its value and of its address is
+added up, by fragment, once over the column and once over the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from pyspark_lance.codec.xxh64 import xxh64_of_numbers
+from pyspark_lance.errors import (
+    CorruptFileError,
+    LanceError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from pyspark_lance.format.field import Field
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.format.fragment_reuse import reuse_index_of
+from pyspark_lance.format.index_metadata import IndexMetadata
+from pyspark_lance.format.row_address import OFFSET_BITS
+from pyspark_lance.format.row_address_tree_map import numbers_of, parse_tree_map
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.plain_values import plain_array, plain_numbers
+from pyspark_lance.table.index.bitmap import BITMAP_FILE, sets_at
+from pyspark_lance.table.index.bloom import BloomIndex
+from pyspark_lance.table.index.btree import BTree
+from pyspark_lance.table.index.index_file import IndexFile
+from pyspark_lance.table.index.indexed_fields import is_of_type
+from pyspark_lance.table.index.lookups import covered_fragments, segment_state
+from pyspark_lance.table.index.row_ids import row_id_index
+from pyspark_lance.table.index.segments import (
+    BLOOMFILTER,
+    BTREE,
+    LABEL_LIST,
+    ZONEMAP,
+    Segment,
+    kind_of,
+    segment_of,
+)
+from pyspark_lance.table.index.value_order import is_in_order, sort_order
+from pyspark_lance.table.index.zone_map_file import (
+    Nulls,
+    ZoneMap,
+    is_zone_map,
+    read_zones_and_nulls,
+)
+from pyspark_lance.table.index_build.indexed_columns import only_fragments, path_to, values_at
+from pyspark_lance.table.index_build.joined_segments import LiveRows
+from pyspark_lance.table.index_build.segment_files import LABEL_NULLS_KEY
+from pyspark_lance.table.index_build.value_hashes import hashes_of, hashes_with_nulls
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, project
+from pyspark_lance.table.scan.scan_task import run
+from pyspark_lance.table.verify.findings import Finding, finding
+from pyspark_lance.table.version.snapshot import Snapshot
+
+_ROWS_AT_ONCE: Final = 1 << 20
+_SETS_AT_ONCE: Final = 256
+_NULL_LIST: Final = np.uint64(0x6C6973745F6E756C)
+_SHIFT: Final = np.uint64(OFFSET_BITS)
+_Hashes = NDArray[np.uint64]
+_Rows = tuple[_Hashes, NDArray[np.uint64]]
+"""Hashes of values, and the addresses of their rows; shapes (n,)."""
+
+
+def check_contents(
+    snapshot: Snapshot, known: Sequence[Finding], *, read_data: bool
+) -> Iterator[Finding]:
+    """What the files of indices say that cannot be, but for those that findings name already.
+
+    ``read_data``: whether all of it is compared with the columns, which are read.
+    """
+    for entry in snapshot.indices:
+        if not entry.fields or any(str(entry.uuid) in problem.what for problem in known):
+            continue
+        try:
+            wrong = _wrong_in_entry(snapshot, entry, read_data=read_data)
+        except StorageError:
+            raise
+        except UnsupportedFeatureError:
+            continue
+        except (LanceError, FileNotFoundError) as error:
+            wrong = str(error)
+        if wrong:
+            what = f"the index {entry.name!r} ({entry.uuid}): {wrong}"
+            yield finding("index_content", what, f"version {snapshot.version}")
+
+
+def _wrong_in_entry(snapshot: Snapshot, entry: IndexMetadata, *, read_data: bool) -> str:
+    path = path_to(snapshot.schema.fields, entry.fields[0])
+    if path is None:
+        return ""
+    if kind_of(entry) == ZONEMAP:
+        return _wrong_in_zones(snapshot, entry, path, read_data) if is_zone_map(entry) else ""
+    segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
+    if isinstance(segment, str):
+        return ""
+    state = segment_state(snapshot, entry)
+    if state.is_damaged:
+        return state.note
+    if not state.is_asked:
+        return ""
+    covered = covered_fragments(snapshot, entry)
+    fragments = tuple(f for f in snapshot.manifest.fragments if f.id in covered)
+    if not read_data or not fragments:
+        return ""
+    if reuse_index_of(snapshot.indices) is not None and not segment.names_row_ids:
+        return ""  # Rows that a compaction moved are named by where they were.
+    if segment.kind == BLOOMFILTER:
+        return _wrong_in_filters(snapshot, entry, path, fragments)
+    live = LiveRows(snapshot.files, fragments, snapshot.uses_stable_row_ids)
+    named = _Sums(fragments)
+    for hashes, names in _rows_of(snapshot, segment, path[-1]):
+        addresses, is_known = _located(snapshot, segment, names)
+        is_live = live.are_among(addresses)
+        named.add(hashes[is_known][is_live], addresses[is_live])
+    return named.differences(_sums_of_column(snapshot, segment.kind, path, fragments))
+
+
+class _Sums:
+    """The sums of some fragments."""
+
+    def __init__(self, fragments: tuple[Fragment, ...]) -> None:
+        self._ids = np.sort(np.array([f.id for f in fragments], np.uint64))
+        self._sums = np.zeros(len(self._ids), np.uint64)
+
+    def add(self, hashes: _Hashes, addresses: NDArray[np.uint64]) -> None:
+        """Adds rows, all of these fragments."""
+        mixed = xxh64_of_numbers(hashes ^ xxh64_of_numbers(addresses))
+        np.add.at(self._sums, np.searchsorted(self._ids, addresses >> _SHIFT), mixed)
+
+    def differences(self, other: _Sums) -> str:
+        wrong = self._ids[self._sums != other._sums].tolist()
+        shown = ", ".join(map(str, wrong[:5])) + ", …" * (len(wrong) > 5)
+        return f"it says other things than the column of the fragments {shown}" if wrong else ""
+
+
+def _located(
+    snapshot: Snapshot, segment: Segment, names: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The addresses of rows that are there, and which of the names these are."""
+    if not segment.names_row_ids:
+        return names, np.ones(len(names), np.bool_)
+    ids = row_id_index(snapshot)
+    if ids is None:
+        raise CorruptFileError("the row ids of the table cannot be looked up")
+    addresses, is_found = ids.addresses_of(names)
+    return addresses[is_found], is_found
+
+
+# What an index says ------------------------------------------------------------------------------
+
+
+def _rows_of(snapshot: Snapshot, segment: Segment, field: Field) -> Iterator[_Rows]:
+    if segment.kind == BTREE:
+        return _rows_of_tree(BTree.open(snapshot.files, segment.entry, field))
+    return _rows_of_sets(snapshot, segment)
+
+
+def _rows_of_tree(tree: BTree) -> Iterator[_Rows]:
+    step = max(1, _ROWS_AT_ONCE // tree.page_rows)
+    last: pa.Array | None = None
+    for first in range(0, tree.num_pages, step):
+        pages = np.arange(first, min(first + step, tree.num_pages))
+        values, ids = tree.read_pages(pages)
+        if not is_in_order(values if last is None else pa.concat_arrays([last, values])):
+            raise CorruptFileError("rows of a B-tree out of order", tree.data.where)
+        last = values[-1:]
+        yield hashes_with_nulls(values), plain_numbers(ids)
+
+
+def _rows_of_sets(snapshot: Snapshot, segment: Segment) -> Iterator[_Rows]:
+    file = IndexFile.open(snapshot.files, segment.entry, BITMAP_FILE)
+    hashes = hashes_with_nulls(file.read_all("keys").column(0))
+    if len(np.unique(hashes)) < len(hashes):
+        raise CorruptFileError("a value that is there twice", file.where)
+    for first in range(0, len(hashes), _SETS_AT_ONCE):
+        sets = sets_at(file, np.arange(first, min(first + _SETS_AT_ONCE, len(hashes))))
+        for number, rows in enumerate(sets or ()):
+            names = numbers_of(rows)
+            yield np.full(len(names), hashes[first + number], np.uint64), names
+    buffer = file.reader.schema.metadata.get(LABEL_NULLS_KEY)
+    if segment.kind == LABEL_LIST and buffer is not None:
+        nulls = parse_tree_map(bytes(file.reader.global_buffer(int(buffer))), file.where)
+        names = numbers_of({high: rows for high, rows in nulls.items() if rows is not None})
+        yield np.full(len(names), _NULL_LIST, np.uint64), names
+
+
+# What a column says ------------------------------------------------------------------------------
+
+
+def _column(
+    snapshot: Snapshot, path: tuple[Field, ...], fragments: tuple[Fragment, ...]
+) -> Iterator[tuple[pa.Array, NDArray[np.uint64]]]:
+    """The values of live rows, and their addresses, in the order of these."""
+    schema = project(snapshot.schema, [path[0].name])
+    scans = plan_scan(snapshot, ScanRequest(schema=schema, system_columns=(ROW_ADDRESS,)))
+    names = [field.name for field in path]
+    for scan in only_fragments(scans, frozenset(fragment.id for fragment in fragments)):
+        for batch in run(scan):
+            if batch.num_rows:
+                yield values_at(batch, names), plain_numbers(batch.column(ROW_ADDRESS))
+
+
+def _sums_of_column(
+    snapshot: Snapshot, kind: str, path: tuple[Field, ...], fragments: tuple[Fragment, ...]
+) -> _Sums:
+    sums = _Sums(fragments)
+    for values, addresses in _column(snapshot, path, fragments):
+        if kind != LABEL_LIST:
+            sums.add(hashes_with_nulls(values), addresses)
+            continue
+        nulls = addresses[np.asarray(values.is_null())]
+        sums.add(np.full(len(nulls), _NULL_LIST, np.uint64), nulls)
+        rows = addresses[np.asarray(pc.list_parent_indices(values)).astype(np.int64)]
+        pairs = np.stack([rows, hashes_with_nulls(pc.list_flatten(values))])
+        rows, hashes = np.unique(pairs, axis=1)  # An element that is there twice counts once.
+        sums.add(hashes, rows)
+    return sums
+
+
+# Zones -------------------------------------------------------------------------------------------
+
+
+def _wrong_in_filters(
+    snapshot: Snapshot,
+    entry: IndexMetadata,
+    path: tuple[Field, ...],
+    fragments: tuple[Fragment, ...],
+) -> str:
+    index = BloomIndex.open(snapshot.files, entry, path[-1])
+    zones = _Zones.of(index.fragment_id, index.start, index.length)
+    for values, addresses in _column(snapshot, path, fragments):
+        for zone, rows in zones.parts_of(addresses):
+            if zone < 0:
+                return "a row is in none of its zones"
+            part = values.slice(rows.start, rows.stop - rows.start)
+            if part.null_count and not index.has_null[zone]:
+                return "a zone has nulls, and says that it has none"
+            if index.values_missing(zone, hashes_of(part.drop_null())):
+                return "a filter is without a value of its zone"
+    return ""
+
+
+def _wrong_in_zones(
+    snapshot: Snapshot, entry: IndexMetadata, path: tuple[Field, ...], read_data: bool
+) -> str:
+    found, nulls = read_zones_and_nulls(snapshot.files, entry)
+    covered = entry.fragment_bitmap or ()
+    fragments = tuple(f for f in snapshot.manifest.fragments if f.id in covered)
+    if not read_data or not is_of_type(found.minimum.type, path[-1]):
+        return ""
+    zones = _Zones.of(found.fragment_id, found.start, found.length)
+    for values, addresses in _column(snapshot, path, fragments):
+        is_null = np.asarray(values.is_null())
+        if nulls is not None and _nulls_differ(nulls, addresses, is_null):
+            return "its nulls are not those of the column"
+        for zone, rows in zones.parts_of(addresses):
+            part = values.slice(rows.start, rows.stop - rows.start)
+            if zone >= 0 and _is_outside(found, zone, part):
+                return f"a zone of fragment {found.fragment_id[zone]} has values beyond its bounds"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Zones:
+    """Zones in the order of their first rows.
+
+    Attributes:
+        first: The address of the first row of each.
+        end: One past that of the last.
+        number: Which one it is.
+    """
+
+    first: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    number: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, fragment: NDArray[np.uint64], start: NDArray[np.uint64], length: NDArray[np.uint64]
+    ) -> _Zones:
+        first = fragment << _SHIFT | start
+        order = np.argsort(first, kind="stable")
+        return cls(first[order], (first + length)[order], order)
+
+    def parts_of(self, addresses: NDArray[np.uint64]) -> Iterator[tuple[int, slice]]:
+        """The zone of rows that ascend, part by part; negative for rows in none."""
+        places = np.searchsorted(self.first, addresses, "right") - 1
+        is_inside = (places >= 0) & (addresses < self.end[np.maximum(places, 0)])
+        zones = np.where(is_inside, self.number[np.maximum(places, 0)], -1)
+        cuts = np.flatnonzero(np.diff(zones, prepend=zones[0] - 1))
+        for start, stop in zip(cuts.tolist(), [*cuts[1:].tolist(), len(zones)], strict=True):
+            yield int(zones[start]), slice(start, stop)
+
+
+def _nulls_differ(nulls: Nulls, addresses: NDArray[np.uint64], is_null: NDArray[np.bool_]) -> bool:
+    fragments = addresses >> _SHIFT
+    for fragment in np.unique(fragments).tolist():
+        own = fragments == fragment
+        told = np.asarray(nulls.get(fragment, BitMap()).to_array()).astype(np.uint32)
+        if (np.isin(addresses[own].astype(np.uint32), told) != is_null[own]).any():
+            return True
+    return False
+
+
+def _is_outside(found: ZoneMap, zone: int, values: pa.Array) -> bool:
+    """Whether a zone has nulls, NaN or values that its bounds exclude."""
+    present = values.drop_null()
+    if len(present) < len(values) and not found.null_count[zone]:
+        return True
+    if pa.types.is_floating(present.type):
+        is_nan = np.asarray(pc.is_nan(present))
+        if is_nan.any() and not found.nan_count[zone]:
+            return True
+        present = present.filter(plain_array(~is_nan))
+    if not len(present):
+        return False
+    if found.all_null[zone]:
+        return True
+    ordered = present.take(plain_array(sort_order(present)))
+    low, high = found.minimum.slice(zone, 1), found.maximum.slice(zone, 1)
+    below = low.is_valid()[0].as_py() and not is_in_order(pa.concat_arrays([low, ordered[:1]]))
+    above = high.is_valid()[0].as_py() and not is_in_order(pa.concat_arrays([ordered[-1:], high]))
+    return bool(below or above)
