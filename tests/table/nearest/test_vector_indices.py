@@ -10,6 +10,7 @@ from vector_tables import TYPES, WIDTH, assert_same, ours, queries_for, rows_of,
 
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.index.index_facts import index_facts
+from pyspark_lance.table.nearest import ivf_search
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -224,12 +225,29 @@ def test_the_facts_of_a_vector_index_say_what_it_is_for(tmp_path):
     assert facts.note == "it is for nearest; scans use no vector index"
 
 
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+@pytest.mark.parametrize("kind", ["flat", "pq", "pq of 4 bits", "sq"])
+def test_many_queries_find_what_each_finds_by_itself(tmp_path, kind, metric, monkeypatch):
+    numbers = make(tmp_path / "t", kind, metric)
+    many = numbers[:90].astype(np.float32)
+    # Several blocks of queries, and of distances.
+    monkeypatch.setattr(ivf_search, "_QUERIES_AT_ONCE", 40)
+    monkeypatch.setattr(ivf_search, "_DISTANCES", 5000)
+    _, together = ours(tmp_path / "t", many, 5, nprobes=2)
+    monkeypatch.setattr(ivf_search, "_FEW_QUERIES", 1000)
+    _, alone = ours(tmp_path / "t", many, 5, nprobes=2)
+    assert together.query.tolist() == alone.query.tolist()
+    assert np.allclose(together.distance, alone.distance, rtol=1e-5, atol=1e-5)
+    for number in range(0, 90, 9):
+        assert_same(together, number, theirs(tmp_path / "t", many[number], 5, nprobes=2))
+
+
 def test_more_queries_than_are_ordered_at_once(tmp_path):
     numbers = make(tmp_path / "t", "flat", "l2")
-    many = numbers[np.arange(1100) % 900].astype(np.float32)
+    many = numbers[np.arange(4500) % 900].astype(np.float32)
     _, found = ours(tmp_path / "t", many, 1)
-    assert found.row_id.tolist() == (np.arange(1100) % 900).tolist()
-    assert found.query.tolist() == list(range(1100))
+    assert found.row_id.tolist() == (np.arange(4500) % 900).tolist()
+    assert found.query.tolist() == list(range(4500))
 
 
 @pytest.mark.parametrize("flawed", [{"nprobes": 0}, {"refine_factor": 0}, {"nprobes": 1.5}])

@@ -20,8 +20,14 @@ from pyspark_lance.table.nearest.vectors import Queries
 from pyspark_lance.table.scan.scan_task import ScanTask
 from pyspark_lance.table.version.table_files import TableFiles
 
-# Queries that are ordered by partitions together.
-_QUERIES_AT_ONCE: Final = 512
+# Queries that are ordered by partitions together: so many, or so many distances of centroids.
+_QUERIES_AT_ONCE: Final = 1 << 12
+_CENTROID_DISTANCES: Final = 1 << 21
+# So many queries of a partition are worth vectors made of its codes, if these are not too many.
+_FEW_QUERIES: Final = 8
+_DECODED_NUMBERS: Final = 1 << 22
+# Distances of rows from queries that are held.
+_DISTANCES: Final = 1 << 22
 # Rows that wait to be compared with the best so far; there may be as many as the best.
 _MOST_WAITING: Final = 1 << 18
 
@@ -55,8 +61,9 @@ def search_segment(task: SegmentTask, queries: Queries) -> FoundRows:
     """The rows that the segment says are nearest, in the order of ``nearest_of``."""
     search = _SegmentSearch(task)
     parts = []
-    for first in range(0, len(queries), _QUERIES_AT_ONCE):
-        some = queries.part(first, first + _QUERIES_AT_ONCE)
+    at_once = min(_QUERIES_AT_ONCE, max(1, _CENTROID_DISTANCES // len(task.segment.centroids)))
+    for first in range(0, len(queries), at_once):
+        some = queries.part(first, first + at_once)
         parts.append(search.found(some.vectors).of_queries(some.numbers))
     return joined(parts)
 
@@ -137,13 +144,46 @@ class _SegmentSearch:
                 search.add(rows.stored, rows.row_ids, rows.addresses)
                 yield search.found().of_queries(group)
                 continue
-            distances: Iterable[NDArray[np.float32]]
-            if self._segment.kind is IvfKind.PQ:
-                distances = self._pq_distances(rows.stored, directed[group], number)
-            else:
-                distances = self._sq_distances(rows.stored, directed[group], vectors[group])
-            for query, own in zip(group.tolist(), distances, strict=True):
-                yield _nearest_rows(query, own, rows, self._task.k)
+            step = max(1, _DISTANCES // len(rows.row_ids))
+            for first in range(0, len(group), step):
+                some = group[first : first + step]
+                distances = self._distances(rows.stored, directed[some], vectors[some], number)
+                for query, own in zip(some.tolist(), distances, strict=True):
+                    yield _nearest_rows(query, own, rows, self._task.k)
+
+    def _distances(
+        self, codes: NDArray[np.uint8], directed: _Floats, queries: _Floats, number: int
+    ) -> Iterable[NDArray[np.float32]]:
+        """Query by query the distances of all rows of a partition."""
+        if self._segment.kind is IvfKind.SQ:
+            return self._sq_distances(codes, directed, queries)
+        if len(queries) < _FEW_QUERIES or len(codes) * queries.shape[1] > _DECODED_NUMBERS:
+            return self._pq_distances(codes, directed, number)
+        return self._pq_products(codes, directed, number)
+
+    def _words(self, codes: NDArray[np.uint8], parts: int, words: int) -> NDArray[np.uint8]:
+        """Which codeword each part of a row has, part by part: shape (parts, n)."""
+        by_part = codes.T
+        if words == 16:  # two codes in a byte, the lower half first
+            return np.stack([by_part & 15, by_part >> 4], 1).reshape(parts, -1)
+        return by_part
+
+    def _pq_products(
+        self, codes: NDArray[np.uint8], queries: _Floats, number: int
+    ) -> NDArray[np.float32]:
+        """The distances of all rows from all queries: by products with what the codes stand for."""
+        book = self._segment.codebook
+        assert book is not None
+        parts, words, width = book.shape
+        rows = np.empty((len(codes), parts * width))
+        for part, own in enumerate(self._words(codes, parts, words)):
+            rows[:, part * width : (part + 1) * width] = book[part][own]
+        if self._segment.metric is Metric.DOT:
+            return (1 - queries.astype(np.float64) @ rows.T).astype(np.float32)
+        moved = (queries - self._segment.centroids[number]).astype(np.float64)
+        squares = np.einsum("ij,ij->i", rows, rows) - 2 * (moved @ rows.T)
+        squares += np.einsum("ij,ij->i", moved, moved)[:, None]
+        return np.maximum(squares, 0).astype(np.float32)
 
     def _pq_distances(
         self, codes: NDArray[np.uint8], queries: _Floats, number: int
@@ -152,10 +192,7 @@ class _SegmentSearch:
         book = self._segment.codebook
         assert book is not None
         parts, words, _ = book.shape
-        by_part = codes.T
-        if words == 16:  # two codes in a byte, the lower half first
-            by_part = np.stack([by_part & 15, by_part >> 4], 1).reshape(parts, -1)
-        places = by_part + np.arange(0, parts * words, words)[:, None]
+        places = self._words(codes, parts, words) + np.arange(0, parts * words, words)[:, None]
         for query in queries:
             if self._segment.metric is Metric.DOT:
                 own = query.astype(np.float32).reshape(parts, -1)
