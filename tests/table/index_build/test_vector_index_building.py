@@ -72,12 +72,19 @@ def check_like_pylance(path, queries, k=8, nprobes=5, tolerance=1e-4, *, loses=F
     plan, found = ours(path, queries, k, nprobes=nprobes)
     for number, query in enumerate(queries):
         told = theirs(path, query, k, nprobes=nprobes)
-        mine = found.query == number
-        if loses and told.num_rows < np.count_nonzero(mine):
-            assert np.isin(told["_rowid"].to_numpy(), found.row_id[mine]).all()
+        mine = found.distance[found.query == number]
+        if covers_nothing(path) or (loses and told.num_rows < len(mine)):
+            expected = told["_distance"].to_numpy()
+            assert (mine[: len(expected)] - expected <= tolerance * (1 + np.abs(expected))).all()
         else:
             assert_same(found, number, told, tolerance)
     return {type(task).__name__ for task in plan.tasks}
+
+
+def covers_nothing(path):
+    """Whether a segment names removed fragments only: in pylance its rows still take places."""
+    live = {one.id for one in Snapshot.open(Table(str(path))).manifest.fragments}
+    return any(one.fragment_bitmap and not live & set(one.fragment_bitmap) for one in entries(path))
 
 
 def leave_of(path):
@@ -180,7 +187,7 @@ def test_answers_stay_right_whatever_is_done_to_the_table(tmp_path, kind, stable
         tasks = check_like_pylance(path, queries, 6, 99, tolerance, loses=stable)
         assert tasks == {"SegmentTask"} or done not in ("refresh", "join")
         if kind is IvfKind.FLAT:
-            _, found = ours(path, queries, 6, nprobes=99)
+            _, found = ours(path, queries, 6, nprobes=99, metric=str(metric))
             _, best = ours(path, queries, 6, metric=str(metric), use_index=False)
             assert np.allclose(found.distance, best.distance, atol=tolerance), done
     assert not verify(Table(str(path))).errors
