@@ -272,7 +272,7 @@ _SHOWN = re.compile(
 def error_in(text: str) -> LanceError | None:
     """The last error of this module that a text shows; None if it shows none.
 
-    Example:
+    Examples:
         >>> error_in("Job failed: [LANCE_CORRUPT_FILE] no footer").code
         'LANCE_CORRUPT_FILE'
     """

@@ -40,7 +40,7 @@ def companion_jar() -> str:
     Raises:
         UnsupportedFeatureError: The package is not installed as files (imported from a zip).
 
-    Example:
+    Examples:
         >>> companion_jar().endswith("pyspark-lance-companion.jar")
         True
     """

@@ -91,7 +91,7 @@ class LanceTable(
         branch: A branch of it, to read and to write; None is the main line.
         version: Holds the table at a version: it is read as it was, and not changed.
 
-    Example:
+    Examples:
         >>> LanceTable.forPath(spark, path).toDF().count()
         3
     """
@@ -142,7 +142,7 @@ class LanceTable(
             TableNotFoundError: There is none, or no such branch, version or tag
                 (VersionNotFoundError).
 
-        Example:
+        Examples:
             >>> LanceTable.forPath(spark, path).toDF().columns
             ['id', 'kind', 'price']
             >>> _ = table.delete("id = 3")
@@ -182,7 +182,7 @@ class LanceTable(
         Raises:
             TableNotFoundError: There is none, or it is no Lance table.
 
-        Example:
+        Examples:
             >>> LanceTable.forName(spark, f"lance.`{path}`").toDF().count()  # doctest: +SKIP
             3
         """
@@ -206,7 +206,7 @@ class LanceTable(
     def toDF(self) -> DataFrame:  # noqa: N802
         """The table as a DataFrame, without lineage columns: the latest version, or the one held.
 
-        Example:
+        Examples:
             >>> table.toDF().count()
             3
         """
@@ -232,7 +232,7 @@ class LanceTable(
             tag: Or its tag.
             timestamp: Or a time, as for ``restore``.
 
-        Example:
+        Examples:
             >>> table.scan(["id", "_rowid"], "price > 1").orderBy("id").collect()
             [Row(id=2, _rowid=1), Row(id=3, _rowid=2)]
         """
@@ -277,7 +277,7 @@ class LanceTable(
             layout: ``debezium`` gives one row for each change instead, with the columns ``before``,
                 ``after``, ``op``, ``source`` and ``ts_ms``.
 
-        Example:
+        Examples:
             >>> _ = table.delete("id = 3")
             >>> table.changes(2).select("id", "_change_type", "_commit_version").collect()
             [Row(id=3, _change_type='delete', _commit_version=2)]
@@ -308,7 +308,7 @@ class LanceTable(
         Opens no data file, so an update counts whatever its values are. The arguments are those
         of ``changes``.
 
-        Example:
+        Examples:
             >>> _ = table.delete("id = 3")
             >>> [(one.version, one.numDeletedRows) for one in table.changeCounts(2)]
             [(2, 1)]
@@ -349,7 +349,7 @@ class LanceTable(
 
         The cost follows the number of ids, not the size of the table.
 
-        Example:
+        Examples:
             >>> table.take([0, 2], ["id"]).orderBy("id").collect()
             [Row(id=1, _rowid=0), Row(id=3, _rowid=2)]
         """
@@ -360,7 +360,7 @@ class LanceTable(
     def alias(self, name: str) -> LanceTable:
         """The same table under another name in conditions; without it, it is ``target``.
 
-        Example:
+        Examples:
             >>> table.alias("t").delete("t.id = 3").numDeletedRows
             1
         """
@@ -382,7 +382,7 @@ class LanceTable(
             RetryableCommitError: Other commits were in the way too often.
             CommitConflictError: Another commit makes the delete pointless.
 
-        Example:
+        Examples:
             >>> table.delete("id = 3")
             ChangeResult(version=2, numInsertedRows=0, numUpdatedRows=0, numDeletedRows=1)
         """
@@ -414,7 +414,7 @@ class LanceTable(
             RetryableCommitError: Other commits were in the way too often.
             CommitConflictError: Another commit makes the update pointless.
 
-        Example:
+        Examples:
             >>> table.update("kind = 'click'", {"price": "price * 2"}).numUpdatedRows
             2
         """
@@ -448,7 +448,7 @@ class LanceTable(
                 but update.
             options: As for ``delete``.
 
-        Example:
+        Examples:
             >>> rows = [(3, "view", 9.5), (4, "view", 4.5)]
             >>> source = spark.createDataFrame(rows, table.toDF().schema)
             >>> merge = table.merge(source, "target.id = source.id")

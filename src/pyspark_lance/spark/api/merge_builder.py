@@ -27,7 +27,7 @@ class LanceMergeBuilder(ForeignNames):
         merge: What is known so far.
         run: Runs the whole.
 
-    Example:
+    Examples:
         >>> source = spark.createDataFrame([(3,)], "id bigint")
         >>> merge = table.merge(source, "target.id = source.id")
         >>> merge.whenMatchedDelete().execute().numDeletedRows
@@ -49,7 +49,7 @@ class LanceMergeBuilder(ForeignNames):
             condition: Besides the match; over both sides.
             set: Column to value; the other columns keep theirs.
 
-        Example:
+        Examples:
             >>> source = spark.createDataFrame([(3, 9.5)], "id bigint, price double")
             >>> merge = table.merge(source, "target.id = source.id")
             >>> merge.whenMatchedUpdate(set={"price": "source.price"}).execute().numUpdatedRows
@@ -60,7 +60,7 @@ class LanceMergeBuilder(ForeignNames):
     def whenMatchedUpdateAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
         """Gives a matched target row the values of the source; columns it lacks keep theirs.
 
-        Example:
+        Examples:
             >>> source = spark.createDataFrame([(3, "view", 9.5)], table.toDF().schema)
             >>> merge = table.merge(source, "target.id = source.id")
             >>> merge.whenMatchedUpdateAll().execute().numUpdatedRows
@@ -71,7 +71,7 @@ class LanceMergeBuilder(ForeignNames):
     def whenMatchedDelete(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
         """Deletes a matched target row.
 
-        Example:
+        Examples:
             >>> source = spark.createDataFrame([(3,), (2,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
             >>> merge.whenMatchedDelete("target.price > 2").execute().numDeletedRows
@@ -90,7 +90,7 @@ class LanceMergeBuilder(ForeignNames):
             condition: Over the source.
             values: Column to value; the other columns are null.
 
-        Example:
+        Examples:
             >>> source = spark.createDataFrame([(9,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
             >>> insert = merge.whenNotMatchedInsert(values={"id": "source.id", "kind": "'new'"})
@@ -103,7 +103,7 @@ class LanceMergeBuilder(ForeignNames):
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
         """Inserts a source row without a match; columns it lacks are null.
 
-        Example:
+        Examples:
             >>> source = spark.createDataFrame([(9,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
             >>> merge.whenNotMatchedInsertAll().execute().numInsertedRows
@@ -118,7 +118,7 @@ class LanceMergeBuilder(ForeignNames):
     ) -> LanceMergeBuilder:
         """Gives columns of a target row without a match other values; over the target.
 
-        Example:
+        Examples:
             >>> source = spark.createDataFrame([(1,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
             >>> late = merge.whenNotMatchedBySourceUpdate(set={"kind": "'gone'"})
@@ -133,7 +133,7 @@ class LanceMergeBuilder(ForeignNames):
     ) -> LanceMergeBuilder:
         """Deletes a target row without a match.
 
-        Example:
+        Examples:
             >>> source = spark.createDataFrame([(1,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id")
             >>> merge.whenNotMatchedBySourceDelete().execute().numDeletedRows
@@ -148,7 +148,7 @@ class LanceMergeBuilder(ForeignNames):
         and ``whenNotMatchedInsertAll`` find, with members of structs, and those that other clauses
         set by their own name. No column changes its type.
 
-        Example:
+        Examples:
             >>> source = spark.createDataFrame([(3, "red")], "id bigint, colour string")
             >>> merge = table.merge(source, "target.id = source.id").withSchemaEvolution()
             >>> merge.whenMatchedUpdateAll().execute().numUpdatedRows
@@ -164,7 +164,7 @@ class LanceMergeBuilder(ForeignNames):
             RetryableCommitError: Other commits were in the way too often.
             CommitConflictError: Another commit makes the merge pointless.
 
-        Example:
+        Examples:
             >>> source = spark.createDataFrame([(8,)], "id bigint")
             >>> merge = table.merge(source, "target.id = source.id").whenMatchedDelete()
             >>> merge.execute()  # nothing to do, so no version

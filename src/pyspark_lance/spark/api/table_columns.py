@@ -70,7 +70,7 @@ class TableColumns:
             InvalidInputError: A name is taken, or a row would get two values.
             CommitConflictError: Another commit makes the change pointless.
 
-        Example:
+        Examples:
             >>> table.addColumns({"double_price": "price * 2"}).version
             2
             >>> table.addColumns("note string").version
@@ -100,7 +100,7 @@ class TableColumns:
         Raises:
             InvalidInputError: There is no such column, or none would be left.
 
-        Example:
+        Examples:
             >>> table.dropColumns("price").version
             2
             >>> table.toDF().columns
@@ -129,7 +129,7 @@ class TableColumns:
         Raises:
             InvalidInputError: There is no such column, or the name is taken.
 
-        Example:
+        Examples:
             >>> _ = table.renameColumn("price", "amount")
             >>> table.toDF().columns
             ['id', 'kind', 'amount']
@@ -161,7 +161,7 @@ class TableColumns:
         Raises:
             InvalidInputError: Not one property exactly, or one that cannot be changed.
 
-        Example:
+        Examples:
             >>> table.changeColumn("kind", comment="what happened").version
             2
         """
@@ -198,7 +198,7 @@ class TableColumns:
     ) -> ColumnResult:
         """Sets metadata of the schema, and of columns by their path; None removes a key.
 
-        Example:
+        Examples:
             >>> table.setMetadata(schema={"owner": "web team"}).version
             2
         """

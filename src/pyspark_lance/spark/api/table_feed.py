@@ -81,7 +81,7 @@ class TableFeed:
             InvalidInputError: A key that is null, a column that the table does not have.
             RetryableCommitError: Other commits were in the way too often.
 
-        Example:
+        Examples:
             >>> copy = LanceTable.create(spark, f"{folder}/copy", table.toDF().schema)
             >>> copy.applyChanges(table.changes(copy.appliedVersion() + 1), "id")
             ChangeResult(version=2, numInsertedRows=3, numUpdatedRows=0, numDeletedRows=0)
@@ -112,7 +112,7 @@ class TableFeed:
         Args:
             source: As given to ``applyChanges``.
 
-        Example:
+        Examples:
             >>> copy = LanceTable.create(spark, f"{folder}/copy", table.toDF().schema)
             >>> _ = copy.applyChanges(table.changes(1), "id")
             >>> copy.appliedVersion()
@@ -145,7 +145,7 @@ class TableFeed:
         Raises:
             VersionNotFoundError: There is no such version.
 
-        Example:
+        Examples:
             >>> _ = table.delete("id = 3")
             >>> table.registerConsumer("mirror", 1).lag
             1
@@ -161,7 +161,7 @@ class TableFeed:
         Raises:
             VersionNotFoundError: There is no such consumer.
 
-        Example:
+        Examples:
             >>> _ = table.registerConsumer("mirror")
             >>> table.unregisterConsumer("mirror")
             >>> table.consumers().count()
@@ -172,7 +172,7 @@ class TableFeed:
     def consumers(self) -> DataFrame:
         """Those who follow the table: the last version that each has read, and how many came since.
 
-        Example:
+        Examples:
             >>> _ = table.registerConsumer("mirror")
             >>> table.consumers().select("name", "version", "lag").collect()
             [Row(name='mirror', version=1, lag=0)]

@@ -65,7 +65,7 @@ class TableIndices:
             UnsupportedFeatureError: A column whose values cannot have such an index.
             RetryableCommitError: Other commits were in the way too often.
 
-        Example:
+        Examples:
             >>> result = table.createIndex("id")
             >>> result.names, result.numSegments, result.numRows
             (('id_idx',), 1, 3)
@@ -98,7 +98,7 @@ class TableIndices:
             InvalidInputError: There is no such index.
             RetryableCommitError: Other commits were in the way too often.
 
-        Example:
+        Examples:
             >>> _ = table.createIndex("id")
             >>> table.refreshIndices().names
             ()
@@ -127,7 +127,7 @@ class TableIndices:
             InvalidInputError: There is no such index.
             RetryableCommitError: Other commits were in the way too often.
 
-        Example:
+        Examples:
             >>> _ = table.createIndex("id")
             >>> table.toDF().write.format("lance").mode("append").save(path)
             >>> table.optimizeIndices("id_idx").numRows
@@ -149,7 +149,7 @@ class TableIndices:
         Raises:
             InvalidInputError: There is no such index.
 
-        Example:
+        Examples:
             >>> _ = table.createIndex("id")
             >>> table.dropIndex("id_idx").version
             3

@@ -106,7 +106,7 @@ class TableMaintenance:
                 ids.
             RetryableCommitError: Other commits were in the way of everything, too often.
 
-        Example:
+        Examples:
             >>> table.toDF().write.format("lance").mode("append").save(path)
             >>> result = table.compact()
             >>> result.fragmentsRemoved, result.fragmentsAdded, result.numRows
@@ -154,7 +154,7 @@ class TableMaintenance:
             UnsupportedFeatureError: A column whose values have no order: lists, structs, JSON.
             RetryableCommitError: Other commits were in the way too often.
 
-        Example:
+        Examples:
             >>> result = table.createZonemap("id")
             >>> result.columns, result.numZones
             (('id',), 1)
@@ -180,7 +180,7 @@ class TableMaintenance:
         Raises:
             RetryableCommitError: Other commits were in the way too often.
 
-        Example:
+        Examples:
             >>> created = table.createZonemap("id")
             >>> table.refreshZonemaps().columns
             ()
@@ -225,7 +225,7 @@ class TableMaintenance:
             InvalidInputError: Old versions are tagged, or a consumer has not read them.
             CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
 
-        Example:
+        Examples:
             >>> _ = table.delete("id = 3")
             >>> table.cleanupOldVersions(retainVersions=1).versions
             (1,)
@@ -255,7 +255,7 @@ class TableMaintenance:
             UnsupportedFeatureError: The table has indices; drop them, or make a copy.
             InvalidInputError: The table has no rows.
 
-        Example:
+        Examples:
             >>> plain = LanceTable.create(
             ...     spark, f"{folder}/plain", "id bigint", options={"enableStableRowIds": "false"}
             ... )
@@ -282,7 +282,7 @@ class TableMaintenance:
         Raises:
             TableAlreadyExistsError: There is a table at the target.
 
-        Example:
+        Examples:
             >>> table.copyWithStableRowIds(f"{folder}/copy")
             CopyResult(version=1, numRows=3, numFragments=1)
         """
@@ -316,7 +316,7 @@ class TableMaintenance:
         Raises:
             TableNotFoundError: There is no such version.
 
-        Example:
+        Examples:
             >>> result = table.verify()
             >>> result.isSound, result.findings
             (True, ())
@@ -332,7 +332,7 @@ class TableMaintenance:
         Args:
             olderThan: Leaves out younger files: a timedelta, ``"7days"``, or a number of hours.
 
-        Example:
+        Examples:
             >>> table.leftoverFiles()
             []
         """
@@ -356,7 +356,7 @@ class TableMaintenance:
         Raises:
             InvalidInputError: Less than seven days without ``force``.
 
-        Example:
+        Examples:
             >>> table.removeLeftoverFiles()
             []
         """

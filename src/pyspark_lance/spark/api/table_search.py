@@ -134,7 +134,7 @@ class TableSearch:
             InvalidInputError: Queries of another length than the vectors, or without neighbours;
                 no column of vectors, or several; a column that both sides have.
 
-        Example:
+        Examples:
             >>> schema, sizes = "id bigint, vec array<float>", {"vec.fixed_size_list": 2}
             >>> papers = LanceTable.create(spark, f"{folder}/papers", schema, options=sizes)
             >>> rows = [(1, [0.0, 1.0]), (2, [3.0, 4.0])]
@@ -244,7 +244,7 @@ class TableSearch:
                 sub-vectors that do not divide a vector.
             RetryableCommitError: Other commits were in the way too often.
 
-        Example:
+        Examples:
             >>> schema, sizes = "id bigint, vec array<float>", {"vec.fixed_size_list": 2}
             >>> notes = LanceTable.create(spark, f"{folder}/notes", schema, options=sizes)
             >>> rows = [(1, [0.0, 1.0]), (2, [3.0, 4.0])]
@@ -293,7 +293,7 @@ class TableSearch:
             InvalidInputError: There is no such index.
             RetryableCommitError: Other commits were in the way too often.
 
-        Example:
+        Examples:
             >>> table.refreshVectorIndices()
             ()
         """

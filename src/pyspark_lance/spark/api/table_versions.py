@@ -71,7 +71,7 @@ class TableVersions:
         Args:
             limit: The newest so many; None for all.
 
-        Example:
+        Examples:
             >>> _ = table.delete("id = 3", userMetadata="asked for by mail")
             >>> table.history().select("version", "operation", "userMetadata").collect()
             [Row(version=2, operation='Delete', userMetadata='asked for by mail'), ...]
@@ -96,7 +96,7 @@ class TableVersions:
             condition: SQL condition on the rows; None for all.
             columns: Columns of the table besides.
 
-        Example:
+        Examples:
             >>> _ = table.update("id = 2", {"price": "0"}, userMetadata="a gift")
             >>> audit = table.lineageAudit(condition="id > 1", columns=["id"])
             >>> audit.select("id", "createdVersion", "updatedBy").orderBy("id").collect()
@@ -155,7 +155,7 @@ class TableVersions:
         Raises:
             VersionNotFoundError: No version that is left has such a row.
 
-        Example:
+        Examples:
             >>> _ = table.update("id = 2", {"price": "0"}, userMetadata="a gift")
             >>> states = table.rowHistory(1)
             >>> states.select("_version", "_userMetadata", "price").collect()
@@ -185,7 +185,7 @@ class TableVersions:
     def detail(self) -> DataFrame:
         """One row about the version: counts, sizes, properties, and advice on its shape.
 
-        Example:
+        Examples:
             >>> table.detail().select("version", "numRows", "stableRowIds").collect()
             [Row(version=1, numRows=3, stableRowIds=True)]
         """
@@ -205,7 +205,7 @@ class TableVersions:
             tag: Or its tag.
             timestamp: Or a time, as for ``restore``.
 
-        Example:
+        Examples:
             >>> table.fragments().select("fragmentId", "numRows", "maxCreatedAtVersion").collect()
             [Row(fragmentId=0, numRows=3, maxCreatedAtVersion=1)]
         """
@@ -233,7 +233,7 @@ class TableVersions:
             tag: Or its tag.
             timestamp: Or a time, as for ``restore``.
 
-        Example:
+        Examples:
             >>> table.indices().select("name", "kind", "numRows", "used").collect()
             []
         """
@@ -265,7 +265,7 @@ class TableVersions:
         Raises:
             VersionNotFoundError: There is no such version, or it was cleaned up.
 
-        Example:
+        Examples:
             >>> _ = table.delete("id = 3")
             >>> table.restore(1)
             MetadataResult(version=3)
@@ -297,7 +297,7 @@ class TableVersions:
         Raises:
             InvalidInputError: The name is taken.
 
-        Example:
+        Examples:
             >>> table.createTag("release-1").version
             1
             >>> spark.read.format("lance").option("tag", "release-1").load(path).count()
@@ -326,7 +326,7 @@ class TableVersions:
         Raises:
             VersionNotFoundError: There is no such tag, or no such version.
 
-        Example:
+        Examples:
             >>> _ = table.createTag("latest")
             >>> _ = table.delete("id = 3")
             >>> table.replaceTag("latest").version
@@ -342,7 +342,7 @@ class TableVersions:
         Raises:
             VersionNotFoundError: There is no such tag.
 
-        Example:
+        Examples:
             >>> _ = table.createTag("old")
             >>> table.deleteTag("old")
             >>> table.tags().count()
@@ -359,7 +359,7 @@ class TableVersions:
     def tags(self) -> DataFrame:
         """All tags, by name.
 
-        Example:
+        Examples:
             >>> _ = table.createTag("release-1")
             >>> table.tags().select("name", "version").collect()
             [Row(name='release-1', version=1)]
@@ -390,7 +390,7 @@ class TableVersions:
         Raises:
             InvalidInputError: The name is taken.
 
-        Example:
+        Examples:
             >>> table.createBranch("trial").parentVersion
             1
             >>> trial = LanceTable.forPath(spark, path, branch="trial")
@@ -404,7 +404,7 @@ class TableVersions:
     def branchPath(self, name: str) -> str:  # noqa: N802
         """The path under which a branch is a table of its own.
 
-        Example:
+        Examples:
             >>> _ = table.createBranch("trial")
             >>> table.branchPath("trial") == f"{path}/tree/trial"
             True
@@ -420,7 +420,7 @@ class TableVersions:
             InvalidInputError: Tags or other branches stand on it.
             VersionNotFoundError: There is no such branch.
 
-        Example:
+        Examples:
             >>> _ = table.createBranch("trial")
             >>> table.deleteBranch("trial")
             >>> table.branches().count()
@@ -436,7 +436,7 @@ class TableVersions:
     def branches(self) -> DataFrame:
         """All branches but main, by name.
 
-        Example:
+        Examples:
             >>> _ = table.createBranch("trial")
             >>> table.branches().select("name", "parentVersion").collect()
             [Row(name='trial', parentVersion=1)]
@@ -448,7 +448,7 @@ class TableVersions:
     def properties(self) -> dict[str, str]:
         """The properties of the table, by key.
 
-        Example:
+        Examples:
             >>> _ = table.setProperties({"owner": "web team"})
             >>> table.properties()
             {'owner': 'web team'}
@@ -471,7 +471,7 @@ class TableVersions:
         Raises:
             InvalidInputError: The name of an option, which would have no effect as a property.
 
-        Example:
+        Examples:
             >>> table.setProperties({"owner": "web team", "lance.compaction.max_source_rows": "9"})
             MetadataResult(version=2)
             >>> table.setProperties({"owner": None})

@@ -1,0 +1,147 @@
+"""The site as a browser shows it: nothing cut off, nothing blank, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+import threading
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from browser import browser, chromium
+from documents import ROOT
+
+from pyspark_lance import LanceTable
+
+pytestmark = pytest.mark.skipif(
+    find_spec("mkdocs") is None, reason="needs mkdocs: pip install -e '.[docs]'"
+)
+
+WIDTH = 1400
+# The appendix of the format has lines of 170 characters, which are wrapped there.
+_PAGES = """
+(() => {
+  const cut = (element) => element.scrollWidth > element.clientWidth + 1;
+  const text = (element) => element.textContent.trim().slice(0, 60);
+  const pictures = [...document.querySelectorAll("article img, article svg.picture")];
+  return {
+    cut: [...document.querySelectorAll("article pre, article pre > code")].filter(cut).map(text),
+    blank: pictures.filter((one) => !one.complete || !one.naturalWidth).map((one) => one.src),
+    tiny: pictures.filter((one) => one.clientWidth < 100).map((one) => one.src),
+    pictures: pictures.length,
+    source: [...document.querySelectorAll(".mermaid")].map(text),
+    marks: [...document.querySelectorAll("article p, article blockquote")]
+      .map(text).filter((one) => one.startsWith(">>>") || one.startsWith("|||")),
+    quotes: document.querySelectorAll("blockquote blockquote").length,
+    wide: cut(document.documentElement),
+  };
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The built site; mkdocs itself fails on links between pages that lead nowhere."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command += ["-f", str(ROOT / ".mkdocs.yml"), "-d", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    program = chromium()
+    if program is None:
+        pytest.skip("there is no Chromium here: apt-get install chromium")
+    with browser(program, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+def pages(site: Path) -> list[str]:
+    return sorted(str(page.relative_to(site)) for page in site.rglob("*.html"))
+
+
+class _Links(HTMLParser):
+    """What a page refers to, and the places in it that others can refer to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.wanted: set[str] = set()
+        self.names: set[str] = set()
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.names |= {given[key] or "" for key in ("id", "name") if key in given}
+        # A reference to another host that a reader follows by a click is none that the page makes.
+        of_tag = {"a": "href", "link": "href"}.get(tag, "src")
+        if given.get(of_tag):
+            self.wanted.add(str(given[of_tag]))
+
+
+def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_in_it(site):
+    links = {name: _Links(site / name) for name in pages(site)}
+    assert len(links) > 25
+    broken = []
+    for name, page in links.items():
+        for target in page.wanted:
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc or name == "404.html":
+                continue
+            there = (site / name).parent / unquote(parts.path) if parts.path else site / name
+            if there.is_dir():
+                there /= "index.html"
+            known = links.get(str(there.resolve().relative_to(site.resolve())))
+            if not there.exists() or (
+                parts.fragment and known and unquote(parts.fragment) not in known.names
+            ):
+                broken.append((name, target))
+    assert broken == []
+
+
+def test_the_reference_has_every_method_under_the_name_that_users_import(site):
+    names = set(re.findall(r'id="(pyspark_lance\.[\w.]+)"', (site / "api.html").read_text()))
+    public = {name for name in dir(LanceTable) if not name.startswith("_")}
+    assert {f"pyspark_lance.LanceTable.{name}" for name in public} <= names
+
+
+def test_no_page_is_cut_off_or_blank_or_asks_other_hosts(site, address, tab):
+    wrong: dict[str, object] = {}
+    count = 0
+    for name in pages(site):
+        asked = tab.open(f"{address}/{name}", WIDTH)
+        found = tab.evaluate(_PAGES)
+        found["elsewhere"] = [
+            url for url in asked if not url.startswith((address, "data:", "blob:"))
+        ]
+        count += found.pop("pictures")
+        found = {key: value for key, value in found.items() if value}
+        if found:
+            wrong[name] = found
+    assert wrong == {}
+    assert count >= 4
