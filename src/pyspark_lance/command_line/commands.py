@@ -12,7 +12,6 @@ from typing import Any
 from pyspark_lance.command_line.drawing import to_svg
 from pyspark_lance.command_line.output import Output, Progress
 from pyspark_lance.command_line.picture import picture_of
-from pyspark_lance.command_line.png import to_png
 from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.format.logical_view import logical_schema
 from pyspark_lance.format.operation import RewriteGroup
@@ -43,17 +42,17 @@ def show_info(table: Table, given: argparse.Namespace, output: Output) -> int:
 
 def _plot(table: Table, file: Path) -> None:
     """Draws the table; what stands in the way is said before anything is drawn."""
-    kind = file.suffix.lower()
-    if kind not in (".png", ".svg"):
+    if file.suffix.lower() != ".svg":
         raise InvalidInputError(
-            f"{str(file)!r} is no name of a picture", hint="end it with .png or .svg"
+            f"pictures are drawn as SVG, and {str(file)!r} does not end with .svg",
+            hint=f"name it {file.stem + '.svg'!r}; browsers and editors of pictures "
+            "open it and save it in other formats",
         )
     if not file.parent.is_dir():
         raise InvalidInputError(
             f"there is no folder {str(file.parent)!r} for the picture", hint="make it first"
         )
-    drawing = picture_of(table)
-    file.write_bytes(to_png(drawing) if kind == ".png" else to_svg(drawing).encode())
+    file.write_bytes(to_svg(picture_of(table)).encode())
 
 
 def show_history(table: Table, given: argparse.Namespace, output: Output) -> int:

@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     info = add("info", show_info, "counts, sizes, properties, and advice on the shape of the table")
-    info.add_argument("--plot", metavar="FILE", help="draw fragments over versions, .png or .svg")
+    info.add_argument("--plot", metavar="FILE", help="draw fragments over versions, as .svg")
     history = add("history", show_history, "the versions, the newest first, and who made them")
     history.add_argument("--limit", type=_count, help="the newest so many")
     fragments = add("fragments", show_fragments, "the layout of a version")
