@@ -1,9 +1,22 @@
-"""Runs every benchmark, each in a process of its own: python benchmarks/run.py [name ...]."""
+"""Runs every benchmark, each in a process of its own.
+
+    python benchmarks/run.py [name ...]
+    python benchmarks/run.py --chart [lance_spark row_changes]
+
+With ``--chart`` the tables of the benchmarks beside other formats become
+``benchmarks/figures.json`` and ``docs/pictures/benchmarks.svg``, with the machine and the date.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import re
 import subprocess
 import sys
+import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 ALL = (
@@ -26,17 +39,70 @@ ALL = (
     "data_file_write",
     "take",
 )
+SIDE_BY_SIDE = ("lance_spark", "row_changes")
+FOLDER = Path(__file__).resolve().parent
+
+
+def run(names: tuple[str, ...], environment: dict[str, str]) -> int:
+    """Returns the first exit code that is not 0."""
+    code = 0
+    for name in names:
+        command = [sys.executable, FOLDER / f"{name}.py"]
+        done = subprocess.run(command, env={**os.environ, **environment}, check=False)
+        code = code or done.returncode
+    return code
+
+
+def chart(names: tuple[str, ...]) -> int:
+    """Runs benchmarks that compare formats, and draws what they print."""
+    with tempfile.TemporaryDirectory() as folder:
+        notes = Path(folder) / "notes"
+        code = run(names, {"PYSPARK_LANCE_FIGURES": str(notes)})
+        if code:
+            return code
+        groups = [_group(json.loads(line)) for line in notes.read_text().splitlines()]
+    now = datetime.now(UTC)
+    figures = {"machine": _machine(), "date": f"{now:%Y-%m-%d}", "groups": groups}
+    (FOLDER / "figures.json").write_text(json.dumps(figures, indent=2) + "\n")
+    draw = FOLDER.parent / "pictures" / "draw.py"
+    return subprocess.run([sys.executable, draw, "benchmarks"], check=False).returncode
+
+
+def _group(table: dict[str, object]) -> dict[str, object]:
+    """The seconds by the clock of a table: columns called ``<format> s``, medians."""
+    header, rows = table["header"], table["rows"]
+    places = [
+        place for place, name in enumerate(header) if re.fullmatch(r"(?!.*processor).+ s", name)
+    ]
+
+    def seconds(cell: str) -> float | None:
+        found = re.match(r"[\d.]+", cell)
+        return float(found[0]) if found else None
+
+    return {
+        "title": table["title"],
+        "names": [header[place].removesuffix(" s") for place in places],
+        "rows": [[row[0], *(seconds(row[place]) for place in places)] for row in rows],
+    }
+
+
+def _machine() -> str:
+    """What the figures were taken on."""
+    cpus = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.+)", cpus.read_text()) if cpus.exists() else None
+    name = found[1].strip() if found else "processor"
+    return f"{os.cpu_count()} cores ({name}), load {os.getloadavg()[0]:.1f}, medians of seconds"
 
 
 def main() -> int:
     """Returns the first exit code that is not 0."""
-    folder = Path(__file__).parent
-    code = 0
-    for name in sys.argv[1:] or ALL:
-        code = (
-            subprocess.run([sys.executable, folder / f"{name}.py"], check=False).returncode or code
-        )
-    return code
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--chart", action="store_true", help="draw docs/pictures/benchmarks.svg")
+    parser.add_argument("names", nargs="*")
+    given = parser.parse_args()
+    if given.chart:
+        return chart(tuple(given.names) or SIDE_BY_SIDE)
+    return run(tuple(given.names) or ALL, {})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""The pictures of the documents show what is there."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
+_TEXT = "{http://www.w3.org/2000/svg}text"
+
+
+def lines_of(name: str) -> list[list[str]]:
+    """The texts of a picture that stand on one line, line by line."""
+    lines: dict[float, list[tuple[float, str]]] = {}
+    for text in ElementTree.parse(ROOT / "docs" / "pictures" / name).getroot().iter(_TEXT):
+        at = float(text.get("y", "")), float(text.get("x", ""))
+        lines.setdefault(at[0], []).append((at[1], text.text or ""))
+    return [[text for _, text in sorted(line)] for _, line in sorted(lines.items())]
+
+
+def test_the_picture_of_the_layers_is_that_of_the_contract_and_of_the_document():
+    sys.path.insert(0, str(ROOT / "pictures"))
+    try:
+        import architecture
+    finally:
+        sys.path.pop(0)
+    assert architecture.draw() == (ROOT / "docs" / "pictures" / "architecture.svg").read_text(), (
+        "python pictures/draw.py architecture"
+    )
+    named = {name for row in architecture.layers() for name in row}
+    package = ROOT / "src" / "pyspark_lance"
+    assert named >= {path.parent.name for path in package.glob("*/__init__.py")} - {"proto"}
+
+
+def test_the_picture_of_lineage_shows_the_feed_that_the_first_page_prints():
+    printed = (ROOT / "docs" / "index.md").read_text().split("update_preimage")[0].rsplit("\n", 1)
+    table = (ROOT / "docs" / "index.md").read_text()[len(printed[0]) - 400 :]
+    feed = [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in re.findall(r"^\|.*(?:image|delete)\|.*$", table, re.MULTILINE)
+    ]
+    assert len(feed) == 3
+    shown = [line for line in lines_of("lineage.svg") if line[1] in {row[3] for row in feed}]
+    assert [[line[3], line[5], line[2], line[1], line[0]] for line in shown] == feed
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=[path.name for path in PICTURES])
+def test_a_picture_has_a_background_of_its_own_and_asks_nobody_else(path):
+    root = ElementTree.parse(path).getroot()
+    first = next(one for one in root.iter("{http://www.w3.org/2000/svg}rect"))
+    assert first.get("width") in (root.get("width"), "100%")
+    assert not re.search(r"(?:href|src)=|url\((?!#)|@import|<script", path.read_text())
+
+
+def test_every_picture_is_shown_by_a_page():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    shown = {
+        name for page in pages for name in re.findall(r"pictures/([\w-]+\.svg)\)", page.read_text())
+    }
+    assert shown == {path.name for path in PICTURES}

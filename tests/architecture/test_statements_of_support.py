@@ -1,0 +1,97 @@
+"""What README, limits and the page of indices say is supported is what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from documents import blocks_of
+
+from pyspark_lance.datafile.footer import _VERSION_OF_NUMBERS
+from pyspark_lance.datafile.version_support import WRITABLE_VERSIONS
+from pyspark_lance.table.index import segments
+from pyspark_lance.table.index.lookups import _OPENERS
+from pyspark_lance.table.index_build.segment_task import KINDS
+from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+LIMITS = (ROOT / "docs" / "limits.md").read_text()
+INDICES = (ROOT / "docs" / "indices.md").read_text()
+ZONE_MAP = segments.ZONEMAP
+WORDS = {
+    segments.ZONEMAP: "zone map",
+    segments.BTREE: "B-tree",
+    segments.BITMAP: "bitmap",
+    segments.LABEL_LIST: "label list",
+    segments.BLOOMFILTER: "bloom filter",
+}
+USED_BY_SCANS = {ZONE_MAP, *_OPENERS}
+BUILT = {ZONE_MAP, *KINDS}
+VECTOR_INDICES = set(INDEX_NAMES.values())
+
+
+def row_of(start: str) -> list[str]:
+    """The cells of a row of the README's table."""
+    (row,) = re.findall(rf"^\| {start} \|.*$", README, re.MULTILINE)
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def listed(cell: str, word: str) -> set[str]:
+    assert cell.startswith(f"{word}: "), cell
+    return set(cell.removeprefix(f"{word}: ").split(", "))
+
+
+def test_every_scalar_index_has_a_word():
+    assert set(WORDS) == USED_BY_SCANS | BUILT
+
+
+def test_the_readme_names_the_indices_that_are_used_and_those_that_are_built():
+    _, used, built = row_of("scalar indices")
+    assert listed(used, "used") == {WORDS[kind] for kind in USED_BY_SCANS}
+    assert listed(built, "built") == {WORDS[kind] for kind in BUILT}
+    _, used, built = row_of("vector indices")
+    assert listed(used, "used") == listed(built, "built") == VECTOR_INDICES
+
+
+def test_the_limits_name_the_indices_that_are_not_built_and_no_other():
+    (sentence,) = re.findall(r"Not built: ([^.]*)\.", LIMITS)
+    for kind, word in WORDS.items():
+        assert (word in sentence) == (kind not in BUILT), word
+    assert not [name for name in VECTOR_INDICES if name in sentence]
+
+
+def test_the_page_of_indices_lists_what_scans_use():
+    table = INDICES.split("| kind |")[1].split("\n\n")[0]
+    names = {name.lower() for name in re.findall(r"^\| `(\w+)`", table, re.MULTILINE)}
+    assert names == USED_BY_SCANS
+
+
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2", "2.3"])
+def test_the_readme_says_which_data_files_are_read_and_written(version):
+    _, read, write = row_of(f"data files {re.escape(version)}")
+    assert read.startswith("yes") == (version in _VERSION_OF_NUMBERS.values())
+    # 0.1 is chosen by no option: rows are appended to tables that have it.
+    assert write.startswith("yes") == (version in ("0.1", *WRITABLE_VERSIONS))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_releases_that_are_named_are_those_that_are_tested(page):
+    text = (ROOT / page).read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    (lance,) = re.findall(r'"pylance==([\d.]+)"', project)
+    assert f"pylance up to {lance}" in text
+    sparks = re.findall(r"[\"'= ](4\.\d)\b", (ROOT / ".ci" / "other-sparks").read_text())
+    first, last = re.search(r"Spark (4\.\d) to (4\.\d)", text).groups()
+    assert (first, f'"pyspark>={first}"' in project) == (min(sparks), True)
+    assert last > max(sparks)  # the newest one is what all tests run with
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/installation.md"])
+def test_an_installation_from_the_index_is_only_promised_once_there_is_a_release(page):
+    """Until the changelog has one, what is shown is what works: a clone, or the repository."""
+    released = re.search(r"^## \d+\.\d+\.\d+, \d{4}-", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    shown = [one.code for one in blocks_of((ROOT / page).read_text()) if one.language == "bash"]
+    from_index = [one for one in shown if re.search(r'pip install "?pyspark-lance', one)]
+    assert bool(released) or not from_index
