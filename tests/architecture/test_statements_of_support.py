@@ -12,14 +12,13 @@ from pyspark_lance.datafile.footer import _VERSION_OF_NUMBERS
 from pyspark_lance.datafile.version_support import WRITABLE_VERSIONS
 from pyspark_lance.table.index import segments
 from pyspark_lance.table.index.lookups import _OPENERS
-from pyspark_lance.table.index_build.segment_task import KINDS
+from pyspark_lance.table.index_build.index_plan import INDEX_KINDS
 from pyspark_lance.table.nearest.ivf_file import INDEX_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 LIMITS = (ROOT / "docs" / "limits.md").read_text()
 INDICES = (ROOT / "docs" / "indices.md").read_text()
-ZONE_MAP = segments.ZONEMAP
 WORDS = {
     segments.ZONEMAP: "zone map",
     segments.BTREE: "B-tree",
@@ -27,8 +26,8 @@ WORDS = {
     segments.LABEL_LIST: "label list",
     segments.BLOOMFILTER: "bloom filter",
 }
-USED_BY_SCANS = {ZONE_MAP, *_OPENERS}
-BUILT = {ZONE_MAP, *KINDS}
+USED_BY_SCANS = {segments.ZONEMAP, *_OPENERS}
+BUILT = set(INDEX_KINDS)
 VECTOR_INDICES = set(INDEX_NAMES.values())
 
 
