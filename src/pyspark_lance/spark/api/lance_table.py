@@ -22,6 +22,7 @@ from pyspark_lance.spark.api.table_columns import TableColumns
 from pyspark_lance.spark.api.table_creation import TableCreation
 from pyspark_lance.spark.api.table_feed import TableFeed
 from pyspark_lance.spark.api.table_habits import TableHabits
+from pyspark_lance.spark.api.table_html import table_html
 from pyspark_lance.spark.api.table_indices import TableIndices
 from pyspark_lance.spark.api.table_maintenance import TableMaintenance
 from pyspark_lance.spark.api.table_search import TableSearch
@@ -114,6 +115,10 @@ class LanceTable(
     def __repr__(self) -> str:
         held = "" if self._at == LATEST else f", version={self._at.version}"
         return f"LanceTable({self._table.uri!r}{held})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: version, rows, columns, and the newest versions."""
+        return table_html(self._table, self._at, repr(self))
 
     @classmethod
     def forPath(  # noqa: N802

@@ -14,6 +14,7 @@ from pyspark_lance.metafile.refs_file import Branch, Tag
 from pyspark_lance.spark.api.cached_tables import refreshes_cached
 from pyspark_lance.spark.api.foreign_names import answers
 from pyspark_lance.spark.api.local_frames import frame_of_rows
+from pyspark_lance.spark.api.table_html import shown_detail
 from pyspark_lance.spark.expressions.expressions import quoted
 from pyspark_lance.spark.options.option_table import check_properties
 from pyspark_lance.spark.options.parse_options import storage_options_of
@@ -189,7 +190,8 @@ class TableVersions:
             >>> table.detail().select("version", "numRows", "stableRowIds").collect()
             [Row(version=1, numRows=3, stableRowIds=True)]
         """
-        return self._frame(detail_rows(self._table, self._version_of(None)), DETAIL)
+        rows = detail_rows(self._table, self._version_of(None))
+        return shown_detail(self._frame(rows, DETAIL), rows)
 
     def fragments(
         self,

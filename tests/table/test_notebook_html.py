@@ -1,0 +1,107 @@
+"""What notebooks show of tables and results: escaped, without secrets, and never an error."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from html.parser import HTMLParser
+
+import pytest
+from row_changes import set_to
+from table_access import append
+
+from pyspark_lance import LanceTable
+from pyspark_lance.notebook_html import (
+    facts_as_html,
+    html_or_text,
+    shown_in_notebooks,
+    without_secrets,
+)
+
+
+class Shown(HTMLParser):
+    """The texts of a piece of HTML by the tag around them, which must be closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_a_table_shows_its_newest_versions(tmp_path):
+    path = str(tmp_path / "t")
+    for start in range(0, 60, 10):
+        append(path, start, 10)
+    set_to(path, "id = 5", id=105)
+    shown = Shown(LanceTable(None, path)._repr_html_())
+    assert f"Lance table {path}" in shown.texts
+    assert [text for text in shown.texts if text in ("Append", "Update", "Overwrite")] == [
+        "Update", *["Append"] * 4
+    ]  # fmt: skip
+    assert shown.texts.count("60") == 3  # of the table, and of its two newest versions
+    held = Shown(LanceTable(None, path, version=2)._repr_html_())
+    assert held.texts[held.texts.index("rows") + 1] == "20"
+
+
+@pytest.mark.parametrize("path", ["/nowhere/<i>t</i>", "nowhere://key:hunter2@bucket/t?sig=abc"])
+def test_a_table_that_cannot_be_opened_shows_its_name_and_why(path):
+    html = LanceTable(None, path)._repr_html_()
+    shown = Shown(html)
+    assert "i" not in shown.tags
+    assert "LanceTable(" in shown.texts[0]
+    assert len(shown.texts) == 2
+    assert not [word for word in ("hunter2", "sig=abc") if word in html]
+
+
+def test_what_takes_too_long_shows_the_text_instead():
+    goes_on = threading.Event()
+    shown = Shown(html_or_text(lambda: str(goes_on.wait()), "a <table>", most_seconds=0.01))
+    goes_on.set()
+    assert shown.texts == ["a <table>", "the table did not answer within 0.01 seconds"]
+
+
+def test_a_result_shows_its_fields_and_escapes_them():
+    @shown_in_notebooks
+    @dataclass(frozen=True)
+    class Result:
+        version: int
+        names: tuple[str, ...]
+        note: str | None = None
+
+    shown = Shown(Result(1234567, ("<script>alert(1)</script>", "b"))._repr_html_())
+    assert shown.tags == {"table", "caption", "b", "tr", "th", "td", "br"}
+    assert shown.texts == [
+        "Result", "version", "1,234,567", "names", "<script>alert(1)</script>", "b"
+    ]  # fmt: skip
+
+
+def test_a_value_that_is_long_is_cut():
+    html = facts_as_html("t", {"all": list(range(100)), "text": "x" * 999})
+    assert ("… 92 more" in html, html.count("x") < 250) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://AKIA:pw@bucket/t", "s3://***@bucket/t"),
+        ("az://c/t?sv=1&sig=pw of", "az://c/t?*** of"),
+        ("LanceTable('az://c/t?sig=pw', version=2)", "LanceTable('az://c/t?***', version=2)"),
+        ("/data/a@b?c", "/data/a@b?c"),
+    ],
+)
+def test_uris_show_no_secrets(text, shown):
+    assert without_secrets(text) == shown
