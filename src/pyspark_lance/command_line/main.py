@@ -1,4 +1,4 @@
-"""``python -m pyspark_lance COMMAND TABLE``: arguments in, one command, its exit code out.
+"""``pyspark-lance COMMAND TABLE``: arguments in, one command, its exit code out.
 
 Exit codes: 0 all right, 1 a verification found errors, 2 the command failed or was misspelt.
 """
@@ -22,6 +22,7 @@ from pyspark_lance.command_line.commands import (
     tail,
 )
 from pyspark_lance.command_line.output import Output, printable
+from pyspark_lance.command_line.quickstart import run_quickstart
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.feed.change_mode import Deduplication
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         _check_values(given)
+        if given.run is None:
+            return run_quickstart(given.folder)
         storage = dict(_option(text) for text in given.storage)
         table = Table(given.table, storage, given.branch)
         return int(given.run(table, given, Output.of(given.output)))
@@ -118,6 +121,10 @@ def _parser() -> argparse.ArgumentParser:
     follow.add_argument("--start", type=_count, help="first version; the next one unless given")
     follow.add_argument("--count", type=_count, help="stop after so many versions")
     follow.add_argument("--interval", type=_interval, default=2.0, help="seconds between two looks")
+    text = "write, change and follow a table of flights, with Spark, in a minute"
+    example = commands.add_parser("quickstart", help=text, description=text)
+    example.set_defaults(run=None, storage=[])
+    example.add_argument("folder", nargs="?", help="keep the tables there")
     return parser
 
 

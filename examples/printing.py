@@ -1,0 +1,30 @@
+"""How the examples tell what happened: headings, figures, and the rows that show it."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+BOLD, DIM, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[0m"
+
+
+def step(title: str) -> None:
+    """Prints a heading."""
+    print(f"\n{BOLD}{title}{PLAIN}")
+
+
+def show(label: str, value: object) -> None:
+    """Prints one figure."""
+    print(f"  {label:<58} {GREEN}{value}{PLAIN}")
+
+
+def rows(frame: DataFrame, limit: int = 5) -> None:
+    """Prints a few rows, indented."""
+    for row in frame.limit(limit).collect():
+        cells = (f"{name}={_short(value)}" for name, value in row.asDict().items())
+        print(f"  {DIM}{'  '.join(cells)}{PLAIN}")
+
+
+def _short(value: object) -> object:
+    if isinstance(value, list):
+        return "[" + ", ".join(f"{one:.2f}" for one in value) + "]"
+    return value

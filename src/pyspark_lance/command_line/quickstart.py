@@ -1,0 +1,25 @@
+"""``pyspark-lance quickstart``: runs the example of that name, which comes with the package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# In a wheel; in a clone, of which only src is on the path.
+_FOLDERS = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")
+
+
+def run_quickstart(folder: str | None) -> int:
+    """Runs it in a process of its own, whose exit code it returns.
+
+    Args:
+        folder: Where its tables stay; None for a folder that is removed in the end.
+    """
+    script = next(one for one in _FOLDERS if one.is_dir()) / "quickstart.py"
+    # Spark would start the first python3 on PATH, which may lack this package.
+    environment = {"PYSPARK_PYTHON": sys.executable, **os.environ}
+    command = [sys.executable, str(script), *([folder] if folder else [])]
+    return subprocess.run(command, env=environment, check=False).returncode
