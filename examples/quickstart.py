@@ -27,7 +27,6 @@ What to try next:
   python -m pyspark_lance.spark.companion install                  the fast way in all sessions
   examples/change_feed.py       totals and vectors that follow a table by its changes alone
   examples/follow_a_table.py    a copy and a full history of a table, by a stream of changes
-  examples/tour.ipynb           a notebook: merge, tags, branches, compaction, a picture
   docs/index.md                 everything else: indices, nearest rows, S3, streams"""
 
 
