@@ -23,7 +23,7 @@ _C = TypeVar("_C", bound=type)
 def shown_in_notebooks(kind: _C) -> _C:
     """Gives a dataclass ``_repr_html_``: its fields as a table.
 
-    Example:
+    Examples:
         >>> from dataclasses import dataclass
         >>> @shown_in_notebooks
         ... @dataclass(frozen=True)

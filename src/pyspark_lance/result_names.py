@@ -12,6 +12,8 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from pyspark_lance.notebook_html import shown_in_notebooks
+
 _C = TypeVar("_C", bound=type)
 
 
@@ -23,7 +25,9 @@ def snake_case(name: str) -> str:
 def also_snake_case(kind: _C) -> _C:
     """Lets what a frozen dataclass holds be read, and given, in snake_case, too.
 
-    Example:
+    It also shows itself in notebooks, by its own names.
+
+    Examples:
         >>> from dataclasses import dataclass
         >>> @also_snake_case
         ... @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ def also_snake_case(kind: _C) -> _C:
     for other, name in others.items():
         setattr(kind, other, property(attrgetter(name), doc=f"``{name}``."))
     _take_names(kind, kind.__init__, others)  # type: ignore[misc]
-    return kind
+    return shown_in_notebooks(kind)
 
 
 def _take_names(kind: type, make: Callable[..., None], others: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ from pyspark_lance.notebook_html import (
     shown_in_notebooks,
     without_secrets,
 )
+from pyspark_lance.table.change.row_change import ChangeResult
 
 
 class Shown(HTMLParser):
@@ -87,6 +88,11 @@ def test_a_result_shows_its_fields_and_escapes_them():
     assert shown.texts == [
         "Result", "version", "1,234,567", "names", "<script>alert(1)</script>", "b"
     ]  # fmt: skip
+
+
+def test_what_a_delete_did_is_shown_by_the_names_of_its_result():
+    shown = Shown(ChangeResult(3, numDeletedRows=12)._repr_html_())
+    assert shown.texts[shown.texts.index("numDeletedRows") + 1] == "12"
 
 
 def test_a_value_that_is_long_is_cut():

@@ -71,7 +71,7 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
         new: What is known so far.
         opened: Makes the object of the table, from the session and the path.
 
-    Example:
+    Examples:
         >>> builder = LanceTable.createIfNotExists(spark).location(f"{folder}/built")
         >>> builder = builder.addColumn("id", "bigint", nullable=False).addColumn("name", "string")
         >>> builder.execute().toDF().columns
@@ -85,7 +85,7 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
     def location(self, location: str) -> LanceTableBuilder[_T]:
         """Where the table is to be.
 
-        Example:
+        Examples:
             >>> _ = LanceTable.create(spark).location(f"{folder}/built")
         """
         return self._with(path=location)
@@ -112,7 +112,7 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
         Raises:
             UnsupportedFeatureError: A generated column.
 
-        Example:
+        Examples:
             >>> _ = LanceTable.create(spark).addColumn("id", "bigint", comment="the key")
         """
         if generatedAlwaysAs is not None or generatedByDefaultAs is not None:
@@ -132,7 +132,7 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
     def addColumns(self, cols: StructType | Sequence[StructField]) -> LanceTableBuilder[_T]:  # noqa: N802
         """Adds the columns of a schema.
 
-        Example:
+        Examples:
             >>> _ = LanceTable.create(spark).addColumns(table.toDF().schema)
         """
         return self._with(fields=(*self._new.fields, *cols))
@@ -140,7 +140,7 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
     def property(self, key: str, value: str) -> LanceTableBuilder[_T]:
         """Sets a property of the table.
 
-        Example:
+        Examples:
             >>> _ = LanceTable.create(spark).property("owner", "web team")
         """
         return self._with(properties={**(self._new.properties or {}), key: value})
@@ -148,7 +148,7 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
     def comment(self, comment: str) -> LanceTableBuilder[_T]:
         """Sets the property ``comment``, which ``DESCRIBE TABLE EXTENDED`` shows.
 
-        Example:
+        Examples:
             >>> _ = LanceTable.create(spark).comment("what visitors did")
         """
         return self.property("comment", comment)
@@ -161,7 +161,7 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
             TableNotFoundError: There is none, and it began with ``replace``.
             InvalidInputError: There is no ``location``, or no column.
 
-        Example:
+        Examples:
             >>> builder = LanceTable.create(spark).location(f"{folder}/built")
             >>> builder.addColumn("id", "bigint").execute().toDF().count()
             0

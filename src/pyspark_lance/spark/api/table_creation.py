@@ -85,7 +85,7 @@ class TableCreation:
             TableAlreadyExistsError: There is a table, and ``ifNotExists`` is false.
             InvalidInputError: An option that means nothing here.
 
-        Example:
+        Examples:
             >>> new = LanceTable.create(spark, f"{folder}/new", "id bigint NOT NULL, name string")
             >>> new.toDF().columns
             ['id', 'name']
@@ -124,7 +124,7 @@ class TableCreation:
             path: Root of the table, or of a branch.
             storageOptions: As for ``forPath``.
 
-        Example:
+        Examples:
             >>> LanceTable.isLanceTable(spark, path)
             True
         """
@@ -141,7 +141,7 @@ class TableCreation:
         Args:
             spark: The session.
 
-        Example:
+        Examples:
             >>> builder = LanceTable.createIfNotExists(spark).location(f"{folder}/built")
             >>> builder.addColumn("id", "bigint").execute().toDF().columns
             ['id']
@@ -155,7 +155,7 @@ class TableCreation:
         Args:
             spark: The session.
 
-        Example:
+        Examples:
             >>> builder = LanceTable.createOrReplace(spark).location(path)
             >>> builder.addColumn("id", "bigint").execute().toDF().columns
             ['id']
@@ -171,7 +171,7 @@ class TableCreation:
         Args:
             spark: The session.
 
-        Example:
+        Examples:
             >>> builder = LanceTable.replace(spark).location(path)
             >>> builder.addColumn("id", "bigint").execute().toDF().columns
             ['id']

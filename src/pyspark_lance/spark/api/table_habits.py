@@ -19,7 +19,7 @@ class LanceOptimizeBuilder(ForeignNames):
     Args:
         compact: Compacts the table.
 
-    Example:
+    Examples:
         >>> table.optimize().executeCompaction().numRows
         0
     """
@@ -30,7 +30,7 @@ class LanceOptimizeBuilder(ForeignNames):
     def executeCompaction(self) -> CompactionResult:  # noqa: N802
         """``LanceTable.compact()``, which takes the fragments that need it.
 
-        Example:
+        Examples:
             >>> table.toDF().write.format("lance").mode("append").save(path)
             >>> table.optimize().executeCompaction().numRows
             6
@@ -53,7 +53,7 @@ class TableHabits:
     def optimize(self) -> LanceOptimizeBuilder:
         """As in Delta: ``optimize().executeCompaction()`` is ``compact()``.
 
-        Example:
+        Examples:
             >>> table.optimize().executeCompaction().version  # nothing to do, so no version
         """
         return LanceOptimizeBuilder(self.compact)
@@ -71,7 +71,7 @@ class TableHabits:
         Raises:
             InvalidInputError: Old versions are tagged, or a consumer has not read them.
 
-        Example:
+        Examples:
             >>> _ = table.delete("id = 3")
             >>> table.vacuum(168).versions
             ()
@@ -86,7 +86,7 @@ class TableHabits:
             version: Number of the version.
             options: As for ``restore``.
 
-        Example:
+        Examples:
             >>> _ = table.delete("id = 3")
             >>> table.restoreToVersion(1).version
             3
@@ -103,7 +103,7 @@ class TableHabits:
             timestamp: As for ``restore``.
             options: As for ``restore``.
 
-        Example:
+        Examples:
             >>> _ = table.delete("id = 3")
             >>> table.restoreToTimestamp("2999-01-01")  # the newest is that version already
             MetadataResult(version=None)
