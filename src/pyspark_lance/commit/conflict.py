@@ -232,10 +232,17 @@ def retry_unless_ours_preserves_nullability(ours: Project, theirs: Operation) ->
 
 
 def indices_meet(ours: CreateIndex, theirs: CreateIndex) -> Judgement:
-    """Two indices of one name."""
-    common = {i.name for i in ours.new_indices} & {i.name for i in theirs.new_indices}
+    """Two indices of one name; stricter than Lance: one that is dropped while it is refreshed."""
+    ours_new, theirs_new = ({i.name for i in made.new_indices} for made in (ours, theirs))
+    common = ours_new & theirs_new
     if common:
         return _retry(f"a concurrent CreateIndex also made {sorted(common)[0]!r}")
+    dropped = ours_new & {index.name for index in theirs.removed_indices}
+    if dropped:
+        return _retry(f"a concurrent CreateIndex dropped {sorted(dropped)[0]!r}")
+    kept = theirs_new & {index.name for index in ours.removed_indices}
+    if kept:
+        return _retry(f"a concurrent CreateIndex added to {sorted(kept)[0]!r}, which is dropped")
     return _FINE
 
 

@@ -27,11 +27,13 @@ from zone_map_tables import (
     with_lists,
 )
 
+from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.errors import (
     InvalidInputError,
     RetryableCommitError,
     UnsupportedFeatureError,
 )
+from pyspark_lance.format.operation import CreateIndex
 from pyspark_lance.format.row_address_tree_map import parse_tree_map
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
@@ -41,13 +43,14 @@ from pyspark_lance.table.index.value_order import sort_order
 from pyspark_lance.table.index_build import joined_segments, sorted_rows
 from pyspark_lance.table.index_build.bloom_zones import can_have_bloom_filter, num_blocks
 from pyspark_lance.table.index_build.column_indices import (
+    build_part,
     commit_index,
     create_index,
     drop_index,
     optimize_indices,
     refresh_indices,
 )
-from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index
+from pyspark_lance.table.index_build.index_plan import IndexRequest, plan_index, plan_index_refresh
 from pyspark_lance.table.index_build.segment_task import build_segment
 from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES, RowSorter
 from pyspark_lance.table.scan import fragment_pruning
@@ -145,6 +148,19 @@ def change_indices(path: str, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_with_our_indices_are_those_without(tmp_path, seed, no_table_is_small, caplog):
+    check_history(tmp_path, seed, 5, caplog)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_rows_with_our_indices_are_those_without_after_15_steps(
+    tmp_path, seed, no_table_is_small, caplog
+):
+    check_history(tmp_path, seed, 15, caplog)
+
+
+def check_history(tmp_path: Path, seed: int, num_steps: int, caplog) -> None:
+    """Indices of random kinds, and changes by pylance and by us; both find the rows of a scan."""
     rng = random.Random(seed)
     path = str(tmp_path / "t")
     rows = with_lists(some_rows(rng, rng.randint(1, 150)), rng)
@@ -166,7 +182,7 @@ def test_rows_with_our_indices_are_those_without(tmp_path, seed, no_table_is_sma
     check_theirs(path, list(kinds))
     check_used(path, kinds)
     check_rows(path, our_conditions(rng))
-    for _ in range(5):
+    for _ in range(num_steps):
         rng.choice([change, change, change_ours, change_indices, change_indices])(path, rng)
         check_rows(path, our_conditions(rng))
         check_theirs(path, rng.sample(list(kinds), 5))
@@ -560,6 +576,36 @@ def test_rows_that_others_change_meanwhile_are_a_conflict(tmp_path, by):
     with pytest.raises(RetryableCommitError):
         work.once(lambda unit: commit_index(plan, built, unit))
     assert not list(Path(path).glob("_indices/*/*"))
+
+
+@pytest.mark.parametrize("kind", ["btree", "bloomfilter", "zonemap"])
+def test_an_index_that_is_dropped_beside_its_refresh_stays_dropped(path, kind):
+    create_index(Table(path), IndexRequest(("x",), kind))
+    append(path, 10_000)
+    plan = plan_index_refresh(Table(path), "x_idx", ChangeSettings())
+    built = [build_part(task) for task in plan.tasks]
+    drop_index(Table(path), "x_idx")
+    with pytest.raises(RetryableCommitError):
+        UnitOfWork(Table(path), ChangeSettings()).once(lambda unit: commit_index(plan, built, unit))
+    assert not index_facts(Snapshot.open(Table(path)))
+    assert refresh_indices(Table(path)).version is None
+    check_rows(path, ["x = 205", "x = 10007"])
+
+
+@pytest.mark.parametrize("kind", ["btree", "bloomfilter"])
+def test_a_drop_takes_the_segments_that_were_added_beside_it(path, kind):
+    create_index(Table(path), IndexRequest(("x",), kind))
+    dropped = Snapshot.open(Table(path))
+    append(path, 10_000)
+    refresh_indices(Table(path))
+    work = UnitOfWork(Table(path), ChangeSettings())
+    operation = CreateIndex(removed_indices=dropped.indices)
+    with pytest.raises(RetryableCommitError):
+        work.once(
+            lambda unit: unit.commit(unit.propose(BaseVersion.of(dropped.manifest), operation))
+        )
+    drop_index(Table(path), "x_idx")
+    assert not index_facts(Snapshot.open(Table(path)))
 
 
 def test_rows_that_others_append_or_delete_meanwhile_are_none(path):
