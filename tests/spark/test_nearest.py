@@ -180,6 +180,10 @@ def test_an_index_answers_few_and_many_queries_and_new_rows_are_compared(spark, 
     assert refined.sort_by([("_query", "ascending"), ("_rank", "ascending")]).equals(
         exact.sort_by([("_query", "ascending"), ("_rank", "ascending")])
     )
+    # Several tasks look into the one segment, each for some of the queries.
+    every = table.nearest(queries, 2, refineFactor=100, nprobes=4, columns=["id"])
+    assert every.where("_rank = 1 AND _query != id % 600").count() == 0
+    assert every.count() == 2 * len(queries)
     save(spark, path, queries[:1], start=5000)
     asked = table.toDF().where("id < 400").selectExpr("vec", "CAST(id AS string) AS q")
     joined = table.nearest(asked, 2, refineFactor=100, nprobes=4, columns=["id"])

@@ -25,7 +25,7 @@ from pyspark_lance.plain_values import plain_array
 from pyspark_lance.spark.jobs.stages import Batches, map_rows, over_tasks, stage
 from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.types.spark_types import arrow_schema_of
-from pyspark_lance.table.nearest.found_rows import Found, FoundRows
+from pyspark_lance.table.nearest.found_rows import Found, FoundRows, joined
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
 from pyspark_lance.table.nearest.search_plan import NearestPlan
 from pyspark_lance.table.nearest.search_task import SearchTask, join_found, read_found, search
@@ -41,6 +41,8 @@ FOUND_COLUMNS: Final = (
 """What the answer says of each row, behind the columns of its query."""
 
 _Task = SearchTask | SegmentTask
+# Queries of a segment that one task looks for: all would be the work of one core.
+_QUERIES_OF_SEGMENT: Final = 1 << 9
 _Finish = Callable[[Sequence[Found]], Batches]
 # Pairs of a query and a row that one task brings together and reads.
 _PAIRS_OF_BUCKET: Final = 1 << 14
@@ -65,6 +67,15 @@ class Answer:
     num_own: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What one task of Spark looks for: the queries from ``first`` to ``end``."""
+
+    task: _Task
+    first: int
+    end: int
+
+
 def nearest_to_few(
     spark: SparkSession, answer: Answer, queries: Queries, own: pa.RecordBatch
 ) -> DataFrame:
@@ -72,7 +83,7 @@ def nearest_to_few(
 
     ``queries``: named by their place in ``own``.
     """
-    tasks = answer.plan.tasks if len(queries) else ()
+    tasks = _units(answer.plan.tasks, len(queries))
     per_bucket = max(1, _PAIRS_OF_BUCKET // answer.plan.joining.k)
     buckets = int(queries.numbers[-1]) // per_bucket + 1 if tasks else 1
     finish = partial(_joined, answer, queries, own)
@@ -92,17 +103,31 @@ def nearest_to_many(answer: Answer, queries: DataFrame, vector: str) -> DataFram
     return map_rows(queries, stage(partial(_found_by_block, answer, vector)), answer.schema)
 
 
+def _units(tasks: Sequence[_Task], num_queries: int) -> tuple[_Unit, ...]:
+    """What each task of Spark does: some rows for all queries, or a segment for some of them."""
+    found = []
+    for task in tasks:
+        step = _QUERIES_OF_SEGMENT if isinstance(task, SegmentTask) else max(1, num_queries)
+        found += [_Unit(task, first, first + step) for first in range(0, num_queries, step)]
+    return tuple(found)
+
+
 # On executors ----------------------------------------------------------------------------------
 
 
-def _found_at_once(queries: Queries, finish: _Finish, tasks: Iterable[_Task]) -> Batches:
-    every = tuple(tasks)
+def _search(units: Iterable[_Unit], queries: Queries) -> Found:
+    found = [search((unit.task,), queries.part(unit.first, unit.end)) for unit in units]
+    return Found(joined([one.exact for one in found]), joined([one.coded for one in found]))
+
+
+def _found_at_once(queries: Queries, finish: _Finish, units: Iterable[_Unit]) -> Batches:
+    every = tuple(units)
     if every:
-        yield from finish([search(every, queries)])
+        yield from finish([_search(every, queries)])
 
 
-def _found_in_buckets(queries: Queries, per_bucket: int, tasks: Iterable[_Task]) -> Batches:
-    found = search(tuple(tasks), queries)
+def _found_in_buckets(queries: Queries, per_bucket: int, units: Iterable[_Unit]) -> Batches:
+    found = _search(units, queries)
     exact, coded = found.exact.query // per_bucket, found.coded.query // per_bucket
     for number in np.union1d(exact, coded).tolist():
         own = Found(found.exact.at(exact == number), found.coded.at(coded == number))
