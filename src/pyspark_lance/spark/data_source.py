@@ -77,9 +77,7 @@ class LanceDataSource(DataSource):
         The JVM companion asks its questions by way of this method, too.
         """
         if keys.CALL in self.options:
-            from pyspark_lance.spark.sql.companion_calls import answer
-
-            answered = answer(self.options)
+            answered = self._answer()
             trim_worker_overhead()
             return answered
         about = self._metadata_read()
@@ -107,6 +105,16 @@ class LanceDataSource(DataSource):
         schema = keep_options(schema, self.options)
         trim_worker_overhead()
         return schema
+
+    def _answer(self) -> StructType:
+        """What the JVM companion gets: steps of reads and writes need less than its questions."""
+        if self.options[keys.CALL].startswith("step."):
+            from pyspark_lance.spark.sql.driver_steps import answer as answer_step
+
+            return answer_step(self.options, type(self))
+        from pyspark_lance.spark.sql.companion_calls import answer
+
+        return answer(self.options)
 
     @clean_errors
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -65,6 +65,14 @@ TEXT: Final = "_lance.text"
 CHANGES: Final = "_lance.changes"
 """What ALTER TABLE changes, as JSON."""
 
+# Steps of a read or a write, which the companion asks for by a question that starts with "step.".
+STEP_COLUMNS: Final = "_lance.step_columns"
+STEP_BYTES: Final = "_lance.step_bytes"
+"""Partitions of more bytes are left to Spark."""
+STEP_OVERWRITES: Final = "_lance.step_overwrites"
+STEP_WRITER: Final = "_lance.step_writer"
+STEP_MESSAGES: Final = "_lance.step_messages"
+
 # Catalogs.
 CATALOG: Final = "_lance.catalog"
 NAME: Final = "_lance.name"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, StructField, StructType, UserDefinedType
+from pyspark.sql.types import StructType, UserDefinedType
 
 from pyspark_lance.commit.base_version import BaseVersion
 from pyspark_lance.errors import (
@@ -45,6 +45,7 @@ from pyspark_lance.spark.source.read_plan import (
     shown_columns,
     spark_schema_of,
 )
+from pyspark_lance.spark.source.replies import reply
 from pyspark_lance.spark.types.declared_columns import declared_schema
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, spark_field
 from pyspark_lance.table.index.lookups import indexed_columns
@@ -64,7 +65,6 @@ from pyspark_lance.table.version.time_travel import LATEST
 if TYPE_CHECKING:
     from pyspark_lance.spark.sql.metadata_tables import MetadataRead
 
-_REPLY = "_lance"
 # Conditions on these stay with Spark.
 _NOT_COMPARED = (INTERVAL, NULL, TIME)
 Facts = dict[str, Any]
@@ -72,9 +72,7 @@ Facts = dict[str, Any]
 
 def answer(options: Mapping[str, str]) -> StructType:
     """The answer to the question in ``options``."""
-    question = options[keys.CALL]
-    facts = _answer(question, options)
-    return StructType([StructField("answer", LongType(), metadata={_REPLY: json.dumps(facts)})])
+    return reply(_answer(options[keys.CALL], options))
 
 
 def _answer(question: str, options: Mapping[str, str]) -> Facts:

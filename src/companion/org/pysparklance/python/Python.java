@@ -15,7 +15,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The Python source. Each use takes a new {@code PythonDataSourceV2}: it remembers what it planned
+ * The Python source. Each use takes a new {@code DriverSteps.Source}: it remembers what it planned
  * last, and two scans that share one would read each other's rows.
  */
 public final class Python {
@@ -31,17 +31,18 @@ public final class Python {
 
   private static String application() { return SparkContext.getOrCreate().applicationId(); }
 
-  private static PythonDataSourceV2 source() {
-    PythonDataSourceV2 source = new PythonDataSourceV2();
-    source.setShortName("lance");
-    return source;
-  }
+  private static PythonDataSourceV2 source() { return new DriverSteps.Source(); }
 
   /** Asks something: options go in, and an object comes back in the metadata of a column. */
   public static JsonNode call(String question, CaseInsensitiveStringMap options, String... pairs) {
-    CaseInsensitiveStringMap all = Options.with(options, pairs);
-    StructType reply = source().inferSchema(Options.with(inSession(all), "_lance.call", question,
-        APPLICATION, application()));
+    return ask(question, inSession(Options.with(options, pairs)));
+  }
+
+  /** As {@code call}, with these options alone. */
+  static JsonNode ask(String question, CaseInsensitiveStringMap options) {
+    EarlyWorkers.start(question);
+    StructType reply = source().inferSchema(
+        Options.with(options, "_lance.call", question, APPLICATION, application()));
     try {
       return JSON.readTree(reply.fields()[0].metadata().getString("_lance"));
     } catch (JsonProcessingException error) {

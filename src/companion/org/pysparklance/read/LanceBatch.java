@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.pysparklance.python.EarlyWorkers;
 
 /**
  * What Python reads for a scan; batches of equal scans are equal, so that Spark runs them once.
@@ -50,13 +51,17 @@ record LanceBatch(LanceScan scan, String keys) implements Batch {
     @Override public boolean supportColumnarReads(InputPartition partition) { return ofBatches; }
 
     @Override public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      EarlyWorkers.await();
       return new Reader(python.createReader(partition));
     }
 
     @Override public PartitionReader<ColumnarBatch> createColumnarReader(
         InputPartition partition) {
-      return new BatchReader(partition instanceof FewRows few
-          ? few.reader() : python.createReader(partition));
+      if (partition instanceof FewRows few) {
+        return new BatchReader(few.reader());
+      }
+      EarlyWorkers.await();
+      return new BatchReader(python.createReader(partition));
     }
   }
 

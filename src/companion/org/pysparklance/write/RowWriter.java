@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.*;
 import org.apache.spark.sql.internal.SQLConf;
+import org.pysparklance.python.EarlyWorkers;
 
 /**
  * Gives rows to Python. After each of them Spark adds up what all columns of the Arrow batch hold
@@ -40,6 +41,7 @@ final class RowWriter implements DataWriter<InternalRow> {
   /** Makes writers on executors. */
   record Factory(DataWriterFactory python) implements DataWriterFactory {
     @Override public DataWriter<InternalRow> createWriter(int partition, long task) {
+      EarlyWorkers.await();
       return new RowWriter(() -> python.createWriter(partition, task));
     }
   }

@@ -1,0 +1,120 @@
+package org.pysparklance.python;
+
+import static java.nio.charset.StandardCharsets.US_ASCII;
+
+import java.util.List;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
+import org.apache.spark.SparkContext;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskContext$;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.*;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Starts the Python workers of the first tasks while the driver still plans, where both share a
+ * machine: a new one needs a second for its imports. It is done as a task does it, by a read that
+ * gives no row, so Spark keeps the workers for tasks as it keeps those of any other task.
+ */
+public final class EarlyWorkers {
+  private static final int MOST = 4;
+  private static final long LONGEST_WAIT_MS = 10_000;
+  private static final Set<String> OF_WRITES = Set.of("step.plan_write", "absent", "exists");
+
+  /** The application that has them; there is one at a time. */
+  private static String application;
+  private static volatile List<Thread> starting = List.of();
+  private static final AtomicInteger taken = new AtomicInteger();
+
+  private EarlyWorkers() {}
+
+  /** Called with the first question to Python, and each later one, which starts nothing. */
+  static synchronized void start(String question) {
+    SparkContext spark = SparkContext.getOrCreate();
+    if (spark.applicationId().equals(application)) {
+      return;
+    }
+    application = spark.applicationId();
+    taken.set(0);
+    String work = OF_WRITES.contains(question) ? "writes" : "reads";
+    starting = spark.isLocal()
+        ? startAll(Math.min(MOST, spark.defaultParallelism()), new Nothing(work)) : List.of();
+  }
+
+  private static List<Thread> startAll(int workers, Nothing source) {
+    PartitionReaderFactory readers = source.scan().toBatch().createReaderFactory();
+    Properties settings = new Properties();
+    settings.putAll(CollectionConverters.asJava(SQLConf.get().getAllConfs()));
+    return IntStream.range(0, workers).mapToObj(number -> {
+      Thread thread = new Thread(() -> run(readers, settings), "lance-early-worker-" + number);
+      thread.setDaemon(true);
+      thread.start();
+      return thread;
+    }).toList();
+  }
+
+  private static void run(PartitionReaderFactory readers, Properties settings) {
+    TaskContext task = TaskContext$.MODULE$.empty();
+    task.getLocalProperties().putAll(settings);
+    TaskContext$.MODULE$.setTaskContext(task);
+    try (PartitionReader<InternalRow> rows =
+        readers.createReader(new PythonInputPartition(0, Nothing.PARTITION))) {
+      while (rows.next()) {
+        rows.get();
+      }
+    } catch (Exception | LinkageError failure) {
+      // The task that needs a worker starts one, and says what is wrong.
+    } finally {
+      task.markTaskCompleted(Option.empty());
+      TaskContext$.MODULE$.unset();
+    }
+  }
+
+  /** Called by a task: a worker that starts is ready before another one would be. */
+  public static void await() {
+    List<Thread> all = starting;
+    if (taken.get() < all.size() && taken.getAndIncrement() < all.size()) {
+      try {
+        for (Thread one : all) {
+          one.join(LONGEST_WAIT_MS);
+        }
+      } catch (InterruptedException cancelled) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+
+  /** A read that imports what tasks need, and gives nothing. */
+  private static final class Nothing extends DriverSteps.Source {
+    static final byte[] PARTITION = "N.".getBytes(US_ASCII);  // None, as Python pickles it
+    private static final StructType COLUMNS = new StructType().add("nothing", "boolean");
+    private final String command;
+
+    /** @param work which of the commands Python gives to its worker */
+    Nothing(String work) { command = "cpyspark_lance.spark.source.early_worker\n" + work + "\n)R."; }
+
+    Scan scan() {
+      CaseInsensitiveStringMap none = CaseInsensitiveStringMap.empty();
+      SupportsRead table = (SupportsRead) getTable(COLUMNS, new Transform[0], none);
+      return table.newScanBuilder(none).build();
+    }
+
+    @Override public synchronized PythonDataSourceReadInfo getOrCreateReadInfo(
+        String name, CaseInsensitiveStringMap options, StructType columns, boolean isStreaming) {
+      Seq<byte[]> partitions = CollectionConverters.asScala(List.of(PARTITION)).toSeq();
+      return new PythonDataSourceReadInfo(command.getBytes(US_ASCII), partitions);
+    }
+  }
+}

@@ -1,0 +1,140 @@
+"""The steps of a read or a write on the driver, as the JVM companion asks for them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from random_tables import random_table
+from table_access import read_theirs, write_table
+from table_files import files_of
+
+from pyspark_lance import DefaultSource
+from pyspark_lance.errors import TableAlreadyExistsError
+from pyspark_lance.spark.source.early_worker import reads, writes
+from pyspark_lance.spark.types.spark_types import arrow_schema_of
+
+COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
+
+
+def ask(step: str, **options: str) -> dict:
+    """What Python answers, as the companion gets it."""
+    asked = {
+        "_lance.call": f"step.{step}",
+        "_lance.application": "none",
+        "_lance.step_bytes": "9999",
+    }
+    own = {name.replace("step_", "_lance.step_"): value for name, value in options.items()}
+    (answer,) = DefaultSource(CaseInsensitiveDict({**asked, **own})).schema()
+    return json.loads(answer.metadata["_lance"])
+
+
+def function_of(plan: dict):
+    """What tasks are sent."""
+    return pickle.loads(base64.b64decode(plan["function"]))[0]
+
+
+def written(plan: dict, *parts: pa.Table) -> list[str]:
+    """Runs the tasks; their messages as they go to the commit."""
+    messages = []
+    for part in parts:
+        (batch,) = function_of(plan)(iter(part.to_batches()))
+        messages += [base64.b64encode(one).decode() for one in batch.column(0).to_pylist()]
+    return messages
+
+
+def rows_of(path: str, columns: StructType, **options: str) -> pa.Table:
+    """What the tasks of a read give."""
+    plan = ask("plan_read", path=path, step_columns=columns.json(), **options)
+    task, batches = function_of(plan), []
+    for one in plan["partitions"]:
+        given = pa.RecordBatch.from_arrays([pa.array([base64.b64decode(one)])], ["partition"])
+        batches += task(iter([given]))
+    return pa.Table.from_batches(batches, arrow_schema_of(columns))
+
+
+def ids(*numbers: int) -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "name": pa.array([str(one) for one in numbers], pa.string()),
+        }
+    )
+
+
+@pytest.mark.interop
+def test_rows_that_tasks_of_a_planned_write_wrote_are_read_by_pylance_and_by_a_planned_read(
+    tmp_path,
+):
+    path = str(tmp_path / "t")
+    for turn in range(2):
+        plan = ask("plan_write", path=path, step_columns=COLUMNS.json(), step_overwrites="false")
+        messages = written(plan, ids(*range(10 * turn, 10 * turn + 4)), ids(10 * turn + 7))
+        ask("commit", step_writer=plan["writer"], step_messages=json.dumps(messages))
+    theirs = read_theirs(path)
+    assert sorted(theirs["id"].to_pylist()) == [0, 1, 2, 3, 7, 10, 11, 12, 13, 17]
+    assert rows_of(path, COLUMNS).equals(theirs.select(COLUMNS.names))
+
+
+def test_a_planned_overwrite_leaves_the_rows_of_its_own(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, ids(1, 2, 3))
+    plan = ask("plan_write", path=path, step_columns=COLUMNS.json(), step_overwrites="true")
+    messages = json.dumps(written(plan, ids(9)))
+    ask("commit", step_writer=plan["writer"], step_messages=messages)
+    assert rows_of(path, COLUMNS)["id"].to_pylist() == [9]
+
+
+def test_an_abort_removes_what_tasks_wrote_though_one_told_nothing(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, ids(1, 2, 3))
+    before = files_of(path)
+    plan = ask("plan_write", path=path, step_columns=COLUMNS.json(), step_overwrites="false")
+    messages = [*written(plan, ids(4), ids(5)), None]
+    assert files_of(path) != before
+    ask("abort", step_writer=plan["writer"], step_messages=json.dumps(messages))
+    assert files_of(path) == before
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_planned_read_gives_random_rows_by_whatever_the_companion_pushed_down(tmp_path, seed):
+    path = str(tmp_path / "t")
+    table = random_table(seed, 40, "2.1", columns=3).drop_columns("id")
+    write_table(path, table.append_column("id", pa.array(range(40))), max_rows_per_file=9)
+    condition = {"op": "<", "args": [{"column": ["id"]}, {"literal": 25, "type": "bigint"}]}
+    found = rows_of(path, COLUMNS[:1], **{"_lance.filter": json.dumps(condition)})
+    assert sorted(found["id"].to_pylist()) == list(range(25))
+
+
+def test_an_empty_table_is_read_by_one_task_that_gives_nothing(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, ids())
+    assert len(ask("plan_read", path=path, step_columns=COLUMNS.json())["partitions"]) == 1
+    assert rows_of(path, COLUMNS).num_rows == 0
+
+
+def test_partitions_of_more_bytes_than_wanted_are_left_to_spark(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, ids(1, 2, 3))
+    assert ask("plan_read", path=path, step_columns=COLUMNS.json(), step_bytes="10") == {}
+
+
+def test_a_write_that_may_not_be_fails_in_its_plan(tmp_path):
+    path = str(tmp_path / "t")
+    write_table(path, ids(1))
+    asked = {"path": path, "step_columns": COLUMNS.json(), "step_overwrites": "false"}
+    with pytest.raises(TableAlreadyExistsError):
+        ask("plan_write", **asked, **{"_lance.create": "true"})
+
+
+@pytest.mark.parametrize("command", [reads, writes])
+def test_an_early_worker_hears_all_and_gives_nothing(command):
+    function, kind = pickle.loads(pickle.dumps(command()))
+    batches = iter([pa.RecordBatch.from_arrays([pa.array([b"N."])], ["partition"])])
+    assert list(function(batches)) == [] and list(batches) == []
+    assert kind == command()[1]
