@@ -19,7 +19,7 @@ from .conftest import plan_of
 
 pytestmark = pytest.mark.spark
 
-CONDITIONS = int(os.environ.get("PYSPARK_LANCE_TEST_QUERIES", "20"))
+CONDITIONS = int(os.environ.get("PYSPARK_LANCE_TEST_QUERIES", "12"))
 ROWS = 400
 SCHEMA = (
     "id bigint, b boolean, i8 tinyint, i16 smallint, i32 int, i64 bigint, f32 float, f64 double, "

@@ -1,7 +1,7 @@
 """Random INSERT, UPDATE, DELETE and MERGE against a table that is a dict of rows.
 
 After every statement values, row ids, both row versions and the number of versions are compared,
-as pylance reads them.  A hundred statements run by default, always the same; 5,000 by
+as pylance reads them.  Sixty statements run by default, always the same; 5,000 by
 ``poe nightly-statements``, other ones by ``PYSPARK_LANCE_SEED=8``.
 """
 
@@ -16,7 +16,7 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
-STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "100"))
+STATEMENTS = int(os.environ.get("PYSPARK_LANCE_STATEMENTS", "60"))
 SEED = int(os.environ.get("PYSPARK_LANCE_SEED", "7"))
 TEXTS = [None, "a", "ab", "b"]
 # What is in the way of small jobs: plans that adapt, more than one task, compiled Java.

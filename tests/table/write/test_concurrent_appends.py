@@ -10,26 +10,31 @@ from table_access import append
 
 pytestmark = pytest.mark.interop
 
-PROCESSES, APPENDS, ROWS = 8, 25, 3
+ROWS = 3
 
 
-def append_many(path: str, worker: int) -> None:
-    for number in range(APPENDS):
-        append(path, (worker * APPENDS + number) * ROWS, ROWS, retries=1000, timeout_s=120.0)
+def append_many(path: str, worker: int, appends: int) -> None:
+    for number in range(appends):
+        append(path, (worker * appends + number) * ROWS, ROWS, retries=1000, timeout_s=120.0)
 
 
-def test_eight_processes_appending_25_times_each_make_200_versions(tmp_path):
+@pytest.mark.parametrize(
+    ("processes", "appends"), [(4, 10), pytest.param(8, 25, marks=pytest.mark.slow)]
+)
+def test_each_append_of_many_processes_makes_a_version(tmp_path, processes, appends):
     path = str(tmp_path / "t")
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=append_many, args=(path, i)) for i in range(PROCESSES)]
+    workers = [
+        context.Process(target=append_many, args=(path, i, appends)) for i in range(processes)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(300)
-    assert [worker.exitcode for worker in workers] == [0] * PROCESSES
+    assert [worker.exitcode for worker in workers] == [0] * processes
     dataset = lance.dataset(path)
-    total = PROCESSES * APPENDS * ROWS
-    assert dataset.version == PROCESSES * APPENDS
+    total = processes * appends * ROWS
+    assert dataset.version == processes * appends
     dataset.validate()
     table = dataset.scanner(columns=["id"], with_row_id=True).to_table()
     assert sorted(table["id"].to_pylist()) == list(range(total))
