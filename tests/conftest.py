@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import process_boundary
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,7 +29,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--sessions",
         choices=KINDS,
-        help="only tests with a Spark session, of this kind",
+        help="only tests with the companion in their session, or only the others",
     )
 
 
@@ -57,17 +55,12 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Says what is one piece of work; whoever is done takes the next, and the longest come first.
-
-    A process has one JVM, so all tests with a session of one kind belong together; else a file.
-    """
+    """Leaves out what another run has, and lets the files of Spark, the longest ones, begin."""
     only = config.getoption("sessions")
-    left_out = {item for item in items if only and _kind_of(item) != only}
+    left_out = {item for item in items if only and (_kind_of(item) or PLAIN) != only}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
     items.sort(key=_turn)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_kind_of(item) or item.nodeid.partition("::")[0]))
 
 
 def _kind_of(item) -> str | None:
@@ -92,7 +85,5 @@ def pytest_runtest_setup(item):
     if kind is None:
         return
     if item.config.stash.setdefault(_KIND, kind) != kind:
-        told = "this process has a JVM of another kind: choose one by --sessions, or take -n 2"
-        if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
-            pytest.fail(told)
+        told = "this process has a JVM of another kind: choose one by --sessions"
         pytest.skip(told)
