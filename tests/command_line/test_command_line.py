@@ -273,3 +273,8 @@ def test_a_negative_limit_is_no_history(path):
     with pytest.raises(InvalidInputError, match="newest -1 versions") as caught:
         history(Table(path), -1)
     assert path in str(caught.value)
+
+
+def test_a_path_without_a_table_names_one_that_is_near(capsys, path):
+    assert main(["info", f"{path}s"]) == 2
+    assert f"did you mean {path}?" in capsys.readouterr().err

@@ -21,7 +21,12 @@ from pyspark_lance.spark.options.option_table import (
     check_properties,
     split_table_properties,
 )
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions, split_names
+from pyspark_lance.spark.options.parse_options import (
+    ReadOptions,
+    WriteOptions,
+    check_whole,
+    split_names,
+)
 from pyspark_lance.spark.options.stream_options import StreamOptions
 from pyspark_lance.table.feed.change_window import Bound
 from pyspark_lance.table.feed.stream_settings import StreamLimits, StreamSettings, Updates
@@ -283,6 +288,21 @@ def test_names_of_options_are_no_properties_of_a_table_that_is_there():
     for word in ("fileFormatVersion", "id.json", "ID.float16", "v.arrow.float16", "storage.key"):
         with pytest.raises(InvalidInputError, match=f"{word} is an option"):
             check_properties([word], ["id"], "/t")
+
+
+@pytest.mark.parametrize("name", ["version", "versionAsOf", "timestampAsOf", "tag", "nearest"])
+def test_options_that_show_other_rows_than_the_newest_take_none(name):
+    with pytest.raises(InvalidInputError, match="shows other rows than those that are written to"):
+        WriteOptions.parse({"path": "/t", name: "1"})
+
+
+@pytest.mark.parametrize("name", ["filter", "columns"])
+def test_what_shows_a_part_of_a_table_does_not_replace_all_of_it(name):
+    given = {"path": "/t", name: "id"}
+    with pytest.raises(InvalidInputError, match=f"the option {name} shows a part of the table"):
+        check_whole(given)
+    assert WriteOptions.parse(given).table.root == "/t"
+    check_whole({"path": "/t", "replaceWhere": "id = 1"})
 
 
 def test_options_of_a_view_that_shows_changes_take_no_rows():

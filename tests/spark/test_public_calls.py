@@ -55,10 +55,15 @@ def public_calls(path):
 
 
 def needed(call):
-    """A value for each parameter that has no default."""
+    """A value of the right type for each parameter that has no default."""
     parameters = inspect.signature(call).parameters.values()
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {p.name: "x" for p in parameters if p.default is p.empty and p.kind in plain}
+    values = {"int": 1, "Sequence[int]": [1], "Sequence[str]": ["x"]}
+    return {
+        p.name: {"x": "x"} if p.annotation.startswith("Mapping") else values.get(p.annotation, "x")
+        for p in parameters
+        if p.default is p.empty and p.kind in plain
+    }
 
 
 def names_of(call):
@@ -84,6 +89,67 @@ def test_an_unknown_keyword_is_refused_and_the_nearest_named(tmp_path):
                 continue
             with pytest.raises(InvalidInputError, match=rf"did you mean {known}\?"):
                 call(**needed(call), **{misspelt: "1"})
+
+
+# Values, and the annotations that mean them; ``columns="id"`` would be the columns i and d.
+OF_ALL_TYPES = (
+    ("x", {"str"}),
+    (5, {"int", "float"}),
+    (1.5, {"float"}),
+    (True, {"bool"}),
+    (None, {"None"}),
+    (b"x", set()),
+    (["x"], {"Sequence[str]"}),
+    ([5], {"Sequence[int]"}),
+    ({5: "x"}, set()),
+)
+MAPPINGS = {"Mapping[str, str]", "Mapping[str, str | None]", "Mapping[str, object]"}
+
+
+def test_arguments_of_other_types_are_refused(tmp_path):
+    """By the annotations of all parameters; those of Spark's types are Spark's to look at."""
+    path = str(tmp_path / "t")
+    append(path, 0)
+    known = MAPPINGS.union({"datetime"}, *(kinds for _, kinds in OF_ALL_TYPES))
+    looked_at = set()
+    for name, (call, _) in public_calls(path).items():
+        for parameter in inspect.signature(call).parameters.values():
+            kinds = {str(parameter.annotation).removesuffix(" | None")}
+            if kinds.isdisjoint(MAPPINGS):
+                kinds = set(str(parameter.annotation).split(" | "))
+            if parameter.kind is parameter.VAR_KEYWORD or not kinds <= known:
+                continue
+            looked_at |= kinds
+            if parameter.default is None:
+                kinds.add("None")
+            for value, meant in OF_ALL_TYPES:
+                if meant.isdisjoint(kinds):
+                    with pytest.raises(InvalidInputError, match="cannot be") as caught:
+                        if parameter.kind is parameter.VAR_POSITIONAL:
+                            call(value)
+                        else:
+                            call(**{**needed(call), parameter.name: value})
+                    assert f"the argument {parameter.name} of " in str(caught.value), name
+    assert looked_at == known
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda table: table.scan(columns="id"), "give a list of texts"),
+        (lambda table: table.rowHistory("first"), "give a whole number"),
+        (lambda table: table.compact(materializeDeletionsThreshold="x"), "give a number"),
+        (lambda table: table.setProperties("owner"), "give a dict whose keys are texts"),
+        (lambda table: LanceTable.forPath(None, "x", storageOptions="x"), "give a dict"),
+        (lambda table: LanceTable.forPath(None, "x", branch=5), "give a text"),
+        (lambda table: LanceTable("x", table), "give a text"),
+    ],
+)
+def test_an_argument_of_another_type_is_told_what_to_give(tmp_path, call, hint):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    with pytest.raises(InvalidInputError, match=hint):
+        call(LanceTable(None, path))
 
 
 def test_options_are_heeded_or_refused(tmp_path):
@@ -259,6 +325,7 @@ def test_an_unknown_option_that_is_near_to_none_lists_them():
         ("dbfs:/x/t", "use the local path /dbfs/x/t"),
         ("s3:/bucket/t", "write it as s3://bucket/t"),
         ("gs://", "write it as gs://bucket/path"),
+        ("s3a:///data/t", "write it as s3a://data/t"),
     ],
 )
 def test_a_uri_without_a_bucket_is_told_how_it_is_written(uri, hint):

@@ -26,6 +26,7 @@ from pyspark_lance.command_line.quickstart import run_quickstart
 from pyspark_lance.errors import InvalidInputError, LanceError
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.feed.change_mode import Deduplication
+from pyspark_lance.table.version.near_tables import naming_near_tables
 from pyspark_lance.table.version.table import Table
 
 
@@ -45,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_quickstart(given.folder)
         storage = dict(_option(text) for text in given.storage)
         table = Table(given.table, storage, given.branch)
-        return int(given.run(table, given, Output.of(given.output)))
+        with naming_near_tables(table):
+            return int(given.run(table, given, Output.of(given.output)))
     except LanceError as error:
         _tell(error)
         return 2

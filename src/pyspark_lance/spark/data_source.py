@@ -174,7 +174,7 @@ class LanceDataSource(DataSource):
     @clean_errors
     def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter | LanceChangeWriter:
         """Plans an append or overwrite, or a change of rows that the JVM companion planned."""
-        from pyspark_lance.spark.options.parse_options import WriteOptions
+        from pyspark_lance.spark.options.parse_options import WriteOptions, check_whole
         from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
         trim_worker_overhead()
@@ -197,6 +197,8 @@ class LanceDataSource(DataSource):
             )
         write = WriteOptions.parse(self.options)
         replaces = overwrite or write.must_overwrite
+        if replaces and write.replace_where is None:
+            check_whole(self.options)
         return LanceBatchWriter(write, schema, overwrite=replaces)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -220,13 +222,15 @@ class LanceDataSource(DataSource):
     @clean_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> LanceStreamWriter:  # noqa: N802
         """Makes a version of each batch of a stream."""
-        from pyspark_lance.spark.options.parse_options import WriteOptions
+        from pyspark_lance.spark.options.parse_options import WriteOptions, check_whole
         from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
 
         trim_worker_overhead()
         about = self._metadata_read(writes=True)
         if about is not None:
             raise about.not_written()
+        if overwrite:
+            check_whole(self.options)
         return LanceStreamWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def _metadata_read(self, *, writes: bool = False) -> MetadataRead | None:

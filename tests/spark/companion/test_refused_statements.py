@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import lance
@@ -153,3 +154,31 @@ def test_the_time_of_a_path_may_be_a_call_of_a_function(companion, table):
     assert sql(companion, f"WITH past AS (SELECT id FROM {at}) SELECT * FROM past") == [(1,)]
     inside = f"SELECT id FROM range(3) WHERE id IN (SELECT id FROM {at})"
     assert sql(companion, inside) == [(1,)]
+
+
+def test_views_of_other_rows_or_of_a_part_change_no_others(companion, path):
+    companion.sql("SELECT id, array(float(id), 1f) AS v FROM range(20)").write.format(
+        "lance"
+    ).option("v.fixed_size_list", 2).save(path)
+    nearest = json.dumps({"column": "v", "k": 2, "q": [1.0, 1.0]})
+    part = "CREATE OR REPLACE TEMP VIEW part USING lance"
+    for options, statement, says in (
+        (f"nearest '{nearest}'", "DELETE FROM part", "the nearest ones, cannot be deleted"),
+        ("version '1'", "INSERT INTO part SELECT * FROM part", "version shows other rows"),
+        ("filter 'id > 10'", "INSERT OVERWRITE part SELECT * FROM part", "filter shows a part"),
+    ):
+        companion.sql(f"{part} OPTIONS (path '{path}', {options})")
+        with pytest.raises(Exception, match=rf"LANCE_INVALID_INPUT.*{says}"):
+            companion.sql(statement)
+    assert lance.dataset(path).version == 1
+
+
+def test_what_alter_table_does_not_do_is_said_in_words_of_sql(companion, path, table):
+    with pytest.raises(AnalysisException, match=r"ALTER COLUMN … FIRST or AFTER is not") as refused:
+        companion.sql(f"ALTER TABLE {table} ALTER COLUMN v FIRST")
+    assert path in str(refused.value)
+    assert "RENAME COLUMN, ALTER COLUMN … TYPE" in str(refused.value)
+    with pytest.raises(AnalysisException, match=r"CLUSTER BY is not supported"):
+        companion.sql(f"ALTER TABLE {table} CLUSTER BY (id)")
+    with pytest.raises(AnalysisException, match="there is no table '' in the catalog"):
+        companion.sql("SELECT * FROM lance.``")

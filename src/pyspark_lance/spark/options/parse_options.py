@@ -135,12 +135,7 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
         """Reads the options of ``df.write`` or of a view."""
         canonical, storage = canonical_options(options, "write")
-        shown, _ = canonical_options(options, "read")
-        if parsed(shown, "readChangeFeed", parse_flag):
-            raise InvalidInputError(
-                "a view that shows changes takes no rows",
-                hint="write to one without readChangeFeed",
-            )
+        _refuse_other_rows(options)
         mode = parsed(canonical, "writeMode", parse_write_mode)
         table = Table(_path(canonical, "write"), storage, canonical.get("branch"))
         given = json.loads(options.get(keys.PROPERTIES, "{}"))
@@ -181,6 +176,38 @@ def storage_options_of(table: Table) -> dict[str, str]:
     return {f"{STORAGE_PREFIX}{name}": value for name, value in table.storage.items()}
 
 
+def check_whole(options: Mapping[str, str]) -> None:
+    """Refuses to replace all rows of a table through options that show a part of them.
+
+    Raises:
+        InvalidInputError: Such an option.
+    """
+    shown, _ = canonical_options(options, "read")
+    for name in ("filter", "columns"):
+        if shown.get(name):
+            raise InvalidInputError(
+                f"the option {name} shows a part of the table, and an overwrite replaces all of it",
+                hint=f"leave out {name}; replaceWhere replaces the rows that match a condition",
+            )
+
+
+def _refuse_other_rows(options: Mapping[str, str]) -> None:
+    """Refuses writes through options that show other rows than those that the table has now."""
+    shown, _ = canonical_options(options, "read")
+    if parsed(shown, "readChangeFeed", parse_flag):
+        raise InvalidInputError(
+            "a view that shows changes takes no rows", hint="write to one without readChangeFeed"
+        )
+    for name in NOT_OF_WRITES:
+        if shown.get(name):
+            raise InvalidInputError(
+                f"the option {name} shows other rows than those that are written to",
+                hint=f"leave out {name}",
+            )
+
+
+NOT_OF_WRITES = ("version", "timestampAsOf", "tag", "nearest")
+"""Options of reads with which a view shows something else than the newest rows of its table."""
 _OF_CHANGES = (
     "startingVersion",
     "endingVersion",

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from pyspark_lance.errors import InvalidInputError, LanceError
+from pyspark_lance.spark.options.argument_types import argument_checks, check_arguments
 from pyspark_lance.spark.options.option_table import option_named, plain_word
 
 _P = ParamSpec("_P")
@@ -90,7 +91,8 @@ def heeded_options(function: Callable[..., object]) -> tuple[str, ...] | None:
 def checks_keywords(kind: _C) -> _C:
     """Makes the public methods of a class name the nearest where they are given unknown keywords.
 
-    Methods take as many ``**options`` as ``changes_table`` names.
+    Arguments of other types than the annotated ones are refused, too.  Methods take as many
+    ``**options`` as ``changes_table`` names.
     """
     for name, member in list(vars(kind).items()):
         if name.startswith("_") and name != "__init__":
@@ -103,7 +105,8 @@ def checks_keywords(kind: _C) -> _C:
 
 
 def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    parameters = inspect.signature(function).parameters.values()
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
     open_ended = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     names = [parameter.name for parameter in parameters if parameter.kind not in open_ended]
     kind, _, own_name = function.__qualname__.rpartition(".")
@@ -112,14 +115,17 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
     if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
         options = ()
     known = {*names, *getattr(function, _OTHER_NAMES, ())}
+    checks = argument_checks(function)
 
     @wraps(function)
     def call(*args: _P.args, **given: _P.kwargs) -> _T:
+        table = getattr(args[0], "_table", None) if args else None
+        where = "" if table is None else table.uri
         if not known.issuperset(given):
-            table = getattr(args[0], "_table", None) if args else None
-            where = "" if table is None else table.uri
             shown = [name for name in names if name not in ("self", "cls", "spark")]
             check_words(called, given.keys() - known, shown, options, where=where)
+        with suppress(TypeError):  # too many or too few, which the call itself tells
+            check_arguments(called, signature.bind(*args, **given).arguments, checks, where)
         return function(*args, **given)
 
     return call

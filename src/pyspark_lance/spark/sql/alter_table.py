@@ -48,8 +48,9 @@ def alter_table(table: Table, text: str, settings: CommitSettings) -> None:
     for change in changes:
         if change["kind"] not in _CHANGES:
             raise UnsupportedFeatureError(
-                f"ALTER TABLE with {change['kind']} is not supported",
-                hint=f"supported: {', '.join(_CHANGES)}",
+                f"ALTER TABLE … {_in_sql(change['kind'])} is not supported",
+                where=table.uri,
+                hint=f"supported: {', '.join(map(_in_sql, _CHANGES))}",
             )
     columns.refuse_replacing(changes)
     for kind, apply in _CHANGES.items():
@@ -198,6 +199,26 @@ _CHANGES = {
     "SetProperty": _Columns.set_property,
     "RemoveProperty": _Columns.set_property,
 }
+# What statements say for Spark's ``TableChange``.
+_WORDS = {
+    "RenameColumn": "RENAME COLUMN",
+    "UpdateColumnType": "ALTER COLUMN … TYPE",
+    "UpdateColumnNullability": "ALTER COLUMN … DROP NOT NULL",
+    "UpdateColumnComment": "ALTER COLUMN … COMMENT",
+    "UpdateColumnPosition": "ALTER COLUMN … FIRST or AFTER",
+    "DeleteColumn": "DROP COLUMN",
+    "AddColumn": "ADD COLUMN",
+    "UpdateColumnDefaultValue": "ALTER COLUMN … SET or DROP DEFAULT",
+    "SetProperty": "SET TBLPROPERTIES",
+    "RemoveProperty": "UNSET TBLPROPERTIES",
+    "ClusterBy": "CLUSTER BY",
+    "AddConstraint": "ADD CONSTRAINT",
+    "DropConstraint": "DROP CONSTRAINT",
+}
+
+
+def _in_sql(kind: str) -> str:
+    return _WORDS.get(kind, kind)
 
 
 def _arrow_field(change: dict[str, Any]) -> pa.Field:

@@ -53,7 +53,7 @@ def located(options: Mapping[str, str], *, hint: bool) -> dict[str, str]:
     table = names.locate((*parent, own))
     if table is None:
         raise TableNotFoundError(
-            f"there is no table {shown((*parent, own))} in the catalog",
+            f"there is no table {shown((*parent, own)) if own else repr(own)} in the catalog",
             hint=_near(own, names.tables(tuple(parent))) if hint else "",
         )
     others = {name: text for name, text in options.items() if name not in (keys.NAME, keys.CATALOG)}

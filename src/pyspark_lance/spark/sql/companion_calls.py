@@ -37,7 +37,7 @@ from pyspark_lance.predicate.types import (
     type_name,
 )
 from pyspark_lance.spark.options import internal_keys as keys
-from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
+from pyspark_lance.spark.options.parse_options import NOT_OF_WRITES, ReadOptions, WriteOptions
 from pyspark_lance.spark.source.pushed_down import PushedDown, pinned_version
 from pyspark_lance.spark.source.read_plan import (
     open_pinned,
@@ -60,7 +60,6 @@ from pyspark_lance.table.scan.scan_facts import (
 from pyspark_lance.table.version.near_tables import naming_near_tables
 from pyspark_lance.table.version.snapshot import Snapshot, open_existing
 from pyspark_lance.table.version.table_properties import properties_of
-from pyspark_lance.table.version.time_travel import LATEST
 
 if TYPE_CHECKING:
     from pyspark_lance.spark.sql.metadata_tables import MetadataRead
@@ -347,10 +346,10 @@ def _first(options: Mapping[str, str]) -> Facts:
 
 def _delete(options: Mapping[str, str]) -> Facts:
     read = ReadOptions.parse(options)
-    if read.at != LATEST or read.changes is not None:
+    if not read.follows_table:
         raise InvalidInputError(
-            "rows of the past cannot be deleted",
-            hint="leave out version, timestampAsOf, tag, readChangeFeed",
+            "rows of the past, and the nearest ones, cannot be deleted",
+            hint=f"leave out {', '.join(NOT_OF_WRITES)}, readChangeFeed",
         )
     pushed = PushedDown.parse(options)
 

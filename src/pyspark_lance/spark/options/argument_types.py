@@ -1,0 +1,123 @@
+"""What arguments of public methods may be, told by their annotations: a text, a number, a list.
+
+An argument of another type would end in an error of Python's somewhere inside, or be taken for
+something else: ``columns="id"`` would be the columns ``i`` and ``d``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from pyspark_lance.errors import InvalidInputError
+
+Check = Callable[[object], bool]
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool) or type(value).__name__ == "bool"  # numpy's, without numpy
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not _is_bool(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not _is_bool(value)
+
+
+def _each(is_item: Check) -> Check:
+    """Of lists and the like; items of other iterables are not looked at, since they may be many."""
+
+    def check(value: object) -> bool:
+        if isinstance(value, list | tuple | set | frozenset):
+            return all(map(is_item, value))
+        return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+    return check
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_text, value))
+
+
+# By the words of an annotation: the check, and how an error calls what passes.
+_KINDS: dict[str, tuple[Check, str]] = {
+    "None": (lambda value: value is None, ""),
+    "bool": (_is_bool, "True or False"),
+    "str": (_is_text, "a text"),
+    "int": (_is_whole, "a whole number"),
+    "float": (_is_number, "a number"),
+    "datetime": (lambda value: isinstance(value, datetime), "a datetime"),
+    "timedelta": (lambda value: isinstance(value, timedelta), "a timedelta"),
+    "Sequence[str]": (_each(_is_text), "a list of texts"),
+    "Sequence[int]": (_each(_is_whole), "a list of whole numbers"),
+}
+
+
+def argument_checks(function: Callable[..., object]) -> dict[str, tuple[tuple[Check, ...], str]]:
+    """By parameter: the checks of which one must pass, and what may be given, in words.
+
+    Parameters are left out whose annotations name types of Spark, or something else that the
+    method itself looks at.
+    """
+    found = {}
+    for parameter in inspect.signature(function).parameters.values():
+        kinds = _kinds(parameter.annotation)
+        if not kinds or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        checks = tuple(check for check, _ in kinds)
+        if parameter.kind is parameter.VAR_POSITIONAL:  # the annotation is of each of them
+            checks = tuple(map(_each, checks))
+        words = [word for _, word in kinds if word]
+        found[parameter.name] = checks, " or ".join(words)
+    return found
+
+
+def _kinds(annotation: object) -> list[tuple[Check, str]]:
+    if not isinstance(annotation, str):  # no annotation, as of self
+        return []
+    kinds: list[tuple[Check, str]] = []
+    for word in re.split(r" \| (?![^\[]*\])", annotation):  # not within brackets
+        if word.startswith("Mapping["):
+            kinds.append((_is_mapping, "a dict whose keys are texts"))
+        elif word in _KINDS:
+            kinds.append(_KINDS[word])
+        else:
+            return []
+    return kinds
+
+
+def check_arguments(
+    called: str,
+    given: Mapping[str, object],
+    checks: Mapping[str, tuple[tuple[Check, ...], str]],
+    where: str,
+) -> None:
+    """Refuses arguments of other types than a method takes.
+
+    Args:
+        called: The method.
+        given: Its arguments by name.
+        checks: What ``argument_checks`` found.
+        where: The table, if one is known.
+
+    Raises:
+        InvalidInputError: There is one.
+    """
+    for name, value in given.items():
+        if name not in checks:
+            continue
+        may_be, words = checks[name]
+        if not any(check(value) for check in may_be):
+            shown = repr(value) if len(repr(value)) <= 100 else f"a {type(value).__name__}"
+            raise InvalidInputError(
+                f"the argument {name} of {called} cannot be {shown}", where, f"give {words}"
+            )
