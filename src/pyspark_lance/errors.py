@@ -140,16 +140,16 @@ class ConflictReason(StrEnum):
         reason._value_, reason.meaning = name, meaning
         return reason
 
-    CONCURRENT_APPEND = "ConcurrentAppend", "others brought rows that the work would have found"
-    CONCURRENT_DELETE_READ = "ConcurrentDeleteRead", "others took away rows that the work had found"
-    CONCURRENT_ROW_CHANGE = "ConcurrentRowChange", "others changed the same rows, or fragments"
-    CONCURRENT_REWRITE = "ConcurrentRewrite", "others moved the rows, as compaction does"
-    INDEX_CHANGED = "IndexChanged", "others made an index of that name, or over those rows"
+    CONCURRENT_APPEND = "ConcurrentAppend", "others added rows that this work would have read"
+    CONCURRENT_DELETE_READ = "ConcurrentDeleteRead", "others deleted rows that this work had read"
+    CONCURRENT_ROW_CHANGE = "ConcurrentRowChange", "others changed the same rows or fragments"
+    CONCURRENT_REWRITE = "ConcurrentRewrite", "others moved the rows, as a compaction does"
+    INDEX_CHANGED = "IndexChanged", "others created an index of that name, or on those rows"
     METADATA_CHANGED = "MetadataChanged", "others changed columns, or set the same property"
-    TABLE_REPLACED = "TableReplaced", "others overwrote or restored the table, or put another there"
-    FILES_REMOVED = "FilesRemoved", "a cleanup removed files that the work needs"
-    VERSION_TAKEN = "VersionTaken", "others were faster every time; nothing else is in the way"
-    UNKNOWN_OPERATION = "UnknownOperation", "what others did cannot be known: newer, or damaged"
+    TABLE_REPLACED = "TableReplaced", "others overwrote, restored or recreated the table"
+    FILES_REMOVED = "FilesRemoved", "a cleanup removed files that this work needs"
+    VERSION_TAKEN = "VersionTaken", "others committed first every time; there is no other conflict"
+    UNKNOWN_OPERATION = "UnknownOperation", "the other operation is unknown: newer, or damaged"
     OTHER = "Other", "none of these; the message says what"
 
 

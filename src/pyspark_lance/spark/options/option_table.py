@@ -52,60 +52,62 @@ class Option:
 
 OPTIONS = (
     Option(
-        "path", "both", "", "root of the table, a folder or a URI; `load(p)`, `save(p)` set it",
+        "path", "both", "", "root of the table, a path or a URI; set by `load(p)` and `save(p)`",
         (), ("dataset_uri",),
     ),
     Option("version", "read", "latest", "number of the version to read", ("versionAsOf",)),
     Option(
-        "timestampAsOf", "read", "", "newest version committed at or before this time",
+        "timestampAsOf", "read", "", "reads the newest version committed at or before this time",
     ),
     Option("tag", "read", "", "the version that a tag points at"),
     Option("branch", "both", "main", "branch to read, or to write to"),
     Option(
-        "readChangeFeed", "read", "false", "`true` reads changed rows of versions instead of rows",
+        "readChangeFeed", "read", "false", "`true` reads the change feed instead of the rows",
         ("readChangeData",),
     ),
     Option(
         "startingVersion", "read", "",
-        "of these versions, inclusive; 0 is the beginning; for streams also `latest`",
+        "range of versions to read changes of, inclusive; 0 is the beginning; for streams also "
+        "`latest`",
     ),
     Option("endingVersion", "read", "newest", ""),
     Option(
-        "startingTimestamp", "read", "", "instead: of the versions committed between these times",
+        "startingTimestamp", "read", "",
+        "the same range by commit time, instead of version numbers",
     ),
     Option("endingTimestamp", "read", "", ""),
     Option(
         "deduplicationMode", "read", "dropCarryovers",
-        "`none` keeps updates that change no value, `netChanges` gives one change for each row",
+        "`none` keeps updates that change no value, `netChanges` gives one change per row",
     ),
     Option(
         "layout", "read", "rows",
-        "`debezium`: one row for each change, with the row `before` and `after` it",
+        "`debezium`: one row per change, with the row `before` and `after` it",
     ),
     Option(
         "maxVersionsPerTrigger", "read", "",
-        "most of a batch of a stream, in versions, changed rows and their stored bytes",
+        "maximum versions, changed rows and stored bytes of these rows per micro-batch",
     ),
     Option("maxRowsPerTrigger", "read", "", ""),
     Option("maxBytesPerTrigger", "read", "", ""),
     Option(
         "skipChangeCommits", "read", "false",
-        "a stream without `readChangeFeed` passes over commits that update or delete rows",
+        "a stream without `readChangeFeed` skips commits that update or delete rows",
     ),
     Option("ignoreDeletes", "read", "false", "the same for commits that only delete rows"),
     Option(
         "failOnDataLoss", "read", "true",
-        "`false`: a stream goes on after versions that were removed before it read them",
+        "`false`: a stream continues after versions that were removed before it read them",
     ),
     Option(
         "consumer", "read", "",
-        "name of a stream, for which cleanups keep the versions that it has not read",
+        "name of a stream; cleanups keep the versions that it has not read yet",
     ),
     Option(
         "metadataColumns", "read", "none",
-        "`all`, `none` or a comma list of the lineage columns, which come after the table's",
+        "`all`, `none` or a comma-separated list of lineage columns, added after the table's",
     ),
-    Option("columns", "read", "all", "comma list of columns to read"),
+    Option("columns", "read", "all", "comma-separated list of columns to read"),
     Option(
         "filter", "read", "",
         "SQL condition of comparisons, tests and simple functions, applied before rows leave "
@@ -113,33 +115,33 @@ OPTIONS = (
     ),
     Option(
         "nearest", "read", "",
-        "JSON of a vector whose nearest rows are read, with `_distance`; see [nearest rows]"
+        "JSON with a query vector: reads the nearest rows, with `_distance`; see [nearest rows]"
         "(vectors.md#as-an-option-of-a-read)",
     ),
-    Option("fragmentsPerPartition", "read", "by size", "fragments in each partition"),
+    Option("fragmentsPerPartition", "read", "by size", "fragments per Spark partition"),
     Option(
         "blobColumns", "read", "none",
-        "comma list of blob columns to read as `binary`; others show where the bytes are",
+        "comma-separated list of blob columns to read as `binary`; others show where the bytes are",
     ),
-    Option("batchSize", "read", "65536", "most rows of an Arrow batch"),
+    Option("batchSize", "read", "65536", "maximum rows per Arrow batch"),
     Option(
         "checkText", "read", "false",
-        "`true` refuses strings that are not UTF-8, which damaged files may hold",
+        "`true` refuses strings that are not valid UTF-8, which damaged files may contain",
     ),
     Option(
         "enableStableRowIds", "write", "true for new tables",
-        "keep row ids for life; `true` for a table without them is an error",
+        "rows keep their ids when updated or moved; `true` for a table without them is an error",
     ),
     Option(
-        "maxRowsPerFile", "write", "1048576", "a data file ends at this many rows",
+        "maxRowsPerFile", "write", "1048576", "maximum rows per data file",
         ("max_row_per_file",), ("maxRecordsPerFile",),
     ),
     Option(
-        "maxBytesPerFile", "write", "90 GB", "a data file ends at this size",
+        "maxBytesPerFile", "write", "90 GB", "size at which a new data file is started",
     ),
     Option(
         "fileFormatVersion", "write", "the table's; new: 2.1",
-        "0.1 (`legacy`), 2.0, 2.1 or 2.2; types that need 2.2 choose it for new tables",
+        "0.1 (`legacy`), 2.0, 2.1 or 2.2; new tables with types that need 2.2 use 2.2",
         ("data_storage_version",),
     ),
     Option(
@@ -156,40 +158,44 @@ OPTIONS = (
     ),
     Option(
         "allowOlderSource", "write", "false",
-        "`true` lets an overwrite take rows that were read before others changed the same table",
+        "`true` allows an overwrite with rows read from an older version of the same table",
     ),
     Option(
         "storage.allowed_base_paths", "both", "",
-        "comma list of URIs outside of the table's own bucket or host where a clone's files may be",
+        "comma-separated list of URIs outside the table's own bucket or host where files of a "
+        "clone may be",
     ),
     Option(
         "storage.manifest_store", "both", "",
-        "external manifest store that decides versions: `dynamodb:TABLE` or `sqlite:FILE`",
+        "external manifest store for commits: `dynamodb:TABLE` or `sqlite:FILE`",
     ),
     Option(
         "storage.dynamodb_endpoint", "both", "`DYNAMODB_ENDPOINT`",
-        "address of a DynamoDB that is not AWS's own",
+        "endpoint of a DynamoDB that is not AWS's own",
     ),
     Option(
         "writeMode", "write", "append",
         "what `mode(\"append\")` does: `append`, `overwrite`, or `create`, which needs a new path",
     ),
-    Option("userMetadata", "write", "", "kept in the properties of the transaction"),
     Option(
-        "txnAppId", "write", "", "a pair that is committed at most once",
+        "userMetadata", "write", "",
+        "stored with the commit, in the properties of the transaction",
+    ),
+    Option(
+        "txnAppId", "write", "", "idempotent writes: each pair is committed at most once",
     ),
     Option("txnVersion", "write", "", ""),
     Option(
         "streamingQueryId", "write", "the query's id",
-        "name of a stream; batches up to the last one that the table has of it are passed over",
+        "id of a stream; batches up to the last one that the table has from it are skipped",
     ),
     Option(
         "compactEvery", "write", "never",
-        "a stream compacts the table that it writes to after every so many batches",
+        "number of micro-batches after which a stream compacts the table that it writes to",
     ),
     Option(
         "commitRetries", "write", "10",
-        "attempts after the first when other writers come first (0: none), and seconds",
+        "retries after conflicts with other commits (0: none), and their time limit in seconds",
     ),
     Option("commitTimeout", "write", "30", ""),
 )  # fmt: skip
