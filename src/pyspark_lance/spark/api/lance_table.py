@@ -82,15 +82,15 @@ class LanceTable(
     ForeignNames,
     metaclass=NamesOfClass,
 ):
-    """One Lance table: as it is when it is read, or held at one version.
+    """A Lance table: its newest version, whenever it is used, or one that it is pinned to.
 
     Args:
         spark: The session (classic or Connect).
         path: Root of the table.
-        storageOptions: As ``storage.*`` of the data source, without the prefix.
-        alias: What conditions call the table.
-        branch: A branch of it, to read and to write; None is the main line.
-        version: Holds the table at a version: it is read as it was, and not changed.
+        storageOptions: The options ``storage.*`` of the data source, without the prefix.
+        alias: Name of the table in conditions.
+        branch: Branch to read and to write; None for main.
+        version: Pins the table to a version, which makes it read-only.
 
     Examples:
         >>> LanceTable.forPath(spark, path).toDF().count()
@@ -137,15 +137,15 @@ class LanceTable(
         Args:
             spark: The session.
             path: Root of the table.
-            storageOptions: As for the class, and so are the others.
-            branch: A branch of it, to read and to write.
-            version: Holds the table at a version, only to read.
-            tag: The same, by a tag, as it stands now.
-            timestamp: The same, by a time, as for ``restore``.
+            storageOptions: As for the class.
+            branch: Branch to read and to write.
+            version: Pins the table to a version, which makes it read-only.
+            tag: Pins it to the version that the tag points at now.
+            timestamp: Pins it to the version of that time; see ``restore``.
 
         Raises:
-            TableNotFoundError: There is none, or no such branch, version or tag
-                (VersionNotFoundError).
+            TableNotFoundError: There is no table.
+            VersionNotFoundError: There is no such branch, version or tag.
 
         Examples:
             >>> LanceTable.forPath(spark, path).toDF().columns
@@ -173,19 +173,19 @@ class LanceTable(
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> LanceTable:
-        """The table that SQL knows by ``name``: of a catalog, or ``lance.`/path` ``.
+        """The table with this name in SQL: a table of a catalog, or ``lance.`/path` ``.
 
         Args:
             spark: The session.
             name: As in SQL.
-            storageOptions: As for ``forPath``, and so are the others.
-            branch: A branch of it, to read and to write.
-            version: Holds the table at a version, only to read.
-            tag: The same, by a tag.
-            timestamp: The same, by a time.
+            storageOptions: As for ``forPath``, like all that follow.
+            branch: Branch to read and to write.
+            version: Pins the table to a version, which makes it read-only.
+            tag: Pins it to the version that the tag points at now.
+            timestamp: Pins it to the version of that time.
 
         Raises:
-            TableNotFoundError: There is none, or it is no Lance table.
+            TableNotFoundError: There is no such table, or it is not a Lance table.
 
         Examples:
             >>> LanceTable.forName(spark, f"lance.`{path}`").toDF().count()  # doctest: +SKIP
@@ -209,7 +209,7 @@ class LanceTable(
         )
 
     def toDF(self) -> DataFrame:  # noqa: N802
-        """The table as a DataFrame, without lineage columns: the latest version, or the one held.
+        """The table as a DataFrame, without lineage columns: its newest or its pinned version.
 
         Examples:
             >>> table.toDF().count()
@@ -227,15 +227,15 @@ class LanceTable(
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> DataFrame:
-        """Some columns of the rows that match a condition, both applied before rows leave Python.
+        """Reads some columns of the rows that match a condition, both pushed down to the reader.
 
         Args:
-            columns: Names, lineage columns among them; None for all of the table's.
-            filter: SQL condition over the table's and the lineage columns.
-            metadataColumns: Lineage columns besides: ``all``, ``none`` or names.
-            version: Version to read; None for the latest, or the one that the table is held at.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
+            columns: Names, which may be of lineage columns; None for all columns of the table.
+            filter: SQL condition over columns of the table and lineage columns.
+            metadataColumns: Lineage columns to add: ``all``, ``none`` or names.
+            version: Version to read; None for the newest, or the one that the table is pinned to.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
 
         Examples:
             >>> table.scan(["id", "_rowid"], "price > 1").orderBy("id").collect()
@@ -265,22 +265,24 @@ class LanceTable(
         deduplicationMode: str = Deduplication.DROP_CARRYOVERS,  # noqa: N803
         layout: str = Layout.ROWS,
     ) -> DataFrame:
-        """The rows that versions inserted, updated (before and after) and deleted.
+        """The change feed: rows that were inserted, updated (before and after) and deleted.
 
-        The columns of the table as the last version has them, then ``_rowid``, ``_change_type``,
+        The columns are those of the table in the last version, then ``_rowid``, ``_change_type``,
         ``_commit_version`` and ``_commit_timestamp``.
 
         Args:
             startingVersion: First version; 0 is the beginning.
-            endingVersion: Last version; None for the newest, or the one that the table is held at.
-            startingTimestamp: Instead: the versions committed from this time on, a text in the
-                session's time zone unless it says, or a datetime in local time unless it says.
-            endingTimestamp: Instead: up to this time.
+            endingVersion: Last version; None for the newest, or the one that the table is pinned
+                to.
+            startingTimestamp: Instead of ``startingVersion``: versions committed from this time on.
+                Strings without a zone use the session time zone, datetimes without one local
+                time.
+            endingTimestamp: Instead of ``endingVersion``: versions committed up to this time.
             branch: Name of the branch; None for that of the table.
-            deduplicationMode: ``dropCarryovers`` leaves out rows that were written anew without
-                another value, ``none`` keeps them, ``netChanges`` gives one change for each row.
-            layout: ``debezium`` gives one row for each change instead, with the columns ``before``,
-                ``after``, ``op``, ``source`` and ``ts_ms``.
+            deduplicationMode: ``dropCarryovers`` leaves out rows that were rewritten without a
+                change of value, ``none`` keeps them, ``netChanges`` gives one change per row.
+            layout: ``debezium`` gives one row per change, with the columns ``before``, ``after``,
+                ``op``, ``source`` and ``ts_ms``.
 
         Examples:
             >>> _ = table.delete("id = 3")
@@ -308,10 +310,10 @@ class LanceTable(
         endingTimestamp: str | datetime | None = None,  # noqa: N803
         branch: str | None = None,
     ) -> tuple[ChangeCounts, ...]:
-        """How many rows each version changed, those that changed none left out.
+        """The number of changed rows per version; versions without changes are left out.
 
-        Opens no data file, so an update counts whatever its values are. The arguments are those
-        of ``changes``.
+        No data file is opened, so an update counts even if it changed no value. The arguments are
+        those of ``changes``.
 
         Examples:
             >>> _ = table.delete("id = 3")
@@ -350,9 +352,9 @@ class LanceTable(
         return options
 
     def take(self, rowIds: Sequence[int], columns: Sequence[str] | None = None) -> DataFrame:  # noqa: N803
-        """The rows with these row ids; ids that no row has are left out.
+        """The rows with these row ids; ids without a row are left out.
 
-        The cost follows the number of ids, not the size of the table.
+        The cost depends on the number of ids, not on the size of the table.
 
         Examples:
             >>> table.take([0, 2], ["id"]).orderBy("id").collect()
@@ -363,7 +365,7 @@ class LanceTable(
         return self.scan(columns, condition, metadataColumns=ROW_ID)
 
     def alias(self, name: str) -> LanceTable:
-        """The same table under another name in conditions; without it, it is ``target``.
+        """The same table with another name in conditions; the default is ``target``.
 
         Examples:
             >>> table.alias("t").delete("t.id = 3").numDeletedRows
@@ -376,15 +378,15 @@ class LanceTable(
 
     @changes_table(*COMMIT_OPTIONS, *FILE_OPTIONS)
     def delete(self, condition: Expression | None = None, **options: str) -> ChangeResult:
-        """Deletes the rows for which ``condition`` is true, all rows without one.
+        """Deletes the rows for which ``condition`` is true; without a condition, all rows.
 
         Args:
             condition: SQL text or Column.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``, ``txnAppId``,
-                ``txnVersion`` and the limits of a data file, as for a write.
+                ``txnVersion``, ``maxRowsPerFile`` and ``maxBytesPerFile``, as for a write.
 
         Raises:
-            RetryableCommitError: Other commits were in the way too often.
+            RetryableCommitError: Other commits conflicted with this one too often.
             CommitConflictError: Another commit makes the delete pointless.
 
         Examples:
@@ -404,19 +406,19 @@ class LanceTable(
         rewrite: str = "auto",
         **options: str,
     ) -> ChangeResult:
-        """Gives columns other values in the rows for which ``condition`` is true.
+        """Updates columns of the rows for which ``condition`` is true.
 
         Args:
             condition: SQL text or Column; without it all rows are updated.
-            set: Column, or member of a struct, to its value: a SQL text or Column, or a literal
-                of any other type, such as ``5`` or ``None``.
-            rewrite: ``rows`` moves the rows that change to new files; ``columns`` writes the
-                columns that change anew, for all rows of the fragments they are in; ``auto``
-                takes what is cheaper. ``result.rewrite`` says which it was, and why.
+            set: Maps a column, or a field of a struct, to its new value: a SQL string or Column,
+                or a literal of any other type, such as ``5`` or ``None``.
+            rewrite: ``rows`` writes the changed rows to new files; ``columns`` rewrites only the
+                changed columns, for all rows of the affected fragments; ``auto`` takes the cheaper
+                one. ``result.rewrite`` says which one it was, and why.
             options: As for ``delete``.
 
         Raises:
-            RetryableCommitError: Other commits were in the way too often.
+            RetryableCommitError: Other commits conflicted with this one too often.
             CommitConflictError: Another commit makes the update pointless.
 
         Examples:
@@ -441,16 +443,16 @@ class LanceTable(
         rewrite: str = "auto",
         **options: str,
     ) -> LanceMergeBuilder:
-        """Merges the rows of ``source``; add clauses, then ``execute()``.
+        """Merges ``source`` into the table; add clauses, then call ``execute()``.
 
-        Of two merges at once that insert the same new key, the second looks again, and updates.
-        Appends do not look; beside them only the table's unenforced primary key is kept unique.
+        If two concurrent merges insert the same new key, the second one is planned again, and
+        updates the row. Appends do not check for keys: with concurrent appends, only the
+        table's unenforced primary key is kept unique.
 
         Args:
-            source: The rows, with an alias of their own, or called ``source``.
-            condition: When a source row and a target row match.
-            rewrite: As for ``update``; columns are written anew only by merges that do nothing
-                but update.
+            source: The source rows; conditions call them by their alias, or ``source``.
+            condition: Condition under which a source row matches a target row.
+            rewrite: As for ``update``; only merges that do nothing but update can rewrite columns.
             options: As for ``delete``.
 
         Examples:

@@ -18,14 +18,14 @@ from pyspark_lance.table.change.row_change import ChangeResult, RowAction
 
 @checks_keywords
 class LanceMergeBuilder(ForeignNames):
-    """A merge that is being put together; ``execute()`` runs it.
+    """The builder of a merge; ``execute()`` runs it.
 
-    Clauses are tried in the order in which they are added; the first that applies to a row
-    decides.  Every method returns a new builder.
+    For each row the first clause that applies is used, in the order in which they were added.
+    Every method returns a new builder.
 
     Args:
-        merge: What is known so far.
-        run: Runs the whole.
+        merge: The merge so far.
+        run: Runs the merge.
 
     Examples:
         >>> source = spark.createDataFrame([(3,)], "id bigint")
@@ -43,11 +43,11 @@ class LanceMergeBuilder(ForeignNames):
         condition: Expression | None = None,
         set: Mapping[str, object] | None = None,  # noqa: A002
     ) -> LanceMergeBuilder:
-        """Gives columns of a matched target row other values.
+        """Updates columns of matched target rows.
 
         Args:
-            condition: Besides the match; over both sides.
-            set: Column to value; the other columns keep theirs.
+            condition: Additional condition, over both sides.
+            set: Maps columns to values; the other columns keep theirs.
 
         Examples:
             >>> source = spark.createDataFrame([(3, 9.5)], "id bigint, price double")
@@ -58,7 +58,7 @@ class LanceMergeBuilder(ForeignNames):
         return self._with(Match.MATCHED, RowAction.UPDATE, condition, _required(set, "set"))
 
     def whenMatchedUpdateAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
-        """Gives a matched target row the values of the source; columns it lacks keep theirs.
+        """Updates matched target rows from the source; columns that it lacks keep their values.
 
         Examples:
             >>> source = spark.createDataFrame([(3, "view", 9.5)], table.toDF().schema)
@@ -69,7 +69,7 @@ class LanceMergeBuilder(ForeignNames):
         return self._with(Match.MATCHED, RowAction.UPDATE, condition, ALL_COLUMNS)
 
     def whenMatchedDelete(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
-        """Deletes a matched target row.
+        """Deletes matched target rows.
 
         Examples:
             >>> source = spark.createDataFrame([(3,), (2,)], "id bigint")
@@ -84,11 +84,11 @@ class LanceMergeBuilder(ForeignNames):
         condition: Expression | None = None,
         values: Mapping[str, object] | None = None,
     ) -> LanceMergeBuilder:
-        """Inserts a row for a source row without a match.
+        """Inserts a row for each source row without a match.
 
         Args:
-            condition: Over the source.
-            values: Column to value; the other columns are null.
+            condition: Additional condition, over the source.
+            values: Maps columns to values; the other columns are null.
 
         Examples:
             >>> source = spark.createDataFrame([(9,)], "id bigint")
@@ -101,7 +101,7 @@ class LanceMergeBuilder(ForeignNames):
         return self._with(Match.NOT_MATCHED, RowAction.INSERT, condition, given)
 
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> LanceMergeBuilder:  # noqa: N802
-        """Inserts a source row without a match; columns it lacks are null.
+        """Inserts source rows without a match; columns that the source lacks are null.
 
         Examples:
             >>> source = spark.createDataFrame([(9,)], "id bigint")
@@ -116,7 +116,7 @@ class LanceMergeBuilder(ForeignNames):
         condition: Expression | None = None,
         set: Mapping[str, object] | None = None,  # noqa: A002
     ) -> LanceMergeBuilder:
-        """Gives columns of a target row without a match other values; over the target.
+        """Updates columns of target rows without a match; expressions are over the target.
 
         Examples:
             >>> source = spark.createDataFrame([(1,)], "id bigint")
@@ -131,7 +131,7 @@ class LanceMergeBuilder(ForeignNames):
     def whenNotMatchedBySourceDelete(  # noqa: N802
         self, condition: Expression | None = None
     ) -> LanceMergeBuilder:
-        """Deletes a target row without a match.
+        """Deletes target rows without a match.
 
         Examples:
             >>> source = spark.createDataFrame([(1,)], "id bigint")
@@ -142,11 +142,11 @@ class LanceMergeBuilder(ForeignNames):
         return self._with(Match.NOT_MATCHED_BY_SOURCE, RowAction.DELETE, condition, {})
 
     def withSchemaEvolution(self) -> LanceMergeBuilder:  # noqa: N802
-        """Adds columns of the source that the table lacks, null in rows that do not get a value.
+        """Adds columns of the source that the table lacks; they are null in rows without a value.
 
-        They are added, in a version of its own, before the merge: all that ``whenMatchedUpdateAll``
-        and ``whenNotMatchedInsertAll`` find, with members of structs, and those that other clauses
-        set by their own name. No column changes its type.
+        They are added before the merge, as a version of its own: for ``whenMatchedUpdateAll`` and
+        ``whenNotMatchedInsertAll`` all of them, including fields of structs; for other clauses
+        those that they set under their own name. No column changes its type.
 
         Examples:
             >>> source = spark.createDataFrame([(3, "red")], "id bigint, colour string")
@@ -160,8 +160,8 @@ class LanceMergeBuilder(ForeignNames):
         """Runs the merge: one version, or none if nothing changes.
 
         Raises:
-            InvalidInputError: Two source rows match one target row; clauses that make no sense.
-            RetryableCommitError: Other commits were in the way too often.
+            InvalidInputError: Two source rows match one target row, or the clauses are invalid.
+            RetryableCommitError: Other commits conflicted with this one too often.
             CommitConflictError: Another commit makes the merge pointless.
 
         Examples:

@@ -33,22 +33,22 @@ _T = TypeVar("_T")
 
 
 class IfThere(Enum):
-    """What becomes of a table that is there."""
+    """What happens to an existing table."""
 
     FAIL = "create"
     KEEP = "createIfNotExists"
     REPLACE = "createOrReplace"
     NEEDED = "replace"
-    """It is replaced, and must be there."""
+    """It is replaced, and must exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """A table that is being put together.
+    """A table as a builder describes it.
 
     Attributes:
         spark: The session.
-        if_there: What becomes of one that is there.
+        if_there: What happens to an existing table.
         path: Root of the table; empty until it is given.
         fields: Its columns.
         properties: Its properties.
@@ -63,13 +63,13 @@ class NewTable:
 
 @checks_keywords
 class LanceTableBuilder(ForeignNames, Generic[_T]):
-    """A table that is being put together, as in Delta; ``execute()`` makes it, in one version.
+    """The builder of a table, as in Delta; ``execute()`` creates it, in one version.
 
     Every method returns a new builder.
 
     Args:
-        new: What is known so far.
-        opened: Makes the object of the table, from the session and the path.
+        new: The table as described so far.
+        opened: Makes the object for the table, from the session and the path.
 
     Examples:
         >>> builder = LanceTable.createIfNotExists(spark).location(f"{folder}/built")
@@ -83,7 +83,7 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
         self._opened = opened
 
     def location(self, location: str) -> LanceTableBuilder[_T]:
-        """Where the table is to be.
+        """Sets the path of the table.
 
         Examples:
             >>> _ = LanceTable.create(spark).location(f"{folder}/built")
@@ -105,9 +105,9 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
             colName: Its name.
             dataType: Its type, as in ``CREATE TABLE`` or as an object.
             nullable: Whether it may be null.
-            generatedAlwaysAs: Refused, as the next: there are no generated columns.
-            generatedByDefaultAs: Refused.
-            comment: A note.
+            generatedAlwaysAs: An error: generated columns are not supported.
+            generatedByDefaultAs: An error, too.
+            comment: Comment of the column.
 
         Raises:
             UnsupportedFeatureError: A generated column.
@@ -154,12 +154,12 @@ class LanceTableBuilder(ForeignNames, Generic[_T]):
         return self.property("comment", comment)
 
     def execute(self) -> _T:
-        """Makes the table.
+        """Creates the table.
 
         Raises:
-            TableAlreadyExistsError: There is one, and the builder began with ``create``.
-            TableNotFoundError: There is none, and it began with ``replace``.
-            InvalidInputError: There is no ``location``, or no column.
+            TableAlreadyExistsError: The table exists, and the builder is one of ``create``.
+            TableNotFoundError: There is no table, and the builder is one of ``replace``.
+            InvalidInputError: ``location`` or columns are missing.
 
         Examples:
             >>> builder = LanceTable.create(spark).location(f"{folder}/built")

@@ -60,14 +60,14 @@ class TableColumns:
         """Adds columns at the end of the schema.
 
         Args:
-            columns: ``"a int, b string"`` or a StructType: columns of nulls, which write no data;
-                ``{"a": "x * 2"}``, with SQL texts or Columns over other columns of the same row;
-                or a DataFrame with ``_rowid`` and the new columns, whose rows are joined to the
-                table's (rows that it lacks get null).
+            columns: ``"a int, b string"`` or a StructType: null columns, which write no data;
+                ``{"a": "x * 2"}``: SQL strings or Columns over other columns of the same row; or
+                a DataFrame with ``_rowid`` and the new columns, which is joined to the table
+                (rows that it lacks get null).
             options: See the class.
 
         Raises:
-            InvalidInputError: A name is taken, or a row would get two values.
+            InvalidInputError: A name is in use, or a row would get two values.
             CommitConflictError: Another commit makes the change pointless.
 
         Examples:
@@ -91,10 +91,10 @@ class TableColumns:
     @changes_table(*COMMIT_OPTIONS)
     @refreshes_cached
     def dropColumns(self, *columns: str, **options: str) -> ColumnResult:  # noqa: N802
-        """Drops columns, or fields of structs (``a.b``); no data are written.
+        """Drops columns, or fields of structs (``a.b``); writes no data.
 
         Args:
-            columns: Names; those with other signs may be in backquotes.
+            columns: Names; names with special characters may be in backquotes.
             options: See the class.
 
         Raises:
@@ -118,16 +118,16 @@ class TableColumns:
     @changes_table(*COMMIT_OPTIONS)
     @refreshes_cached
     def renameColumn(self, existing: str, new: str, **options: str) -> ColumnResult:  # noqa: N802
-        """Renames a column, or a field of a struct; no data are written, indices stay.
+        """Renames a column, or a field of a struct; writes no data and keeps indices.
 
         Args:
-            existing: ``a``, or ``a.b`` for a field of a struct; names with other signs may be in
-                backquotes.
+            existing: ``a``, or ``a.b`` for a field of a struct; names with special characters may
+                be in backquotes.
             new: The new name, without the path.
             options: See the class.
 
         Raises:
-            InvalidInputError: There is no such column, or the name is taken.
+            InvalidInputError: There is no such column, or the name is in use.
 
         Examples:
             >>> _ = table.renameColumn("price", "amount")
@@ -149,17 +149,17 @@ class TableColumns:
         comment: str | None = None,
         **options: str,
     ) -> ColumnResult:
-        """Changes one property of a column.
+        """Changes the type, the nullability or the comment of a column.
 
         Args:
             column: ``a``, or ``a.b`` for a field of a struct.
-            dataType: A type that holds all values of the present one; data are written anew.
+            dataType: A type that can hold all values of the current one; the data is rewritten.
             nullable: Whether nulls are allowed.
-            comment: A note, in the metadata of the column; '' removes it.
+            comment: Comment in the metadata of the column; '' removes it.
             options: See the class.
 
         Raises:
-            InvalidInputError: Not one property exactly, or one that cannot be changed.
+            InvalidInputError: Not exactly one of the three is given, or the change is not possible.
 
         Examples:
             >>> table.changeColumn("kind", comment="what happened").version

@@ -1,4 +1,4 @@
-"""The methods of ``LanceTable`` that make tables, and tell whether there is one."""
+"""The methods of ``LanceTable`` that create tables, and check whether there is one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPTIONS_OF_CREATE = (*COMMIT_OPTIONS, *FILE_OPTIONS, "enableStableRowIds", "fil
 
 @checks_keywords
 class TableCreation:
-    """Makes tables: at once from a schema, or by a builder as in Delta."""
+    """Creates tables: directly from a schema, or with a builder, as in Delta."""
 
     if TYPE_CHECKING:
 
@@ -68,22 +68,22 @@ class TableCreation:
         options: Mapping[str, object] | None = None,
         storageOptions: Mapping[str, str] | None = None,  # noqa: N803
     ) -> Self | LanceTableBuilder[Self]:
-        """Makes a table without rows; of a session alone a builder, as in Delta.
+        """Creates an empty table; with a session alone, returns a builder, as in Delta.
 
         Args:
             spark: The session.
-            path: Root of the table; without it, and without a schema, there is a builder.
-            schema: ``"id bigint not null, name string"`` or a StructType; NOT NULL of columns is
+            path: Root of the table; without path and schema, a builder is returned.
+            schema: ``"id bigint not null, name string"`` or a StructType; ``NOT NULL`` is
                 kept.
-            ifNotExists: Takes the table that is there, whatever its schema.
+            ifNotExists: Keeps an existing table, whatever its schema.
             options: As for ``df.write``: ``enableStableRowIds``, ``fileFormatVersion``,
-                ``<column>.fixed_size_list``, ``userMetadata``, …; those that a new table has no
-                use for are refused.
+                ``<column>.fixed_size_list``, ``userMetadata``, …; options that do not apply to
+                a new table are refused.
             storageOptions: As for ``forPath``.
 
         Raises:
-            TableAlreadyExistsError: There is a table, and ``ifNotExists`` is false.
-            InvalidInputError: An option that means nothing here.
+            TableAlreadyExistsError: The table exists, and ``ifNotExists`` is false.
+            InvalidInputError: An option does not apply here.
 
         Examples:
             >>> new = LanceTable.create(spark, f"{folder}/new", "id bigint NOT NULL, name string")
@@ -136,7 +136,7 @@ class TableCreation:
 
     @classmethod
     def createIfNotExists(cls, spark: SparkSession) -> LanceTableBuilder[Self]:  # noqa: N802
-        """As in Delta: a builder of a table, which takes the one that is there as it is.
+        """As in Delta: the builder of a table; an existing table is kept as it is.
 
         Args:
             spark: The session.
@@ -150,7 +150,7 @@ class TableCreation:
 
     @classmethod
     def createOrReplace(cls, spark: SparkSession) -> LanceTableBuilder[Self]:  # noqa: N802
-        """As in Delta: a builder of a table; one that is there becomes that, in one new version.
+        """As in Delta: the builder of a table; an existing one is replaced, in one new version.
 
         Args:
             spark: The session.
@@ -166,7 +166,7 @@ class TableCreation:
 
     @classmethod
     def replace(cls, spark: SparkSession) -> LanceTableBuilder[Self]:
-        """As in Delta: ``createOrReplace`` of a table that must be there.
+        """As in Delta: like ``createOrReplace``, but the table must exist.
 
         Args:
             spark: The session.

@@ -1,4 +1,4 @@
-"""The methods of ``LanceTable`` for tables that follow others, and for those who follow a table."""
+"""The methods of ``LanceTable`` that apply changes of other tables, and register consumers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CONSUMERS = columns(
 
 @checks_keywords
 class TableFeed:
-    """Applies the changes of another table, and keeps changes for those who follow this one."""
+    """Applies changes of another table, and keeps versions for consumers of this one."""
 
     _spark: SparkSession
     _table: Table
@@ -64,22 +64,23 @@ class TableFeed:
     ) -> ChangeResult:
         """Applies changes of another table: inserts, updates and deletes in one version.
 
-        The last change of a row wins. The newest version among the changes is kept with the rows,
-        for ``appliedVersion``; changes up to it are passed over when they come again. With
-        ``txnAppId`` and ``txnVersion``, as in ``foreachBatch``, that pair decides instead.
+        The last change of a row wins. The newest version among the changes is committed with the
+        rows (see ``appliedVersion``), and changes up to it are skipped if they are applied again.
+        With ``txnAppId`` and ``txnVersion``, as in ``foreachBatch``, that pair decides instead.
 
         Args:
-            changes: What ``changes()`` or ``readChangeFeed`` gives, of batches or streams. Columns
-                that the table lacks are an error, those that it has besides stay as they are.
-            keys: Columns that tell rows apart, in both tables; leave pre-images in, by which a
-                row whose key changed is found.
-            rowIdColumn: Instead: the column of this table that keeps the ``_rowid`` of the other.
-            source: Name of the other table, if this one follows several.
+            changes: From ``changes()`` or ``readChangeFeed``, of a batch or a stream. Columns that
+                the table lacks are an error; columns that only the table has keep their values.
+            keys: Key columns, in both tables. Do not filter out pre-images: by these a row whose
+                key changed is found.
+            rowIdColumn: Instead of ``keys``: the column of this table that stores the ``_rowid``
+                of the other one.
+            source: Name of the other table, if this one applies changes of several.
             options: As for ``delete``.
 
         Raises:
-            InvalidInputError: A key that is null, a column that the table does not have.
-            RetryableCommitError: Other commits were in the way too often.
+            InvalidInputError: A key is null, or the table lacks a column.
+            RetryableCommitError: Other commits conflicted with this one too often.
 
         Examples:
             >>> copy = LanceTable.create(spark, f"{folder}/copy", table.toDF().schema)
@@ -107,7 +108,7 @@ class TableFeed:
         return self._change(attempt, options)
 
     def appliedVersion(self, source: str = _DEFAULT_SOURCE) -> int:  # noqa: N802
-        """The version of another table up to which its changes are applied; 0 for none.
+        """The version of the other table up to which changes were applied; 0 for none.
 
         Args:
             source: As given to ``applyChanges``.
@@ -131,16 +132,16 @@ class TableFeed:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> Consumer:
-        """Keeps what comes after a version for somebody who follows the table; moves who is known.
+        """Registers a consumer, or moves one, so that cleanups keep what it has not read yet.
 
-        No cleanup removes that version or a later one until the consumer moves on. A stream with
-        the option ``consumer`` moves its own.
+        No cleanup removes the given version or a later one until the consumer advances. A stream
+        with the option ``consumer`` advances its own.
 
         Args:
             name: Letters, digits, ``.``, ``_``, ``-``.
             version: The last version that it has read; None for the newest.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -156,7 +157,7 @@ class TableFeed:
 
     @changes_table()
     def unregisterConsumer(self, name: str) -> None:  # noqa: N802
-        """Forgets a consumer.
+        """Removes a consumer; cleanups no longer keep versions for it.
 
         Raises:
             VersionNotFoundError: There is no such consumer.
@@ -170,7 +171,7 @@ class TableFeed:
         unregister_consumer(self._table, name)
 
     def consumers(self) -> DataFrame:
-        """Those who follow the table: the last version that each has read, and how many came since.
+        """The consumers: the last version that each has read, and how many versions it lags behind.
 
         Examples:
             >>> _ = table.registerConsumer("mirror")

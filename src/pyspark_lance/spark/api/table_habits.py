@@ -28,7 +28,7 @@ class LanceOptimizeBuilder(ForeignNames):
         self._compact = compact
 
     def executeCompaction(self) -> CompactionResult:  # noqa: N802
-        """``LanceTable.compact()``, which takes the fragments that need it.
+        """Runs ``LanceTable.compact()``, which rewrites the fragments that need it.
 
         Examples:
             >>> table.toDF().write.format("lance").mode("append").save(path)
@@ -40,7 +40,7 @@ class LanceOptimizeBuilder(ForeignNames):
 
 @checks_keywords
 class TableHabits:
-    """Names that users of Delta Lake know, for methods of this class."""
+    """Methods under the names that they have in Delta Lake."""
 
     cleanupOldVersions: Callable[..., CleanupResult]  # noqa: N815
     compact: Callable[..., CompactionResult]
@@ -60,10 +60,10 @@ class TableHabits:
 
     @changes_table()
     def vacuum(self, retentionHours: float | None = None) -> CleanupResult:  # noqa: N803
-        """As in Delta: ``cleanupOldVersions`` of versions that are older than so many hours.
+        """As in Delta: ``cleanupOldVersions`` for versions older than this many hours.
 
-        Unlike Delta's it removes versions, and only files that no version left refers to. Of
-        old versions that are tagged it says so.
+        Unlike in Delta it removes versions, and only files that no remaining version refers to.
+        Tagged old versions are an error.
 
         Args:
             retentionHours: None for two weeks, the default of ``cleanupOldVersions``.

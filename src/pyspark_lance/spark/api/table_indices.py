@@ -1,4 +1,4 @@
-"""The methods of ``LanceTable`` that make indices and keep them in order."""
+"""The methods of ``LanceTable`` that create and maintain indices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pyspark_lance.table.work.metadata_commits import MetadataResult
 
 @checks_keywords
 class TableIndices:
-    """Makes indices of columns, brings them up to date, and drops them."""
+    """Creates, refreshes, optimizes and drops indices of columns."""
 
     _spark: SparkSession
     _table: Table
@@ -44,26 +44,26 @@ class TableIndices:
         rowsPerZone: int | None = None,  # noqa: N803
         **options: str,
     ) -> IndexResult:
-        """Makes an index of each column, on the executors, in one version.
+        """Creates an index on each column, on the executors, in one version.
 
         Scans, deletes, updates and merges then look up the rows that can match their condition, and
-        so does Lance. Each task writes one segment of the index, over some fragments. Rows that are
-        written later are read as before, until ``refreshIndices``.
+        so does Lance. Each task writes one segment of the index, for some of the fragments. Rows
+        written later are read without the index, until ``refreshIndices``.
 
         Args:
             columns: A name, or several; a field of a struct is ``struct.field``.
-            kind: ``btree``; ``bitmap``, for columns of few values; ``label_list``, for lists;
-                ``zonemap``, for rows that are about in the order of the column; ``bloomfilter``,
-                for a small index that is asked for single values only.
-            name: Of the index of one column; ``column_idx`` unless given.
-            replace: Whether an index that is there is made anew.
-            rowsPerZone: Live rows of a zone of a ``zonemap`` or ``bloomfilter``; None for 8192.
+            kind: ``btree``; ``bitmap``, for columns with few distinct values; ``label_list``, for
+                lists; ``zonemap``, for rows roughly sorted by the column; ``bloomfilter``, a small
+                index for lookups of single values only.
+            name: Name of the index, if it is on one column; ``<column>_idx`` by default.
+            replace: Whether an existing index is rebuilt.
+            rowsPerZone: Live rows per zone of a ``zonemap`` or ``bloomfilter``; None for 8192.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
-            InvalidInputError: No such column or kind, or an index of this name is there.
-            UnsupportedFeatureError: A column whose values cannot have such an index.
-            RetryableCommitError: Other commits were in the way too often.
+            InvalidInputError: No such column or kind, or an index of this name exists.
+            UnsupportedFeatureError: Values of the column cannot have such an index.
+            RetryableCommitError: Other commits conflicted with this one too often.
 
         Examples:
             >>> result = table.createIndex("id")
@@ -83,20 +83,20 @@ class TableIndices:
     def refreshIndices(  # noqa: N802
         self, name: str | None = None, **options: str
     ) -> IndexResult:
-        """Adds to indices what was written, compacted or changed since they were made.
+        """Adds to indices the rows that were written, compacted or updated since the last refresh.
 
         Only fragments that an index does not cover are read, and those of segments that have old
-        values of updated rows. Without any there is no version.
-        Indices of vectors get a version of their own, as by ``refreshVectorIndices``.
+        values of updated rows. If there are none, no version is made. Vector indices get a version
+        of their own, as with ``refreshVectorIndices``.
 
         Args:
-            name: Of one index; None for all that ``createIndex`` and ``createVectorIndex`` can
-                make.
+            name: Name of an index; None for all indices that ``createIndex`` and
+                ``createVectorIndex`` can make.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
             InvalidInputError: There is no such index.
-            RetryableCommitError: Other commits were in the way too often.
+            RetryableCommitError: Other commits conflicted with this one too often.
 
         Examples:
             >>> _ = table.createIndex("id")
@@ -111,21 +111,21 @@ class TableIndices:
     def optimizeIndices(  # noqa: N802
         self, name: str | None = None, **options: str
     ) -> IndexResult:
-        """As ``refreshIndices``, and makes few large segments of many small ones.
+        """Like ``refreshIndices``, and merges many small segments into few large ones.
 
-        Each refresh leaves a segment, and a query asks all of them. Those of a B-tree are merged,
-        up to 64 million rows each, without reading the column; of other kinds those of less than
-        2 million rows are made anew together, and those of vectors, whose rows are taken as they
-        are.
+        Each refresh adds a segment, and a query looks up all of them. Segments of a B-tree are
+        merged, up to 64 million rows each, without reading the column. For other kinds, segments
+        with less than 2 million rows are rebuilt as one, and so are those of vectors, whose rows
+        are copied as they are.
 
         Args:
-            name: Of one index; None for all that ``createIndex`` and ``createVectorIndex`` can
-                make.
+            name: Name of an index; None for all indices that ``createIndex`` and
+                ``createVectorIndex`` can make.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
             InvalidInputError: There is no such index.
-            RetryableCommitError: Other commits were in the way too often.
+            RetryableCommitError: Other commits conflicted with this one too often.
 
         Examples:
             >>> _ = table.createIndex("id")
@@ -140,10 +140,10 @@ class TableIndices:
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
     def dropIndex(self, name: str, **options: str) -> MetadataResult:  # noqa: N802
-        """Removes an index of any kind; a cleanup removes its files.
+        """Drops an index of any kind; a later cleanup removes its files.
 
         Args:
-            name: Of the index.
+            name: Name of the index.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The methods of ``LanceTable`` that keep a table in order."""
+"""The methods of ``LanceTable`` for maintenance."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Age: TypeAlias = timedelta | str | float
 
 @checks_keywords
 class TableMaintenance:
-    """Compacts and verifies a table, and removes what nobody needs any more."""
+    """Compacts and verifies a table, and removes old versions and unused files."""
 
     _spark: SparkSession
     _table: Table
@@ -82,29 +82,30 @@ class TableMaintenance:
         dryRun: bool = False,  # noqa: N803
         **options: str,
     ) -> CompactionResult:
-        """Joins small fragments and rewrites those with many deleted rows, on the executors.
+        """Merges small fragments and rewrites those with many deleted rows, on the executors.
 
-        Nobody sees a difference but in speed: rows keep their values, ids and versions, and change
-        feeds tell what they told before. Appends, deletes and updates go on meanwhile. The old
-        files stay until a cleanup. A table in good shape gets no version.
+        Only the speed of reads changes: rows keep their values, ids and versions, and change feeds
+        return the same as before. Appends, deletes and updates may run concurrently. The old files
+        stay until a cleanup. If nothing has to be compacted, no version is made.
 
         Args:
-            targetRowsPerFragment: Smaller fragments are joined with their neighbours; 1048576
-                unless the table is configured otherwise (``lance.compaction.*``), as all of these.
-            materializeDeletions: Whether deleted rows are a reason to rewrite a fragment.
-            materializeDeletionsThreshold: The share of deleted rows above which they are; 0.1.
-            maxBytesPerFile: A new file ends when it has grown beyond this.
-            maxSourceRows: Stop when so many rows are rewritten.
-            maxSourceFragments: Stop when so many fragments are rewritten.
-            deferIndexRemap: For tables without stable row ids: note where rows go, so that Lance
-                goes on answering from its indices.
-            dryRun: Only say what would be done.
+            targetRowsPerFragment: Smaller fragments are merged with their neighbours; by default
+                1048576, unless the table is configured otherwise (``lance.compaction.*``), as for
+                all of these.
+            materializeDeletions: Whether fragments are rewritten because of deleted rows.
+            materializeDeletionsThreshold: Share of deleted rows above which they are; 0.1.
+            maxBytesPerFile: Size above which a new data file is started.
+            maxSourceRows: Stops when this many rows are rewritten.
+            maxSourceFragments: Stops when this many fragments are rewritten.
+            deferIndexRemap: Writes a fragment reuse index, so that Lance can still use its
+                indices; for tables without stable row ids.
+            dryRun: Only returns what would be done.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
-            InvalidInputError: A limit that is none, or ``deferIndexRemap`` where rows have stable
-                ids.
-            RetryableCommitError: Other commits were in the way of everything, too often.
+            InvalidInputError: A limit is invalid, or ``deferIndexRemap`` is set for a table with
+                stable row ids.
+            RetryableCommitError: Other commits conflicted with all of the work, too often.
 
         Examples:
             >>> table.toDF().write.format("lance").mode("append").save(path)
@@ -137,22 +138,21 @@ class TableMaintenance:
         rowsPerZone: int | None = None,  # noqa: N803
         **options: str,
     ) -> ZoneMapResult:
-        """Makes a zone map of each column, on the executors: least and greatest value of each zone.
+        """Creates a zone map on each column, on the executors: minimum and maximum of each zone.
 
-        Scans, deletes, updates and merges then read only the zones that can hold a row of their
-        condition, as long as rows lie in about the order of the column; so does Lance. A zone map
-        that a column has is replaced. Rows that are written later are read as before, until
-        ``refreshZonemaps``.
+        Scans, deletes, updates and merges, and Lance too, then read only the zones that can contain
+        matching rows. This helps if rows are roughly sorted by the column. An existing zone map of
+        a column is replaced. Rows written later are read without it, until ``refreshZonemaps``.
 
         Args:
             columns: A name, or several; a field of a struct is ``struct.field``.
-            rowsPerZone: Rows of a zone; 8192 unless given.
+            rowsPerZone: Rows per zone; 8192 by default.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
-            InvalidInputError: No such column, or zones of no rows.
-            UnsupportedFeatureError: A column whose values have no order: lists, structs, JSON.
-            RetryableCommitError: Other commits were in the way too often.
+            InvalidInputError: No such column, or zones without rows.
+            UnsupportedFeatureError: Values of the column have no order: lists, structs, JSON.
+            RetryableCommitError: Other commits conflicted with this one too often.
 
         Examples:
             >>> result = table.createZonemap("id")
@@ -170,15 +170,16 @@ class TableMaintenance:
     @changes_table(*COMMIT_OPTIONS)
     @typed_errors()
     def refreshZonemaps(self, **options: str) -> ZoneMapResult:  # noqa: N802
-        """Adds to all zone maps what was written, compacted or changed since they were made.
+        """Adds to all zone maps the rows written, compacted or updated since the last refresh.
 
-        Only fragments that a zone map does not cover are read. Without any there is no version.
+        Only fragments that a zone map does not cover are read. If there are none, no version is
+        made.
 
         Args:
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
-            RetryableCommitError: Other commits were in the way too often.
+            RetryableCommitError: Other commits conflicted with this one too often.
 
         Examples:
             >>> created = table.createZonemap("id")
@@ -203,27 +204,26 @@ class TableMaintenance:
         dryRun: bool = False,  # noqa: N803
         progress: Progress | None = None,
     ) -> CleanupResult:
-        """Removes old versions, and the files that nothing but them refers to.
+        """Removes old versions, and the files that only these refer to.
 
-        A version is old if all that is given holds; without anything, if it is older than two
-        weeks. The newest version stays whatever is given, and so do versions that tags or branches
-        stand on. Files that no version refers to, which may belong to a write that is under way,
-        go when they are a week old. Time travel and change feeds that need a removed version fail
-        from then on.
+        A version is old if it meets all given criteria; without any, if it is older than two weeks.
+        The newest version is always kept, and so are versions that tags or branches refer to. Files
+        that no version refers to may belong to a running write, so they are removed when they are a
+        week old. Afterwards time travel and change feeds that need a removed version fail.
 
         Args:
             olderThan: Committed longer ago than this: a timedelta, ``"14days"``, ``"1day 12h"``, or
                 a number of hours.
-            beforeVersion: Have a smaller number.
-            retainVersions: Are not among this many newest.
-            deleteUnverified: Do not spare young files; only right when nobody writes.
-            errorIfTaggedOldVersions: False keeps tagged old versions instead of refusing to work.
-            dryRun: Only say what would be removed.
-            progress: Called with the number of files that are removed and of all.
+            beforeVersion: Have a smaller version number.
+            retainVersions: Are not among this many newest versions.
+            deleteUnverified: Also removes younger files; only safe while nobody writes.
+            errorIfTaggedOldVersions: Whether tagged old versions are an error; False keeps them.
+            dryRun: Only returns what would be removed.
+            progress: Called with the number of files removed so far, and the number of all.
 
         Raises:
             InvalidInputError: Old versions are tagged, or a consumer has not read them.
-            CorruptFileError: A manifest cannot be read, so that nobody knows what it refers to.
+            CorruptFileError: A manifest cannot be read, so it is unknown what it refers to.
 
         Examples:
             >>> _ = table.delete("id = 3")
@@ -242,11 +242,11 @@ class TableMaintenance:
     @changes_table(*COMMIT_OPTIONS)
     @refreshes_cached
     def enableStableRowIds(self, **options: str) -> MetadataResult:  # noqa: N802
-        """Gives the rows of a table that was made without them stable ids, in place.
+        """Adds stable row ids, in place, to a table that was created without them.
 
-        One commit that writes no data; every row counts as made by it. Lineage, change feeds and
-        row ids that follow their rows begin with that version; older ones cannot be restored. A
-        table that has stable row ids is left alone.
+        This is one commit, which writes no data; every row counts as created by it. Lineage, change
+        feeds and stable row ids begin with that version; older versions cannot be restored. A table
+        that already has stable row ids stays as it is.
 
         Args:
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
@@ -276,7 +276,7 @@ class TableMaintenance:
         The copy has one version, the same columns and configuration, and no indices.
 
         Args:
-            target: Path of the copy, with the storage options of this table.
+            target: Path of the copy; it is opened with the storage options of this table.
             options: ``userMetadata``.
 
         Raises:
@@ -301,17 +301,17 @@ class TableMaintenance:
         timestamp: str | datetime | None = None,
         readData: bool = False,  # noqa: N803
     ) -> VerifyResult:
-        """Looks for everything that is wrong with a version; each finding names the remedy.
+        """Checks a version for damage and inconsistencies; each finding names the remedy.
 
-        Looks at the manifest, at the size and the footer of every data file, at the deleted rows,
-        row ids and versions of every fragment, at tags, branches, and files without use. Runs on
-        the driver and changes nothing.
+        Checks the manifest, the size and the footer of every data file, the deleted rows, row ids
+        and versions of every fragment, tags, branches, and unused files. Runs on the driver and
+        changes nothing.
 
         Args:
-            version: None for the newest, or the one that the table is held at.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
-            readData: Also decode every value, and compare indices with their columns.
+            version: None for the newest, or the one that the table is pinned to.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
+            readData: Also decodes every value, and compares indices with their columns.
 
         Raises:
             TableNotFoundError: There is no such version.
@@ -325,9 +325,9 @@ class TableMaintenance:
 
     @also_spelled(retentionHours="olderThan")
     def leftoverFiles(self, olderThan: Age = 0.0) -> list[OrphanFile]:  # noqa: N802, N803
-        """Files that no version refers to: of failed tasks, killed processes, lost races.
+        """Files that no version refers to: from failed tasks, killed processes, lost conflicts.
 
-        Files of writes that are under way are among them.
+        Files of running writes are among them.
 
         Args:
             olderThan: Leaves out younger files: a timedelta, ``"7days"``, or a number of hours.
@@ -346,12 +346,12 @@ class TableMaintenance:
         *,
         force: bool = False,
     ) -> list[OrphanFile]:
-        """Removes the files that no version refers to, and says which; makes no version.
+        """Removes files that no version refers to, and returns them; makes no version.
 
         Args:
-            olderThan: Keeps younger files, which a write under way may need: a timedelta,
+            olderThan: Keeps younger files, which a running write may need: a timedelta,
                 ``"7days"``, or a number of hours.
-            force: Allows less than seven days; only right when nobody writes to the table.
+            force: Allows less than seven days; only safe while nobody writes to the table.
 
         Raises:
             InvalidInputError: Less than seven days without ``force``.

@@ -1,4 +1,4 @@
-"""The methods of ``LanceTable`` that look for rows by their vectors, and index these."""
+"""The methods of ``LanceTable`` for vector search and vector indices."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _FEW_NUMBERS: Final = 1 << 21
 
 @checks_keywords
 class TableSearch:
-    """Looks for rows by their vectors, and indexes these."""
+    """Searches rows by their vectors, and creates and refreshes vector indices."""
 
     _spark: SparkSession
     _table: Table
@@ -101,38 +101,37 @@ class TableSearch:
     ) -> DataFrame:
         """The rows whose vectors are nearest to one vector, to several, or to those of a DataFrame.
 
-        The columns of the queries (``_query``, counted from 0, if they are an array; all but the
-        vector if they are a DataFrame), ``_rank`` from 1 on, ``_distance``, ``_rowid``, then those
-        of the table. Without an index of vectors the answer is exact: every row is looked at, on
-        the executors, whose memory does not follow the number of rows or queries. Rows that are
-        equally near are ordered by ``_rowid``; those whose vector is NULL or holds NaN are passed
-        over, and so are such queries of a DataFrame. With an index (IVF_FLAT, IVF_PQ, IVF_SQ, of
-        pylance or lancedb) the answer is as good as the index, and ``_distance`` is what it says.
+        The result has the columns of the queries (``_query``, numbered from 0, for an array; all
+        but the vector for a DataFrame), then ``_rank`` from 1 on, ``_distance`` and ``_rowid``,
+        then those of the table. Without a vector index the search is exact: the executors compare
+        every row, and their memory does not depend on the number of rows or queries. Ties are
+        broken by ``_rowid``. Rows whose vector is NULL or contains NaN are skipped, and so are such
+        queries of a DataFrame. With an index (IVF_FLAT, IVF_PQ, IVF_SQ, also of pylance or lancedb)
+        recall and ``_distance`` are those of the index.
 
         Args:
-            queries: Numbers, rows of numbers, or a DataFrame with a column of arrays of numbers
-                that is called as the column of the table, or is the only one. A small piece of a
+            queries: A vector, several vectors, or a DataFrame with a column of numeric arrays that
+                has the name of the table's vector column, or is the only one. A small part of a
                 DataFrame is run at once.
-            k: How many rows for each query; there are fewer if the table has fewer.
-            column: The column of vectors; it need not be said if there is only one.
+            k: Rows per query; fewer if the table has fewer.
+            column: The vector column; needed only if the table has several.
             metric: ``l2`` (the square of the distance), ``cosine`` or ``dot``; the default is that
                 of the index, or ``l2``.
-            filter: SQL condition over the table's and the lineage columns; only rows that it is
-                true of are looked at.
-            columns: Columns of the table to return, lineage columns among them; None for all.
-            nprobes: How many partitions of the index are looked at for each query; None for those
-                hardly further away than the nearest, as in Lance, and as many as it takes to find
-                ``k`` rows.
-            refineFactor: So many times ``k`` rows that the index tells are compared by their
-                vectors, and ``_distance`` is exact.
+            filter: SQL condition over columns of the table and lineage columns, applied before the
+                search.
+            columns: Columns of the table to return, which may be lineage columns; None for all.
+            nprobes: Partitions of the index to search per query; None for those hardly further
+                away than the nearest, as in Lance, and as many more as it takes to find ``k`` rows.
+            refineFactor: The index returns this many times ``k`` candidates, which are re-ranked by
+                their vectors; ``_distance`` is then exact.
             useIndex: Whether an index is used, if there is one for the metric.
-            version: Version to read; None for the latest, or the one that the table is held at.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
+            version: Version to read; None for the newest, or the one that the table is pinned to.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
 
         Raises:
-            InvalidInputError: Queries of another length than the vectors, or without neighbours;
-                no column of vectors, or several; a column that both sides have.
+            InvalidInputError: A query has another length than the vectors, or no neighbours (NULL,
+                NaN); no vector column, or several; a column name that both sides have.
 
         Examples:
             >>> schema, sizes = "id bigint, vec array<float>", {"vec.fixed_size_list": 2}
@@ -216,33 +215,33 @@ class TableSearch:
         replace: bool = False,
         **options: str,
     ) -> VectorIndexResult:
-        """Makes an index of a column of vectors, on the executors, which ``nearest`` and Lance use.
+        """Creates an index on a vector column, on the executors, for ``nearest`` and Lance.
 
-        Rows are grouped by what they are near to; a search looks at the groups (partitions) that
-        are near to its query. One task learns from a sample, all encode the rows, one writes them;
-        none of them needs more memory for a larger table. Rows that are written later are compared
-        one by one, until ``refreshVectorIndices``.
+        Vectors near to each other are grouped into partitions; a search reads the partitions near
+        to its query. One task trains on a sample, all tasks encode the rows, one task writes them;
+        none of them needs more memory for a larger table. Rows written later are compared one by
+        one, until ``refreshVectorIndices``.
 
         Args:
-            column: The column of vectors; it need not be said if there is only one.
-            kind: What is stored of a vector: ``ivf_flat`` (all of it), ``ivf_sq`` (a byte for each
-                number), ``ivf_pq`` (a byte for each sub-vector).
-            metric: ``l2``, ``cosine`` or ``dot``; only searches by it use the index.
-            numPartitions: How many groups; one for 8192 rows unless given (4096 for ``ivf_flat``),
-                at most 4096.
-            numSubVectors: ``ivf_pq`` only: how many parts of a vector have a byte; it divides
-                their length. A 16th of it unless given, or an 8th where 16 does not divide it.
-            sampleRate: How many vectors to learn from for each group, and for each of the 256
-                codewords of ``ivf_pq``.
-            seed: A number that makes the same index of the same table; None for chance.
-            name: Of the index; that of the column and ``_idx`` unless given.
-            replace: Whether it takes the place of a vector index of this name.
+            column: The vector column; needed only if the table has several.
+            kind: What is stored per vector: ``ivf_flat`` (the whole vector), ``ivf_sq`` (one byte
+                per number), ``ivf_pq`` (one byte per sub-vector).
+            metric: ``l2``, ``cosine`` or ``dot``; only searches with this metric use the index.
+            numPartitions: Number of partitions, at most 4096; by default one per 8192 rows (4096
+                for ``ivf_flat``).
+            numSubVectors: ``ivf_pq`` only: number of sub-vectors, which divides the length of the
+                vectors; by default a 16th of it, or an 8th where 16 does not divide it.
+            sampleRate: Vectors to train on, per partition and per each of the 256 codewords of
+                ``ivf_pq``.
+            seed: The same seed and table give the same index; None for random training.
+            name: Name of the index; ``<column>_idx`` by default.
+            replace: Whether it replaces a vector index of this name.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
-            InvalidInputError: No such column, or no vector in it; an index of that name is there;
-                sub-vectors that do not divide a vector.
-            RetryableCommitError: Other commits were in the way too often.
+            InvalidInputError: No such column, or no vector in it; an index of that name exists;
+                ``numSubVectors`` does not divide the length of the vectors.
+            RetryableCommitError: Other commits conflicted with this one too often.
 
         Examples:
             >>> schema, sizes = "id bigint, vec array<float>", {"vec.fixed_size_list": 2}
@@ -276,22 +275,22 @@ class TableSearch:
     def refreshVectorIndices(  # noqa: N802
         self, names: str | Sequence[str] | None = None, **options: str
     ) -> tuple[VectorIndexResult, ...]:
-        """Adds to vector indices the rows that were written, compacted or changed since.
+        """Adds to vector indices the rows written, compacted or updated since the last refresh.
 
-        Only fragments that an index does not cover are read; they become a segment of their own,
-        made by what was learned for the index. ``optimizeIndices`` joins segments, and so does
+        Only fragments that an index does not cover are read; they become a new segment, with the
+        partitions and codewords of the index. ``optimizeIndices`` merges segments, and so does
         Lance. An index with a graph (HNSW) stays as it is.
 
         Args:
-            names: Of an index, or of several; None for all.
+            names: Name of an index, or several; None for all.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Returns:
-            What became of each index that has a new segment; all in one version.
+            A result for each index that has a new segment; all in one version.
 
         Raises:
             InvalidInputError: There is no such index.
-            RetryableCommitError: Other commits were in the way too often.
+            RetryableCommitError: Other commits conflicted with this one too often.
 
         Examples:
             >>> table.refreshVectorIndices()

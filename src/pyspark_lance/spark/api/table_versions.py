@@ -55,9 +55,9 @@ from pyspark_lance.table.work.metadata_commits import (
 
 @checks_keywords
 class TableVersions:
-    """History, restore, tags, branches and properties; none of it reads or writes data.
+    """History, restore, tags, branches and properties; these write no data files.
 
-    History, tags and branches are those of the table, whatever version it is held at.
+    History, tags and branches are those of the table, whatever version it is pinned to.
     """
 
     _spark: SparkSession
@@ -67,10 +67,10 @@ class TableVersions:
     scan: Callable[..., DataFrame]
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """The versions that are left, the newest first: what made them, when, and who.
+        """The remaining versions, the newest first: their operation, time and author.
 
         Args:
-            limit: The newest so many; None for all.
+            limit: Maximum number of versions; None for all.
 
         Examples:
             >>> _ = table.delete("id = 3", userMetadata="asked for by mail")
@@ -86,16 +86,16 @@ class TableVersions:
         *,
         columns: Sequence[str] = (),
     ) -> DataFrame:
-        """Who made each row, and who changed it last: version, time, operation, note.
+        """Who created each row, and who last updated it: version, time, operation, note.
 
-        What a version that was cleaned up did is not known any more, and null. On a branch the
-        commits before the fork are those of its parent. A restore gives rows their old versions
-        back, so it shows who had made them so; ``rowHistory`` tells of restores.
+        For versions that were cleaned up these are unknown, and null. On a branch the commits
+        before the fork are those of its parent. A restore gives rows their old versions back, so
+        the original commits are shown; ``rowHistory`` shows restores.
 
         Args:
-            rowIds: Of the rows; None for all.
-            condition: SQL condition on the rows; None for all.
-            columns: Columns of the table besides.
+            rowIds: Row ids; None for all rows.
+            condition: SQL condition on the rows; None for all rows.
+            columns: Columns of the table to add.
 
         Examples:
             >>> _ = table.update("id = 2", {"price": "0"}, userMetadata="a gift")
@@ -141,20 +141,20 @@ class TableVersions:
     ) -> DataFrame:
         """Every state of a row, the newest first, with the commit that made it.
 
-        Goes from the version that last changed the row to the one before that, so that nothing is
-        scanned but the row itself. A restore that gave the row other values, or brought it back, is
-        a state of its own; to find those, the manifests of the versions in between are read. On a
-        branch states from before the fork are among them. A row that is deleted by now is found in
-        the version before it went.
+        Goes back from each version that changed the row to the one before, so that only the row
+        itself is scanned. A restore that changed the row, or brought it back, is a state of its
+        own; to find these, the manifests of the versions in between are read. On a branch, states
+        from before the fork are included. For a deleted row, the history begins with the version
+        before the delete.
 
         Args:
-            rowId: Its stable id.
-            version: Begin with this version; None for the newest one that has the row.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
+            rowId: Its stable row id.
+            version: Version to begin with; None for the newest one that has the row.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
 
         Raises:
-            VersionNotFoundError: No version that is left has such a row.
+            VersionNotFoundError: No remaining version has such a row.
 
         Examples:
             >>> _ = table.update("id = 2", {"price": "0"}, userMetadata="a gift")
@@ -184,7 +184,7 @@ class TableVersions:
         return frame.coalesce(1)
 
     def detail(self) -> DataFrame:
-        """One row about the version: counts, sizes, properties, and advice on its shape.
+        """One row about the version: counts, sizes, properties, and advice on its layout.
 
         Examples:
             >>> table.detail().select("version", "numRows", "stableRowIds").collect()
@@ -200,12 +200,12 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> DataFrame:
-        """The layout of a version: a row for each fragment, with the lineage of its rows.
+        """The layout of a version: one row per fragment, with the lineage of its rows.
 
         Args:
-            version: None for the newest, or the one that the table is held at.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
+            version: None for the newest, or the one that the table is pinned to.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
 
         Examples:
             >>> table.fragments().select("fragmentId", "numRows", "maxCreatedAtVersion").collect()
@@ -222,18 +222,17 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> DataFrame:
-        """The indices of a version: a row for each segment, what it covers, and whether it is used.
+        """The indices of a version: one row per segment, what it covers, and whether it is used.
 
-        Scans, deletes and updates ask those that are ``used`` which rows can match; the
-        ``note`` of another one says why they do not. ``numRowsUncovered`` are the rows of the table
-        that the index, with all of its segments, says nothing of: they are read until the next
-        refresh. ``numRowsStale`` are rows of a B-tree that were deleted, moved or changed since,
-        and are passed over.
+        Scans, deletes and updates look up the segments that are ``used``; for others, ``note`` says
+        why they do not. ``numRowsUncovered`` is the number of rows of the table that no segment of
+        the index covers: they are scanned until the next refresh. ``numRowsStale`` is the number of
+        rows of a B-tree that were deleted, moved or updated since; they are ignored.
 
         Args:
-            version: None for the newest, or the one that the table is held at.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
+            version: None for the newest, or the one that the table is pinned to.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
 
         Examples:
             >>> table.indices().select("name", "kind", "numRows", "used").collect()
@@ -253,15 +252,16 @@ class TableVersions:
         timestamp: str | datetime | None = None,
         **options: str,
     ) -> MetadataResult:
-        """Makes an old version the newest again, as one new version; later ones stay in history.
+        """Restores an old version, as one new version; later versions stay in the history.
 
-        Change feeds tell the rows that really changed by it.
+        Change feeds contain only the rows that really change by this.
 
         Args:
             version: Number of the version.
-            tag: Or its tag.
-            timestamp: Or a time: the newest version committed at or before it; a text in
-                the session's time zone unless it says, or a datetime in local time unless it says.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number: the newest version committed at
+                or before it. Strings without a zone use the session time zone, datetimes without
+                one local time.
             options: ``commitRetries``, ``commitTimeout``, ``userMetadata``.
 
         Raises:
@@ -288,16 +288,16 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> Tag:
-        """Names a version, which no cleanup removes then; read it with the option ``tag``.
+        """Tags a version, so that no cleanup removes it; read it with the option ``tag``.
 
         Args:
             name: Letters, digits, ``.``, ``_``, ``-``.
             version: None for the newest.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
 
         Raises:
-            InvalidInputError: The name is taken.
+            InvalidInputError: The name is in use.
 
         Examples:
             >>> table.createTag("release-1").version
@@ -320,10 +320,10 @@ class TableVersions:
         """Moves a tag to another version.
 
         Args:
-            name: Of a tag that there is.
+            name: Name of an existing tag.
             version: None for the newest.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
 
         Raises:
             VersionNotFoundError: There is no such tag, or no such version.
@@ -339,7 +339,7 @@ class TableVersions:
 
     @changes_table()
     def deleteTag(self, name: str) -> None:  # noqa: N802
-        """Forgets a tag; its version stays until a cleanup.
+        """Deletes a tag; its version stays until a cleanup.
 
         Raises:
             VersionNotFoundError: There is no such tag.
@@ -379,18 +379,18 @@ class TableVersions:
         tag: str | None = None,
         timestamp: str | datetime | None = None,
     ) -> Branch:
-        """Forks a line of versions off a version; it costs a manifest, no data.
+        """Creates a branch from a version; writes a manifest and copies no data.
 
-        ``LanceTable.forPath`` takes the name of a branch, and so do reads and writes as an option.
+        ``LanceTable.forPath`` and the option ``branch`` of reads and writes take its name.
 
         Args:
             name: Parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``.
             version: The version to fork from; None for the newest.
-            tag: Or its tag.
-            timestamp: Or a time, as for ``restore``.
+            tag: Tag of the version, instead of its number.
+            timestamp: Time of the version, instead of its number; see ``restore``.
 
         Raises:
-            InvalidInputError: The name is taken.
+            InvalidInputError: The name is in use.
 
         Examples:
             >>> table.createBranch("trial").parentVersion
@@ -404,7 +404,7 @@ class TableVersions:
         return create_branch(self._table, name, at)
 
     def branchPath(self, name: str) -> str:  # noqa: N802
-        """The path under which a branch is a table of its own.
+        """The path by which a branch can be opened like a table.
 
         Examples:
             >>> _ = table.createBranch("trial")
@@ -416,10 +416,10 @@ class TableVersions:
 
     @changes_table()
     def deleteBranch(self, name: str) -> None:  # noqa: N802
-        """Removes a branch and all that was written on it.
+        """Deletes a branch and everything that was written to it.
 
         Raises:
-            InvalidInputError: Tags or other branches stand on it.
+            InvalidInputError: Tags or other branches refer to it.
             VersionNotFoundError: There is no such branch.
 
         Examples:
@@ -463,7 +463,7 @@ class TableVersions:
     ) -> MetadataResult:
         """Sets properties of the table; None removes one.
 
-        Lance itself acts upon some that begin with ``lance.``, such as
+        Lance itself uses some that begin with ``lance.``, such as
         ``lance.auto_cleanup.interval``.
 
         Args:
