@@ -76,8 +76,10 @@ def argument_checks(function: Callable[..., object]) -> dict[str, tuple[tuple[Ch
         checks = tuple(check for check, _ in kinds)
         if parameter.kind is parameter.VAR_POSITIONAL:  # the annotation is of each of them
             checks = tuple(map(_each, checks))
-        words = [word for _, word in kinds if word]
-        found[parameter.name] = checks, " or ".join(words)
+        words = " or ".join(word for _, word in kinds if word)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            words += " each, one by one"
+        found[parameter.name] = checks, words
     return found
 
 
