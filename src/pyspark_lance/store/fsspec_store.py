@@ -63,8 +63,6 @@ _HINTS = {
 }
 # What fsspec reaches only with Hadoop's own client.
 _OF_HADOOP = ("hdfs", "viewfs")
-# Where a URI may name no bucket or host: Hadoop's settings name the one that is meant then.
-_WITHOUT_HOST = ("memory", *_OF_HADOOP)
 
 _T = TypeVar("_T")
 
@@ -72,9 +70,11 @@ _T = TypeVar("_T")
 def open_fsspec_store(scheme: str, uri: str, options: Mapping[str, str]) -> FsspecStore:
     """The store at a URI that is not local; see ``open_store``."""
     rest = uri.partition("://")[2].rstrip("/")
-    if not rest.partition("/")[0] and scheme not in _WITHOUT_HOST:
-        raise _without_bucket(scheme, uri)
     protocol = _SAME_PROTOCOL.get(scheme, scheme)
+    # Others may have no hosts, or know by settings which one is meant, as Hadoop does.
+    named = rest.partition("/")[0] if protocol in _OBJECT_STORES else rest
+    if not named and scheme != "memory":
+        raise _without_bucket(scheme, uri)
     if protocol == "s3":
         scheme = "s3"
         if "@" in rest.partition("/")[0]:
