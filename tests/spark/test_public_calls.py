@@ -362,3 +362,12 @@ def test_what_a_method_is_told_names_the_table(tmp_path, change):
     with pytest.raises(LanceError) as caught:
         change(LanceTable(session_without_spark(), path))
     assert path in str(caught.value)
+
+
+def test_versions_of_a_window_may_be_texts_as_in_options(tmp_path):
+    path = str(tmp_path / "t")
+    append(path, 0)
+    table = LanceTable(None, path)
+    assert table.changeCounts("1", "1") == table.changeCounts(1, 1)
+    with pytest.raises(InvalidInputError, match="startingVersion cannot be 'one'"):
+        table.changeCounts("one")

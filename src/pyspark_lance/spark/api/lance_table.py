@@ -256,8 +256,8 @@ class LanceTable(
 
     def changes(
         self,
-        startingVersion: int | None = None,  # noqa: N803
-        endingVersion: int | None = None,  # noqa: N803
+        startingVersion: int | str | None = None,  # noqa: N803
+        endingVersion: int | str | None = None,  # noqa: N803
         *,
         startingTimestamp: str | datetime | None = None,  # noqa: N803
         endingTimestamp: str | datetime | None = None,  # noqa: N803
@@ -303,8 +303,8 @@ class LanceTable(
 
     def changeCounts(  # noqa: N802
         self,
-        startingVersion: int | None = None,  # noqa: N803
-        endingVersion: int | None = None,  # noqa: N803
+        startingVersion: int | str | None = None,  # noqa: N803
+        endingVersion: int | str | None = None,  # noqa: N803
         *,
         startingTimestamp: str | datetime | None = None,  # noqa: N803
         endingTimestamp: str | datetime | None = None,  # noqa: N803
