@@ -7,7 +7,8 @@ Each kind has a session of its own, with Spark's default settings; they take tur
 action, ten times.  The table has milliseconds by the clock of the first call and of the tenth (the
 median of calls eight to ten), as medians of the sessions if there are several; and how many
 processes of Python were started in the calls from the second on.  The frames are loaded once.
-``--unix`` has Python and the JVM talk by sockets of Unix, ``--connect`` goes by Spark Connect.
+``--unix`` has Python and the JVM talk by sockets of Unix, as the companion has them do by itself;
+``--connect`` goes by Spark Connect.
 A WHAT is the start of a label.
 """
 
@@ -114,7 +115,9 @@ class Session:
     seen: set[tuple[int, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        settings = {"spark.python.unix.domain.socket.enabled": str(self.unix).lower()}
+        # The companion uses them by itself.
+        has_unix = self.unix or self.kind == "companion"
+        settings = {"spark.python.unix.domain.socket.enabled": str(has_unix).lower()}
         if self.kind == "companion":
             from pyspark_lance import companion_jar
 
@@ -275,7 +278,7 @@ def main() -> None:
         rows.append(tuple(line))
     print_table(
         f"{given.rows:,} rows of 11 columns, {'Connect' if given.connect else 'classic'}, "
-        f"{'Unix sockets' if given.unix else 'TCP'}, load {os.getloadavg()[0]:.1f} "
+        f"{'Unix sockets' if given.unix else 'usual sockets'}, load {os.getloadavg()[0]:.1f} "
         f"(python benchmarks/interactive.py, {dt.datetime.now(dt.UTC):%Y-%m-%d})",
         (
             "what",

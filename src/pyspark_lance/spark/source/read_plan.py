@@ -96,15 +96,12 @@ def scan_request_of(
         # Spark only counts the rows, and a batch without columns does not know how many it has.
         lineage = (ROW_ADDRESS,)
     predicate = condition_of(options, pushed, predicate_schema(snapshot.schema))
-    batch_rows = options.batch_rows or DEFAULT_BATCH_ROWS
-    if pushed.limit is not None and predicate is None:
-        batch_rows = min(batch_rows, max(1, pushed.limit))
     return ScanRequest(
         schema=columns,
         system_columns=tuple(name for name in SYSTEM_COLUMNS if name in lineage),
         predicate=predicate,
         fragments_per_task=options.fragments_per_partition,
-        batch_rows=batch_rows,
+        batch_rows=options.batch_rows or DEFAULT_BATCH_ROWS,
         checks_text=options.checks_text,
     )
 

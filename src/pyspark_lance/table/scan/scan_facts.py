@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -34,26 +34,54 @@ def rows_left(snapshot: Snapshot, predicate: Predicate | None) -> tuple[int, int
 
 
 def _most_rows(scan_slice: ScanSlice) -> int:
-    if scan_slice.offsets is not None:
-        return len(scan_slice.offsets)
-    return min(scan_slice.end - scan_slice.start, scan_slice.fragment.num_rows)
+    asked = _num_asked(scan_slice)
+    return asked if scan_slice.offsets is not None else min(asked, scan_slice.fragment.num_rows)
 
 
 def enough_tasks(tasks: Iterable[ScanTask], limit: int) -> tuple[ScanTask, ...]:
-    """The first tasks that together return ``limit`` rows; all if their rows are filtered."""
+    """The first tasks, cut to the first rows, that together return ``limit`` rows or more.
+
+    All tasks as they are if their rows are filtered.
+    """
     kept: list[ScanTask] = []
-    rows = 0
     for task in tasks:
-        if rows >= limit and kept:
+        if limit <= 0 and kept:
             break
-        kept.append(task)
         if task.predicate is None:
-            rows += sum(_least_rows(scan_slice) for scan_slice in task.slices)
+            first, found = _first_rows(task.slices, limit)
+            task, limit = replace(task, slices=first), limit - found
+        kept.append(task)
     return tuple(kept)
 
 
-def _least_rows(scan_slice: ScanSlice) -> int:
-    return max(0, scan_slice.end - scan_slice.start - scan_slice.fragment.num_deleted_rows)
+def _first_rows(slices: Iterable[ScanSlice], limit: int) -> tuple[tuple[ScanSlice, ...], int]:
+    """The first slices, the last of them cut, and how many rows they return at least."""
+    kept: list[ScanSlice] = []
+    found = 0
+    for scan_slice in slices:
+        if found >= limit and kept:
+            break
+        deleted = _most_deleted(scan_slice)
+        if scan_slice.offsets is None and deleted is not None:
+            enough = scan_slice.start + max(1, limit - found) + deleted
+            scan_slice = replace(scan_slice, end=min(scan_slice.end, enough))
+        kept.append(scan_slice)
+        if deleted is not None:
+            found += max(0, _num_asked(scan_slice) - deleted)
+    return tuple(kept), found
+
+
+def _num_asked(scan_slice: ScanSlice) -> int:
+    if scan_slice.offsets is not None:
+        return len(scan_slice.offsets)
+    return scan_slice.end - scan_slice.start
+
+
+def _most_deleted(scan_slice: ScanSlice) -> int | None:
+    """Deleted rows of the fragment; None where very old software did not count them."""
+    fragment = scan_slice.fragment
+    is_uncounted = fragment.deletion_file is not None and not fragment.num_deleted_rows
+    return None if is_uncounted else fragment.num_deleted_rows
 
 
 def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int] | None]:

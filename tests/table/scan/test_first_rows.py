@@ -1,0 +1,81 @@
+"""A scan with a limit: the first rows, and not many more are read than are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from process_boundary import sent
+
+from pyspark_lance.format.fragment import Fragment
+from pyspark_lance.predicate.parse import parse_predicate
+from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema
+from pyspark_lance.table.scan.scan_facts import enough_tasks
+from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> str:
+    """Fragments of many sizes; one lost its first rows, one nearly all, one some everywhere."""
+    folder = str(tmp_path_factory.mktemp("first") / "t")
+    first = 0
+    for rows in (9000, 40, 7000, 5000, 1, 3000):
+        lance.write_dataset(pa.table({"id": range(first, first + rows)}), folder, mode="append")
+        first += rows
+    lance.dataset(folder).delete(
+        "id < 3000 OR (id >= 9040 AND id < 16035) OR (id >= 16040 AND id % 5 = 0)"
+    )
+    return folder
+
+
+def tasks_of(path: str, **request: object) -> list[ScanTask]:
+    return list(plan_scan(Snapshot.open(Table(path)), ScanRequest(parallelism=3, **request)))
+
+
+def ids_of(tasks: tuple[ScanTask, ...] | list[ScanTask]) -> list[int]:
+    batches = [batch for task in tasks for batch in run(sent(task))]
+    return [value for batch in batches for value in batch["id"].to_pylist()]
+
+
+def old_fragment(fragment: Fragment) -> Fragment:
+    """The fragment as very old software wrote it."""
+    file = fragment.deletion_file
+    return replace(fragment, deletion_file=file and replace(file, num_deleted_rows=0))
+
+
+def test_the_first_rows_are_there_for_every_limit(path):
+    whole = ids_of(tasks_of(path))
+    limits = {0, 1, 2, 41, 5999, 6000, 6001, len(whole), len(whole) + 1}
+    for limit in sorted(limits | set(np.random.default_rng(3).integers(0, len(whole), 15))):
+        found = ids_of(enough_tasks(tasks_of(path), limit))
+        assert found == whole[: len(found)]
+        assert len(found) >= min(limit, len(whole)), limit
+
+
+def test_no_more_is_read_than_the_limit_and_what_is_deleted_before_it(path):
+    (task,) = enough_tasks(tasks_of(path), 7)
+    (only,) = task.slices
+    assert (only.start, only.end) == (0, 3007)
+    assert sum(task.num_rows for task in enough_tasks(tasks_of(path), 6001)) == 9000 + 1
+
+
+def test_nothing_is_cut_where_a_condition_filters(path):
+    schema = predicate_schema(Snapshot.open(Table(path)).schema)
+    filtered = tasks_of(path, predicate=parse_predicate("id % 100 = 99", schema))
+    assert enough_tasks(filtered, 1) == tuple(filtered)
+
+
+def test_deleted_rows_that_very_old_software_did_not_count_are_not_taken_for_none(path):
+    def uncounted(task: ScanTask) -> ScanTask:
+        slices = [replace(part, fragment=old_fragment(part.fragment)) for part in task.slices]
+        return replace(task, slices=tuple(slices))
+
+    whole = ids_of(tasks_of(path))
+    for limit in (1, 6001, 6100):
+        found = ids_of(enough_tasks(map(uncounted, tasks_of(path)), limit))
+        assert found[:limit] == whole[:limit]
