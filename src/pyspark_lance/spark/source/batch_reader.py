@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from pyspark_lance.spark.types.spark_types import arrow_schema_of
 from pyspark_lance.table.scan.plan_scan import plan_scan
 from pyspark_lance.table.scan.scan_facts import enough_tasks
 from pyspark_lance.table.scan.scan_task import ScanTask, run
+from pyspark_lance.table.scan.top_rows import TopRows, run_top
 
 
 class LanceBatchReader(DataSourceReader):
@@ -45,6 +47,7 @@ class LanceBatchReader(DataSourceReader):
     ) -> None:
         self._options = options
         self._limit = pushed.limit
+        self._top = None if pushed.top is None else TopRows(**json.loads(pushed.top))
         self._pinned = pinned
         self._schema = schema
         # Planning errors belong to the analysis, not to the first task.
@@ -69,7 +72,8 @@ class LanceBatchReader(DataSourceReader):
             yield from self._rows(partition.task)
 
     def _rows(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
-        rows = run(task, has_enough=has_enough())
+        ends = has_enough()
+        rows = run_top(task, self._top, ends) if self._top else run(task, has_enough=ends)
         kept = task.keep_dictionaries
         yield from spark_batches(rows, self._schema, self._limit, keep_dictionaries=kept)
 

@@ -1,7 +1,7 @@
 """What the JVM companion adds to options: hidden ones that start with ``_lance.``.
 
 The companion plans, Python reads: the companion pins the version, and passes on conditions as
-typed JSON and the limit of rows.  Users never set these options.
+typed JSON, the limit of rows and the first rows of an order.  Users never set these options.
 """
 
 from __future__ import annotations
@@ -26,16 +26,22 @@ class PushedDown:
     Attributes:
         filter: A condition as JSON text; None for all rows.
         limit: Rows that are enough; None for all.
+        top: The first rows of an order, as JSON text; None for all.
     """
 
     filter: str | None = None
     limit: int | None = None
+    top: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PushedDown:
         """Reads the hidden options."""
         limit = options.get(keys.LIMIT)
-        return cls(filter=options.get(keys.FILTER), limit=None if limit is None else _whole(limit))
+        return cls(
+            filter=options.get(keys.FILTER),
+            limit=None if limit is None else _whole(limit),
+            top=options.get(keys.TOP),
+        )
 
     def predicate(self, schema: pa.Schema) -> Predicate | None:
         """The condition on columns of ``schema``."""

@@ -46,6 +46,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   private final String filter;
   private final int limit;
   private final String top;
+  private final String topText;
   private final boolean ofRowChange;
   private Scan python;
   private JsonNode plan;
@@ -64,6 +65,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
     this.filter = asked.filter;
     this.limit = asked.limit;
     this.top = asked.top;
+    this.topText = asked.topText;
     this.ofRowChange = asked.built != null;
   }
 
@@ -82,7 +84,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   @Override public StructType readSchema() { return columns; }
 
   private CaseInsensitiveStringMap pinned() {
-    return LanceScanBuilder.pinned(table, options, filter, limit);
+    return LanceScanBuilder.pinned(table, options, filter, limit, top);
   }
 
   public synchronized Scan python() {
@@ -99,10 +101,11 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
 
   /**
    * The columns by whose values a join can leave out fragments and zones. A command that changes
-   * rows has to know all that it read, whatever a join did with it.
+   * rows has to know all that it read, whatever a join did with it; and the first rows of an order
+   * are not the first of those that a join leaves.
    */
   @Override public NamedReference[] filterAttributes() {
-    return ofRowChange ? new NamedReference[0] : Arrays.stream(columns.fieldNames())
+    return ofRowChange || top != null ? new NamedReference[0] : Arrays.stream(columns.fieldNames())
         .filter(one -> table.facts().path("prunable").has(one))
         .map(FieldReference::column).toArray(NamedReference[]::new);
   }
@@ -206,7 +209,7 @@ public final class LanceScan implements Scan, SupportsReportStatistics, Supports
   @Override public String description() {
     JsonNode kept = plan().get("fragments");
     return "lance " + table.title() + ", reads: " + columns.simpleString()
-        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + top
+        + ", filters: " + Arrays.toString(pushed) + (limit < 0 ? "" : ", limit: " + limit) + topText
         + (kept == null ? "" : ", fragments: " + kept + " kept, "
             + (table.fragments() - kept.asLong()) + " skipped");
   }

@@ -1,6 +1,7 @@
 package org.pysparklance.read;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.*;
 import java.util.stream.Collectors;
@@ -35,7 +36,8 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
   Predicate[] pushed = new Predicate[0];
   public String filter;
   public int limit = -1;
-  String top = "";
+  String top;
+  String topText = "";
   /** The scans of a command that changes rows; null for those of other queries. */
   public List<LanceScan> built;
   private LanceScan.LocalRows answer;
@@ -66,12 +68,15 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
 
   /** The options of a call about this version, and what of it is read. */
   static CaseInsensitiveStringMap pinned(
-      Description table, CaseInsensitiveStringMap options, String filter, int limit) {
+      Description table, CaseInsensitiveStringMap options, String filter, int limit, String top) {
     return Options.with(options, "_lance.root", table.root(), "_lance.version", table.version(),
-        "_lance.filter", filter, "_lance.limit", limit < 0 ? null : Integer.toString(limit));
+        "_lance.filter", filter, "_lance.limit", limit < 0 ? null : Integer.toString(limit),
+        "_lance.top", top);
   }
 
-  private CaseInsensitiveStringMap pinned() { return pinned(table, options, filter, limit); }
+  private CaseInsensitiveStringMap pinned() {
+    return pinned(table, options, filter, limit, top);
+  }
 
   @Override public Predicate[] pushPredicates(Predicate[] predicates) {
     Map<Boolean, List<Predicate>> known = Arrays.stream(predicates)
@@ -91,18 +96,27 @@ public final class LanceScanBuilder implements ScanBuilder, SupportsPushDownV2Fi
     return true;
   }
 
-  /** Zones tell which rows cannot be among the first ones; Spark sorts the others. */
+  /**
+   * Each task reads the rows that may be among its first ones, and of zones those that may be among
+   * the first of all; Spark sorts what they return.
+   */
   @Override public boolean pushTopN(SortOrder[] orders, int rows) {
     String column = nameOf(orders[0].expression());
-    if (filter != null || table.rows() < 0 || !table.facts().path("zoned").has(column)) {
+    if (table.rows() < 0 || !Arrays.asList(columns.fieldNames()).contains(column)) {
       return false;
     }
-    JsonNode first = Python.call("first", pinned(), "_lance.column", column, "_lance.rows",
-        Integer.toString(rows), "_lance.descending",
-        Boolean.toString(orders[0].direction() == SortDirection.DESCENDING));
-    filter = first.has("filter") ? first.get("filter").asText() : null;
-    top = filter == null ? "" : ", top: " + rows + " by " + orders[0];
-    return filter != null;
+    boolean descending = orders[0].direction() == SortDirection.DESCENDING;
+    if (filter == null && table.facts().path("zoned").has(column)) {
+      JsonNode first = Python.call("first", pinned(), "_lance.column", column, "_lance.rows",
+          Integer.toString(rows), "_lance.descending", Boolean.toString(descending));
+      filter = first.has("filter") ? first.get("filter").asText() : null;
+    }
+    top = JsonNodeFactory.instance.objectNode().put("column", column).put("rows", rows)
+        .put("descending", descending)
+        .put("nulls_first", orders[0].nullOrdering() == NullOrdering.NULLS_FIRST)
+        .put("has_more_columns", orders.length > 1).toString();
+    topText = ", top: " + rows + " by " + orders[0];
+    return true;
   }
 
   @Override public boolean isPartiallyPushed() { return true; }

@@ -1,0 +1,174 @@
+"""The first rows of an order: a task reads the column it orders by, then only the rows it needs.
+
+Spark sorts what the tasks return, so a task may return more rows than are asked for, never fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_lance.format.offset_set import OffsetSet
+from pyspark_lance.format.system_columns import ROW_ADDRESS
+from pyspark_lance.plain_values import plain_array
+from pyspark_lance.predicate.conditions import columns_of
+from pyspark_lance.table.rows.scan_slice import ScanSlice
+from pyspark_lance.table.scan.scan_task import HasEnough, ScanTask, run
+
+_WORTHWHILE: Final = 1 / 16
+"""Up to this share of its rows, a task fetches single rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopRows:
+    """Which rows of an order are wanted.
+
+    Attributes:
+        column: The first column that is ordered by, one of the table's.
+        rows: How many rows.
+        descending: Whether the greatest come first; NaN is greater than all numbers.
+        nulls_first: Whether nulls come before all values.
+        has_more_columns: Whether rows that are equal in ``column`` are ordered by others.
+    """
+
+    column: str
+    rows: int
+    descending: bool
+    nulls_first: bool
+    has_more_columns: bool
+
+
+def run_top(task: ScanTask, top: TopRows, has_enough: HasEnough) -> Iterator[pa.RecordBatch]:
+    """The rows of ``task`` that may be among the first ones of all, and others of its rows."""
+    least = _with_the_first_rows(task, top, has_enough)
+    yield from run(task if least is None else least, has_enough=has_enough)
+
+
+def _with_the_first_rows(task: ScanTask, top: TopRows, has_enough: HasEnough) -> ScanTask | None:
+    """The task that reads the first rows only; None where that is not worthwhile."""
+    most = int(_WORTHWHILE * task.num_rows)
+    key = next((field for field in task.fields if field.name == top.column), None)
+    if key is None or top.rows > most or not _is_ordered(key.to_arrow().type):
+        return None
+    if len(task.fields) == 1 and not task.system_columns:
+        return None
+    named = columns_of(task.predicate) if task.predicate is not None else frozenset()
+    others = {field.name: field for field in (*task.filter_fields, *task.fields)}
+    seeking = replace(
+        task,
+        fields=(key,),
+        filter_fields=tuple(
+            field for name, field in others.items() if name in named and field != key
+        ),
+        system_columns=(ROW_ADDRESS,),
+        keep_dictionaries=False,
+    )
+    first = _FirstRows(top)
+    for batch in run(seeking, has_enough=has_enough):
+        first.add(batch[top.column], batch[ROW_ADDRESS].to_numpy())
+        if first.num_rows > most + batch.num_rows:
+            first.leave_out_others()
+            if first.num_rows > most:
+                return None
+    slices = _at(task.slices, np.sort(first.addresses()))
+    return replace(task, slices=slices, predicate=None, filter_fields=())
+
+
+def _is_ordered(data_type: pa.DataType) -> bool:
+    """Whether values are ordered by Arrow, once they are prepared, as Spark orders them."""
+    types = pa.types
+    return (
+        types.is_integer(data_type) or types.is_floating(data_type) or types.is_date32(data_type)
+        or types.is_timestamp(data_type) or types.is_string(data_type)
+        or types.is_large_string(data_type) or types.is_decimal128(data_type)
+    )  # fmt: skip
+
+
+def _ordered(values: pa.Array) -> pa.Array:
+    """Values that Arrow orders as Spark does: zeros are equal, NaN is greater than all numbers."""
+    if not pa.types.is_floating(values.type):
+        return values
+    numbers = values.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0
+    numbers[np.isnan(numbers)] = np.nan
+    bits = numbers.view(np.int64)
+    return plain_array(np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits))
+
+
+class _FirstRows:
+    """The rows seen so far that may be among the first ones."""
+
+    def __init__(self, top: TopRows) -> None:
+        self._top = top
+        self._order = "descending" if top.descending else "ascending"
+        # Of rows that are equal to the last one that is wanted, any will do, unless others decide.
+        ends = (pc.greater, pc.less), (pc.greater_equal, pc.less_equal)
+        self._within = ends[top.has_more_columns][not top.descending]
+        self._keys: list[pa.Array] = []
+        self._addresses: list[NDArray[np.uint64]] = []
+        self._nulls: list[NDArray[np.uint64]] = []
+        self._last: pa.Scalar | None = None
+        self.num_rows = 0
+
+    def add(self, values: pa.Array, addresses: NDArray[np.uint64]) -> None:
+        """More rows, and where they are."""
+        if values.null_count:
+            is_null = values.is_null().to_numpy(zero_copy_only=False)
+            self._nulls.append(addresses[is_null])
+            self.num_rows += len(self._nulls[-1])
+            values, addresses = values.drop_null(), addresses[~is_null]
+        keys = _ordered(values)
+        if self._last is not None:
+            within = self._within(keys, self._last)
+            keys, addresses = keys.filter(within), addresses[within.to_numpy(zero_copy_only=False)]
+        self._keys.append(keys)
+        self._addresses.append(addresses)
+        self.num_rows += len(keys)
+        if sum(map(len, self._keys)) > 2 * self._top.rows:
+            self.leave_out_others()
+
+    def leave_out_others(self) -> None:
+        """Forgets rows that others come before, as many as are wanted."""
+        rows = self._top.rows
+        keys, addresses = pa.concat_arrays(self._keys), np.concatenate(self._addresses)
+        if len(keys) > rows:
+            places = pc.array_sort_indices(keys, order=self._order)
+            self._last = keys[places[rows - 1].as_py()]
+            if self._top.has_more_columns:
+                places = pc.indices_nonzero(self._within(keys, self._last))
+            else:
+                places = places[:rows]
+            keys, addresses = keys.take(places), addresses[places.to_numpy()]
+        nulls = np.concatenate(self._nulls) if self._nulls else np.empty(0, np.uint64)
+        if not self._top.has_more_columns:
+            nulls = nulls[:rows]
+        if not self._top.nulls_first and len(keys) >= rows:
+            nulls = nulls[:0]
+        self._keys, self._addresses, self._nulls = [keys], [addresses], [nulls]
+        self.num_rows = len(keys) + len(nulls)
+
+    def addresses(self) -> NDArray[np.uint64]:
+        """Where the rows are, in no order."""
+        if not self._keys:
+            return np.empty(0, np.uint64)
+        self.leave_out_others()
+        return np.concatenate([*self._addresses, *self._nulls])
+
+
+def _at(slices: tuple[ScanSlice, ...], addresses: NDArray[np.uint64]) -> tuple[ScanSlice, ...]:
+    """The slices with the rows at ``addresses``, which ascend."""
+    kept = []
+    for scan_slice in slices:
+        base = scan_slice.fragment.id << 32
+        start, end = addresses.searchsorted(
+            np.array([base + scan_slice.start, base + scan_slice.end], np.uint64)
+        )
+        if start < end:
+            offsets = (addresses[start:end] & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
+            kept.append(replace(scan_slice, offsets=OffsetSet.of(offsets)))
+    return tuple(kept)
