@@ -97,19 +97,16 @@ SENT = """
 import sys
 from pyspark.sql import SparkSession
 
-path, jar, package = sys.argv[1:]
-spark = (
-    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    .config("spark.jars", jar).getOrCreate()
-)
+path, package = sys.argv[1:]
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
-    spark.range(3).write.format("lance").save(path)
+    spark.range(3).write.format("lance").mode("append").save(path)
 except Exception as error:
     print("DATA_SOURCE_NOT_FOUND" in str(error))
 spark.sparkContext.addPyFile(package)  # adds it to the paths of the driver, too
 import pyspark_lance
 spark.dataSource.register(pyspark_lance.DefaultSource)
-spark.range(3).write.format("lance").save(path)
+spark.range(3).write.format("lance").mode("append").save(path)
 print(package in pyspark_lance.__file__, spark.read.format("lance").load(path).count())
 spark.stop()
 """
@@ -117,11 +114,11 @@ spark.stop()
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_package_that_is_sent_to_workers_is_found_where_spark_looks_for_it(tmp_path, jar):
+def test_a_package_that_is_sent_to_workers_works_once_it_is_registered(tmp_path):
     package = shutil.make_archive(str(tmp_path / "sent"), "zip", SOURCES, "pyspark_lance")
     # Of the one that is installed here nobody may know.
     hidden = f"import sys\nsys.path[:] = [one for one in sys.path if one != {str(SOURCES)!r}]\n"
     (tmp_path / "sitecustomize.py").write_text(hidden)
     command = ["env", f"PYTHONPATH={tmp_path}", sys.executable, "-c", SENT]
-    out, _ = run_command(*command, tmp_path / "t", jar, package)
+    out, _ = run_command(*command, tmp_path / "t", package)
     assert out.splitlines() == ["True", "True 3"]
