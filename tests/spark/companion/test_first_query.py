@@ -107,7 +107,7 @@ spark.sparkContext.addPyFile(package)  # adds it to the paths of the driver, too
 import pyspark_lance
 spark.dataSource.register(pyspark_lance.DefaultSource)
 spark.range(3).write.format("lance").mode("append").save(path)
-print(package in pyspark_lance.__file__, spark.read.format("lance").load(path).count())
+print("sent.zip" in pyspark_lance.__file__, spark.read.format("lance").load(path).count())
 spark.stop()
 """
 
