@@ -13,18 +13,14 @@ from pyspark_lance.codec.gather import gather
 
 @dataclass(frozen=True, slots=True)
 class ChunkBuffers:
-    """Where each chunk's value buffers are.
+    """Where each chunk's value buffers are."""
 
-    Attributes:
-        data: The bytes of all chunks.
-        num_values: Value slots of each chunk, int64; all positive but perhaps the last.
-        starts: For each buffer of a chunk: its position in ``data``, one per chunk.
-        sizes: For each buffer of a chunk: its size in bytes, one per chunk.
-    """
-
-    data: NDArray[np.uint8]
+    data: NDArray[np.uint8]  # The bytes of all chunks.
+    # Value slots of each chunk, int64; all positive but perhaps the last.
     num_values: NDArray[np.int64]
+    # For each buffer of a chunk: its position in ``data``, one per chunk.
     starts: tuple[NDArray[np.int64], ...]
+    # For each buffer of a chunk: its size in bytes, one per chunk.
     sizes: tuple[NDArray[np.int64], ...]
 
     @property

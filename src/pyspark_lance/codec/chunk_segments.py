@@ -44,15 +44,10 @@ class Segments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkBuffer:
-    """One buffer of every chunk.
+    """One buffer of every chunk."""
 
-    Attributes:
-        segments: Its pieces, in order.
-        alignment: The size of the buffer is a multiple of this; zeros fill it up.
-    """
-
-    segments: tuple[Segments, ...]
-    alignment: int = 1
+    segments: tuple[Segments, ...]  # Its pieces, in order.
+    alignment: int = 1  # The size of the buffer is a multiple of this; zeros fill it up.
 
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of the buffer in each chunk."""

@@ -49,43 +49,31 @@ _KNOWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DictionaryRequest:
-    """When values become a dictionary, and how its items are stored.
+    """When values become a dictionary, and how its items are stored."""
 
-    Attributes:
-        divisor: Not if there are more items than values divided by this.
-        size_ratio: Not if it is not smaller than this part of the values as they are.
-        max_bytes: Not if the items take more bytes.
-        compression: ``none``, ``lz4`` or ``zstd`` for the items; None for the usual.
-        compression_level: Its level, None for the default.
-    """
-
-    divisor: float = 2.0
-    size_ratio: float = 0.8
-    max_bytes: float = math.inf
+    divisor: float = 2.0  # Not if there are more items than values divided by this.
+    size_ratio: float = 0.8  # Not if it is not smaller than this part of the values as they are.
+    max_bytes: float = math.inf  # Not if the items take more bytes.
+    # ``none``, ``lz4`` or ``zstd`` for the items; None for the usual.
     compression: str | None = None
-    compression_level: int | None = None
+    compression_level: int | None = None  # Its level, None for the default.
 
 
 @dataclass(frozen=True, slots=True)
 class EncodingRequest:
-    """What to do beyond the usual choice.
+    """What to do beyond the usual choice."""
 
-    Attributes:
-        compression: ``none``, ``lz4``, ``zstd``, ``fsst``, or None if nothing is asked.
-        compression_level: Its level, None for the default.
-        structure: ``miniblock`` or ``fullzip``; None for whatever suits the size of the values.
-        byte_stream_split: ``off``, ``auto`` or ``on``: whether numbers are split into their bytes.
-        rle_threshold: Runs only if there are fewer than this part of the values; None if they are
-            to be used whenever they are smallest.
-        chunk_bytes: Bytes of the strings of a mini-block; None for the default.
-    """
-
+    # ``none``, ``lz4``, ``zstd``, ``fsst``, or None if nothing is asked.
     compression: str | None = None
-    compression_level: int | None = None
+    compression_level: int | None = None  # Its level, None for the default.
+    # ``miniblock`` or ``fullzip``; None for whatever suits the size of the values.
     structure: str | None = None
+    # ``off``, ``auto`` or ``on``: whether numbers are split into their bytes.
     byte_stream_split: str = "auto"
+    # Runs only if there are fewer than this part of the values; None if they are to be used
+    # whenever they are smallest.
     rle_threshold: float | None = None
-    chunk_bytes: int | None = None
+    chunk_bytes: int | None = None  # Bytes of the strings of a mini-block; None for the default.
     dictionary: DictionaryRequest = field(default_factory=DictionaryRequest)
 
     @property

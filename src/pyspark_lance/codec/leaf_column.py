@@ -43,18 +43,12 @@ LIST_LAYERS: Final = frozenset({ALL_VALID_LIST, NULLABLE_LIST, EMPTYABLE_LIST, N
 
 @dataclass(frozen=True, slots=True)
 class LeafColumn:
-    """The static part of a column.
+    """The static part of a column."""
 
-    Attributes:
-        name: Dotted path, for messages.
-        type: Arrow type of the leaf, extension types replaced by their storage.
-        layers: Layer numbers, innermost first.
-        slots_per_row: Slots per row or list item: more than one below a fixed-size list of structs.
-    """
-
-    name: str
-    type: pa.DataType
-    layers: tuple[int, ...]
+    name: str  # Dotted path, for messages.
+    type: pa.DataType  # Arrow type of the leaf, extension types replaced by their storage.
+    layers: tuple[int, ...]  # Layer numbers, innermost first.
+    # Slots per row or list item: more than one below a fixed-size list of structs.
     slots_per_row: int
     metadata: dict[str, str]
 
@@ -99,20 +93,15 @@ class LeafColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafValues:
-    """Some rows of a column.
+    """Some rows of a column."""
 
-    Attributes:
-        values: One value per visible entry; what it is where the entry is not valid is arbitrary.
-        repetition: Repetition levels, uint8; None without lists.
-        definition: Definition levels, uint8; None if all are 0.
-        visible: Positions of the entries that have a value, int64; None if all have.
-    """
-
+    # One value per visible entry; what it is where the entry is not valid is arbitrary.
     values: pa.Array
     num_rows: int
     num_entries: int
-    repetition: NDArray[np.uint8] | None
-    definition: NDArray[np.uint8] | None
+    repetition: NDArray[np.uint8] | None  # Repetition levels, uint8; None without lists.
+    definition: NDArray[np.uint8] | None  # Definition levels, uint8; None if all are 0.
+    # Positions of the entries that have a value, int64; None if all have.
     visible: NDArray[np.int64] | None
 
     def null_mask(self) -> NDArray[np.bool_] | None:

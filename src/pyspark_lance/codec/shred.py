@@ -39,22 +39,18 @@ from pyspark_lance.errors import SchemaMismatchError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entries:
-    """The level entries so far; arrays are never changed in place.
-
-    Attributes:
-        depths: For every entry the number of the list it continues, counted from the outside; 0 for
-            a new row. None before the first list.
-        codes: Definition values counted from the outside; None if all are 0.
-        slots: Positions of the entries that the current array has a slot for; None if all.
-        layers: The layers passed, outermost first.
-    """
+    """The level entries so far; arrays are never changed in place."""
 
     num_rows: int
     count: int
+    # For every entry the number of the list it continues, counted from the outside; 0 for a new
+    # row. None before the first list.
     depths: NDArray[np.uint8] | None = None
+    # Definition values counted from the outside; None if all are 0.
     codes: NDArray[np.uint8] | None = None
+    # Positions of the entries that the current array has a slot for; None if all.
     slots: NDArray[np.int64] | None = None
-    layers: tuple[int, ...] = ()
+    layers: tuple[int, ...] = ()  # The layers passed, outermost first.
 
     @property
     def codes_given(self) -> int:

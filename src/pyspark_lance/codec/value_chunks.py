@@ -16,16 +16,11 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueChunks:
-    """The values of a page, encoded and cut into chunks.
-
-    Attributes:
-        log2_values: Every chunk but the last holds two to the power of this many values.
-        num_values: Values of all chunks; more than 0.
-    """
+    """The values of a page, encoded and cut into chunks."""
 
     encoding: pb.CompressiveEncoding
-    log2_values: int
-    num_values: int
+    log2_values: int  # Every chunk but the last holds two to the power of this many values.
+    num_values: int  # Values of all chunks; more than 0.
     buffers: tuple[ChunkBuffer, ...]
 
     def value_ends(self) -> NDArray[np.int64]:

@@ -64,31 +64,22 @@ class EncodedStrings:
 
 @dataclass(frozen=True, slots=True)
 class FixedSizeListValues:
-    """Lists of ``dimension`` items each.
-
-    Attributes:
-        dimension: Items per list.
-        item_validity: Validity bitmap of the items, or None if all are valid.
-        items: ``num_values * dimension`` items.
-    """
+    """Lists of ``dimension`` items each."""
 
     num_values: int
-    dimension: int
+    dimension: int  # Items per list.
+    # Validity bitmap of the items, or None if all are valid.
     item_validity: NDArray[np.uint8] | None
-    items: Values
+    items: Values  # ``num_values * dimension`` items.
 
 
 @dataclass(frozen=True, slots=True)
 class StructValues:
-    """Records of several children.
-
-    Attributes:
-        children: One value per record that is present.
-        present: Which records the children have values for; None for all.
-    """
+    """Records of several children."""
 
     num_values: int
-    children: tuple[Values, ...]
+    children: tuple[Values, ...]  # One value per record that is present.
+    # Which records the children have values for; None for all.
     present: NDArray[np.bool_] | None = None
 
 

@@ -20,38 +20,23 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A filled strip between two upright edges, curved like a river; what is below shines through.
+    """A filled strip between two upright edges, curved like a river; what is below shows."""
 
-    Attributes:
-        left: Where it begins, and the top and bottom of it there.
-        right: Where it ends, and the top and bottom of it there.
-        colour: Of the strip.
-    """
-
-    left: tuple[float, float, float]
-    right: tuple[float, float, float]
-    colour: str
+    left: tuple[float, float, float]  # Where it begins, and the top and bottom of it there.
+    right: tuple[float, float, float]  # Where it ends, and the top and bottom of it there.
+    colour: str  # Of the strip.
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A line of text, whose base line begins at (``left``, ``bottom``).
+    """A line of text, whose base line begins at (``left``, ``bottom``)."""
 
-    Attributes:
-        left: Where it begins.
-        bottom: Its base line.
-        text: The text.
-        size: Height of the letters in pixels.
-        upright: Read from bottom to top.
-        bold: In bold letters.
-    """
-
-    left: float
-    bottom: float
-    text: str
-    size: int = 10
-    upright: bool = False
-    bold: bool = False
+    left: float  # Where it begins.
+    bottom: float  # Its base line.
+    text: str  # The text.
+    size: int = 10  # Height of the letters in pixels.
+    upright: bool = False  # Read from bottom to top.
+    bold: bool = False  # In bold letters.
 
 
 @dataclass(frozen=True, slots=True)

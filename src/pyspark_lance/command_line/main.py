@@ -33,8 +33,7 @@ from pyspark_lance.table.version.table import Table
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
-    Args:
-        arguments: Without the name of the program; None for those of the process.
+    ``arguments``: Without the name of the program; None for those of the process.
 
     Returns:
         The exit code.

@@ -19,13 +19,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a command writes, and how.
+    """Where a command writes, and how."""
 
-    Attributes:
-        as_json: One JSON object per line instead of tables.
-    """
-
-    as_json: bool
+    as_json: bool  # One JSON object per line instead of tables.
 
     @classmethod
     def of(cls, name: str) -> Output:
@@ -68,9 +64,7 @@ class Output:
 class Progress:
     """A line on the terminal that counts up; silent where nobody looks at it.
 
-    Args:
-        what: What is counted.
-        stream: The terminal; None for standard error.
+    ``what``: What is counted. ``stream``: The terminal; None for standard error.
     """
 
     def __init__(self, what: str, stream: TextIO | None = None) -> None:

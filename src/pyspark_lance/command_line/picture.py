@@ -42,20 +42,13 @@ _LEGEND = {
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """One version, laid out.
+    """One version, laid out."""
 
-    Attributes:
-        snapshot: The version.
-        left: Where its boxes begin.
-        width: How wide they are.
-        places: Top and height by fragment id.
-        boxes: Neighbours that share a box, since they are too small for one each.
-    """
-
-    snapshot: Snapshot
-    left: float
-    width: float
-    places: dict[int, tuple[float, float]]
+    snapshot: Snapshot  # The version.
+    left: float  # Where its boxes begin.
+    width: float  # How wide they are.
+    places: dict[int, tuple[float, float]]  # Top and height by fragment id.
+    # Neighbours that share a box, since they are too small for one each.
     boxes: tuple[tuple[Fragment, ...], ...]
 
     @property
@@ -72,11 +65,7 @@ def _opened(table: Table, numbers: Sequence[int]) -> Iterator[Snapshot]:
 
 
 def picture_of(table: Table) -> Drawing:
-    """The picture of the newest versions that are left.
-
-    Raises:
-        TableNotFoundError: There is no table.
-    """
+    """The picture of the newest versions that are left."""
     newest = Snapshot.open(table)
     older = [one.version for one in list_versions(newest.store) if one.version < newest.version]
     hidden = max(0, len(older) + 1 - _MOST_VERSIONS)

@@ -15,8 +15,7 @@ _FOLDERS = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")
 def run_quickstart(folder: str | None) -> int:
     """Runs it in a process of its own, whose exit code it returns.
 
-    Args:
-        folder: Where its tables stay; None for a folder that is removed in the end.
+    ``folder``: Where its tables stay; None for a folder that is removed in the end.
     """
     script = next(one for one in _FOLDERS if one.is_dir()) / "quickstart.py"
     # Spark would start the first python3 on PATH, which may lack this package.

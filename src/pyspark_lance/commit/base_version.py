@@ -14,18 +14,13 @@ from pyspark_lance.format.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class BaseVersion:
-    """What no two versions have in common.
-
-    Attributes:
-        transaction_file: Holds the uuid of the transaction that made it.
-        max_fragment_id: For versions of old releases, which name no transaction.
-        fields: Ids, names and types of all columns, for the same reason.
-    """
+    """What no two versions have in common."""
 
     version: int
     timestamp_ns: int
-    transaction_file: str
-    max_fragment_id: int | None
+    transaction_file: str  # Holds the uuid of the transaction that made it.
+    max_fragment_id: int | None  # For versions of old releases, which name no transaction.
+    # Ids, names and types of all columns, for the same reason.
     fields: tuple[tuple[int, str, str], ...]
 
     @classmethod

@@ -47,16 +47,12 @@ class CommitOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A version that we made or wanted to make.
-
-    Attributes:
-        before: The version that it was made of; None for a new table.
-        was_put: Whether it is known that the put was carried out, and before the versions after it.
-    """
+    """A version that we made or wanted to make."""
 
     operation: Operation
-    before: Manifest | None
+    before: Manifest | None  # The version that it was made of; None for a new table.
     ours: TableState
+    # Whether it is known that the put was carried out, and before the versions after it.
     was_put: bool = False
 
 

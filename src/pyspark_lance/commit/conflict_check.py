@@ -33,20 +33,16 @@ REDO = "do the work again on the newest version"
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What work looked at before it chose rows to change or to insert.
+    """What work looked at before it chose rows to change or to insert."""
 
-    Attributes:
-        meets: Called with the newest version and some of its fragments: whether the work could have
-            found one of their rows.
-        misses: Called with the newest version and ids of fragments that others changed: whether the
-            work may have found a row in them that is not there any more.
-        losses_too: Rows that others took away are asked about as well.
-    """
-
+    # Called with the newest version and some of its fragments: whether the work could have found
+    # one of their rows.
     meets: Callable[[ManifestFile, Sequence[Fragment]], bool]
+    # Called with the newest version and ids of fragments that others changed: whether the work may
+    # have found a row in them that is not there any more.
     misses: Callable[[ManifestFile, Set[int]], bool]
     appends_too: bool = False
-    losses_too: bool = False
+    losses_too: bool = False  # Rows that others took away are asked about as well.
 
 
 def fragments_in_common(

@@ -24,15 +24,10 @@ from pyspark_lance.format.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class CreateOptions:
-    """What only the first version of a table can decide.
+    """What only the first version of a table can decide."""
 
-    Attributes:
-        stable_row_ids: Whether rows get ids that follow them; cannot be changed later.
-        data_storage_version: File version of the data files, such as ``2.1``.
-    """
-
-    stable_row_ids: bool = True
-    data_storage_version: str = "2.1"
+    stable_row_ids: bool = True  # Whether rows get ids that follow them; cannot be changed later.
+    data_storage_version: str = "2.1"  # File version of the data files, such as ``2.1``.
 
 
 def next_manifest(

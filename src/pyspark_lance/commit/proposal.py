@@ -13,21 +13,16 @@ from pyspark_lance.format.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A transaction, and what has to be known of the work to judge what others did meanwhile.
+    """A transaction, and what has to be known of the work to judge what others did meanwhile."""
 
-    Attributes:
-        transaction: Planned on its ``read_version``; its data files are written.
-        base: Which version it was planned on, beyond its number.
-        create: To make a new table, of which the transaction is the Overwrite of version 1.
-        affected_rows: For a Delete or Update the rows that it deletes or moves, by fragment.
-            Without it, a concurrent change of the same fragment is a conflict.
-        reads: What the work looked at; rows that others brought there are a conflict.
-        data_storage_version: For an Overwrite that changes the file version of a table.
-    """
-
-    transaction: Transaction
-    base: BaseVersion | None = None
+    transaction: Transaction  # Planned on its ``read_version``; its data files are written.
+    base: BaseVersion | None = None  # Which version it was planned on, beyond its number.
+    # To make a new table, of which the transaction is the Overwrite of version 1.
     create: CreateOptions | None = None
+    # For a Delete or Update the rows that it deletes or moves, by fragment. Without it, a
+    # concurrent change of the same fragment is a conflict.
     affected_rows: AffectedRows | None = None
+    # What the work looked at; rows that others brought there are a conflict.
     reads: Reads | None = None
+    # For an Overwrite that changes the file version of a table.
     data_storage_version: str | None = None

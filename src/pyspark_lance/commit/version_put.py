@@ -42,24 +42,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """A version that holds the work.
+    """A version that holds the work."""
 
-    Attributes:
-        version: Its number.
-        manifest: Its manifest.
-        indices: Its index entries.
-        transaction: As committed, which is not always as planned.
-        location: Where the manifest is.
-        already_committed: The (application, version) pair of the transaction was committed
-            before, in this version or an earlier one; nothing was done, and the data files
-            written for the transaction belong to no version.
-    """
-
-    version: int
-    manifest: Manifest
-    indices: Indices
-    transaction: Transaction
-    location: ManifestLocation
+    version: int  # Its number.
+    manifest: Manifest  # Its manifest.
+    indices: Indices  # Its index entries.
+    transaction: Transaction  # As committed, which is not always as planned.
+    location: ManifestLocation  # Where the manifest is.
+    # The (application, version) pair of the transaction was committed before, in this version or an
+    # earlier one; nothing was done, and the data files written for the transaction belong to no
+    # version.
     already_committed: bool = False
 
 
@@ -72,16 +64,11 @@ class TableGoneError(CommitConflictError):
 
 @dataclass(frozen=True, slots=True)
 class WantedVersion:
-    """A version that is to be made.
-
-    Attributes:
-        data: The bytes of its manifest.
-        before: The version that it is made of; None for a new table.
-    """
+    """A version that is to be made."""
 
     result: CommitResult
-    data: bytes
-    before: ManifestFile | None
+    data: bytes  # The bytes of its manifest.
+    before: ManifestFile | None  # The version that it is made of; None for a new table.
     cause: Exception | None = None
 
 

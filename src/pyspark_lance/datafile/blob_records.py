@@ -35,18 +35,12 @@ _RECORD: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlobRecords:
-    """Where the blobs of some slots are.
+    """Where the blobs of some slots are."""
 
-    Attributes:
-        positions: In the data file, or in the object that the URI names.
-        sizes: Bytes; 0 with a URI means all that follow.
-        is_null: Slots without a blob; what else is said of them means nothing.
-        uris: Of blobs that are elsewhere, null for others; None if there are none.
-    """
-
-    positions: NDArray[np.uint64]
-    sizes: NDArray[np.uint64]
-    is_null: NDArray[np.bool_]
+    positions: NDArray[np.uint64]  # In the data file, or in the object that the URI names.
+    sizes: NDArray[np.uint64]  # Bytes; 0 with a URI means all that follow.
+    is_null: NDArray[np.bool_]  # Slots without a blob; what else is said of them means nothing.
+    # Of blobs that are elsewhere, null for others; None if there are none.
     uris: pa.Array | None = None
 
     def __len__(self) -> int:

@@ -40,20 +40,13 @@ _M = TypeVar("_M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class PageInfo:
-    """One page of a column.
-
-    Attributes:
-        num_rows: ``Page.length``: rows, or in 2.0 the items of that column.
-        encoding_type_url: Which message ``encoding_bytes`` is.
-        encoding_bytes: The serialized ArrayEncoding (2.0) or PageLayout (2.1 and later).
-        priority: First top-level row of the page; 2.0 writers may leave it 0.
-    """
+    """One page of a column."""
 
     buffers: tuple[ByteRange, ...]
-    num_rows: int
-    encoding_type_url: str
-    encoding_bytes: bytes
-    priority: int = 0
+    num_rows: int  # ``Page.length``: rows, or in 2.0 the items of that column.
+    encoding_type_url: str  # Which message ``encoding_bytes`` is.
+    encoding_bytes: bytes  # The serialized ArrayEncoding (2.0) or PageLayout (2.1 and later).
+    priority: int = 0  # First top-level row of the page; 2.0 writers may leave it 0.
 
     @property
     def num_bytes(self) -> int:
@@ -63,17 +56,12 @@ class PageInfo:
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
-    """One column: its pages, in row order.
+    """One column: its pages, in row order."""
 
-    Attributes:
-        encoding_type_url: Which message ``encoding_bytes`` is; '' if the file says nothing.
-        buffers: Column-level buffers; no known writer has any.
-    """
-
-    encoding_type_url: str
+    encoding_type_url: str  # Which message ``encoding_bytes`` is; '' if the file says nothing.
     encoding_bytes: bytes
     pages: tuple[PageInfo, ...]
-    buffers: tuple[ByteRange, ...] = ()
+    buffers: tuple[ByteRange, ...] = ()  # Column-level buffers; no known writer has any.
 
     @property
     def num_rows(self) -> int:

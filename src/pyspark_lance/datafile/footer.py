@@ -74,22 +74,14 @@ def is_legacy(tail: bytes | memoryview) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The fixed tail of a 2.x file.
+    """The fixed tail of a 2.x file."""
 
-    Attributes:
-        column_metadata_position: Where the ColumnMetadata of column 0 starts.
-        cmo_table_position: Where the table of column metadata positions starts.
-        gbo_table_position: Where the table of global buffer positions starts.
-        num_global_buffers: Entries of the GBO table, at least one.
-        version: ``2.0``, ``2.1`` or ``2.2``.
-    """
-
-    column_metadata_position: int
-    cmo_table_position: int
-    gbo_table_position: int
-    num_global_buffers: int
+    column_metadata_position: int  # Where the ColumnMetadata of column 0 starts.
+    cmo_table_position: int  # Where the table of column metadata positions starts.
+    gbo_table_position: int  # Where the table of global buffer positions starts.
+    num_global_buffers: int  # Entries of the GBO table, at least one.
     num_columns: int
-    version: str
+    version: str  # ``2.0``, ``2.1`` or ``2.2``.
 
     @classmethod
     def from_bytes(cls, tail: bytes | memoryview, file_size: int, where: str = "") -> Footer:

@@ -92,16 +92,12 @@ class FileBytes:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile(FileBytes):
-    """A 2.x file, or several small ones that are read as one, with a way to its bytes.
-
-    Attributes:
-        external: Finds blobs outside of the table; None if there is no table.
-        content: All of its bytes, if the read of its metadata brought them.
-    """
+    """A 2.x file, or several small ones that are read as one, with a way to its bytes."""
 
     metadata: FileMetadata | JoinedMetadata
+    # Finds blobs outside of the table; None if there is no table.
     external: ExternalBlobs | None = None
-    content: memoryview | None = None
+    content: memoryview | None = None  # All of its bytes, if the read of its metadata brought them.
 
     @property
     def is_near(self) -> bool:

@@ -43,15 +43,10 @@ _NO_ENCODINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class VersionNeed:
-    """The oldest file version that can hold something, and why.
+    """The oldest file version that can hold something, and why."""
 
-    Attributes:
-        version: ``2.0`` or ``2.2``.
-        column: Dotted path of the first column that needs it; '' if nothing special does.
-    """
-
-    version: str
-    column: str = ""
+    version: str  # ``2.0`` or ``2.2``.
+    column: str = ""  # Dotted path of the first column that needs it; '' if nothing special does.
     reason: str = ""
 
 

@@ -23,25 +23,16 @@ _VERSION_NAMES: Final = {(0, 0): "0.1", (0, 1): "0.1", (0, 2): "0.1", (0, 3): "2
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One data file of a fragment.
+    """One data file of a fragment."""
 
-    Attributes:
-        path: Relative to the ``data/`` folder of its base.
-        fields: Field ids; ``TOMBSTONE`` and the ``SPILLED_*`` ids are negative.
-        column_indices: Column in the file for each of ``fields``, -1 for none; empty in files of
-            version 0.1.
-        major_version: Major file version, as the manifest states it.
-        minor_version: Minor file version.
-        size_bytes: Length of the file; 0 if unknown.
-        base_id: Base path the file is stored in; None for the table's own root. 0 is a base path.
-    """
-
-    path: str
-    fields: tuple[int, ...]
+    path: str  # Relative to the ``data/`` folder of its base.
+    fields: tuple[int, ...]  # Field ids; ``TOMBSTONE`` and the ``SPILLED_*`` ids are negative.
+    # Column in the file for each of ``fields``, -1 for none; empty in files of version 0.1.
     column_indices: tuple[int, ...]
-    major_version: int
-    minor_version: int
-    size_bytes: int = 0
+    major_version: int  # Major file version, as the manifest states it.
+    minor_version: int  # Minor file version.
+    size_bytes: int = 0  # Length of the file; 0 if unknown.
+    # Base path the file is stored in; None for the table's own root. 0 is a base path.
     base_id: int | None = None
 
     @classmethod

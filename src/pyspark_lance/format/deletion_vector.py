@@ -153,20 +153,13 @@ class DeletionFile:
     """The deletion file of a fragment.
 
     Source: docs/format/table-format.md, section 4.3.
-
-    Attributes:
-        file_type: Decides the parser and the file name's extension.
-        read_version: Version the deleting operation read; part of the file name.
-        id: Random number; part of the file name.
-        num_deleted_rows: Cardinality of the set; 0 if very old software did not record it.
-        base_id: Base path the file lives under; None for the table root.
     """
 
-    file_type: DeletionFileType
-    read_version: int
-    id: int
-    num_deleted_rows: int
-    base_id: int | None = None
+    file_type: DeletionFileType  # Decides the parser and the file name's extension.
+    read_version: int  # Version the deleting operation read; part of the file name.
+    id: int  # Random number; part of the file name.
+    num_deleted_rows: int  # Cardinality of the set; 0 if very old software did not record it.
+    base_id: int | None = None  # Base path the file lives under; None for the table root.
 
     def __post_init__(self) -> None:
         """Refuses a plain number."""

@@ -20,15 +20,10 @@ _WIDTHS: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedU64Array:
-    """Numbers ``base + offsets[i]``.
+    """Numbers ``base + offsets[i]``."""
 
-    Attributes:
-        base: Added to every offset. Zero when offsets are 64 bits wide: that form has no base.
-        offsets: One-dimensional, dtype ``<u2``, ``<u4`` or ``<u8``; read-only.
-    """
-
-    base: int
-    offsets: NDArray[Any]
+    base: int  # Added to every offset. Zero when offsets are 64 bits wide: that form has no base.
+    offsets: NDArray[Any]  # One-dimensional, dtype ``<u2``, ``<u4`` or ``<u8``; read-only.
 
     def __post_init__(self) -> None:
         width = _WIDTHS.get(self.offsets.dtype.itemsize)

@@ -30,37 +30,23 @@ _LIST_TYPES: Final = frozenset(("list", "list.struct", "large_list", "large_list
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column, or a part of a nested column.
+    """A column, or a part of a nested column."""
 
-    Attributes:
-        id: Unique in the schema; files refer to it. Kept through renames.
-        name: Last part of the path.
-        logical_type: Storage type, see ``logical_type``.
-        nullable: Whether values may be null.
-        children: Parts of a list, struct, map or fixed size list of structs.
-        metadata: Arrow field metadata, with the keys that name an extension type.
-        extension_name: Copy of the extension name; '' for none.
-        encoding: Informative.
-        dictionary: (offset, length) of dictionary values; means something in 0.1 files only.
-        unenforced_primary_key: Mirrors the metadata key.
-        unenforced_primary_key_position: Mirrors the metadata key; 0 if it has none.
-        unenforced_clustering_key_position: Mirrors the metadata key; 0 if it has none.
-        type_code: Parent, repeated or leaf as old writers recorded it; carried along.
-    """
-
-    id: int
-    name: str
-    logical_type: str
-    nullable: bool = True
-    children: tuple[Field, ...] = ()
+    id: int  # Unique in the schema; files refer to it. Kept through renames.
+    name: str  # Last part of the path.
+    logical_type: str  # Storage type, see ``logical_type``.
+    nullable: bool = True  # Whether values may be null.
+    children: tuple[Field, ...] = ()  # Parts of a list, struct, map or fixed size list of structs.
+    # Arrow field metadata, with the keys that name an extension type.
     metadata: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
-    extension_name: str = ""
-    encoding: int = 0
+    extension_name: str = ""  # Copy of the extension name; '' for none.
+    encoding: int = 0  # Informative.
+    # (offset, length) of dictionary values; means something in 0.1 files only.
     dictionary: tuple[int, int] | None = None
-    unenforced_primary_key: bool = False
-    unenforced_primary_key_position: int = 0
-    unenforced_clustering_key_position: int = 0
-    type_code: int = 0
+    unenforced_primary_key: bool = False  # Mirrors the metadata key.
+    unenforced_primary_key_position: int = 0  # Mirrors the metadata key; 0 if it has none.
+    unenforced_clustering_key_position: int = 0  # Mirrors the metadata key; 0 if it has none.
+    type_code: int = 0  # Parent, repeated or leaf as old writers recorded it; carried along.
 
     def to_arrow(self) -> pa.Field:
         """The Arrow field, of storage type; an extension type is named in its metadata only."""

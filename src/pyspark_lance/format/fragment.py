@@ -28,17 +28,11 @@ _MAX_PHYSICAL_ROWS: Final = 2**32
 
 @dataclass(frozen=True, slots=True)
 class ExternalFile:
-    """A sequence stored in a file of its own.
+    """A sequence stored in a file of its own."""
 
-    Attributes:
-        path: Relative to the table root.
-        offset: First byte.
-        size: Number of bytes.
-    """
-
-    path: str
-    offset: int
-    size: int
+    path: str  # Relative to the table root.
+    offset: int  # First byte.
+    size: int  # Number of bytes.
 
 
 class Spilled(enum.Enum):
@@ -56,27 +50,18 @@ SequenceSource: TypeAlias = bytes | ExternalFile | Spilled | None
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Rows that share files.
+    """Rows that share files."""
 
-    Attributes:
-        id: Unique in the table, never reused, below 2**32. In a transaction 0 means "not yet
-            given".
-        files: Data files, each with other columns of the same rows.
-        physical_rows: Rows in the data files, deleted ones included. 0 if very old software did
-            not record it.
-        deletion_file: Where the deleted offsets are stored; None if nothing was deleted.
-        row_ids: Stable row ids.
-        created_at: Version that created each row.
-        last_updated_at: Version that last changed each row.
-    """
-
+    # Unique in the table, never reused, below 2**32. In a transaction 0 means "not yet given".
     id: int
-    files: tuple[DataFile, ...]
+    files: tuple[DataFile, ...]  # Data files, each with other columns of the same rows.
+    # Rows in the data files, deleted ones included. 0 if very old software did not record it.
     physical_rows: int
+    # Where the deleted offsets are stored; None if nothing was deleted.
     deletion_file: DeletionFile | None = None
-    row_ids: SequenceSource = None
-    created_at: SequenceSource = None
-    last_updated_at: SequenceSource = None
+    row_ids: SequenceSource = None  # Stable row ids.
+    created_at: SequenceSource = None  # Version that created each row.
+    last_updated_at: SequenceSource = None  # Version that last changed each row.
 
     @classmethod
     def from_proto(cls, message: table_pb2.DataFragment) -> Fragment:

@@ -35,34 +35,23 @@ _LEAST_COMPARED, _MOST_COMPARED = 1 << 9, 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class FragmentBytes:
-    """The fragments of one manifest.
+    """The fragments of one manifest."""
 
-    Attributes:
-        data: The serialized Manifest message.
-        offsets: Where each fragment begins in it, and where the last one ends; shape (n + 1,).
-        fragments: The fragments as they are stored, shape (n,).
-    """
-
-    data: bytes
+    data: bytes  # The serialized Manifest message.
+    # Where each fragment begins in it, and where the last one ends; shape (n + 1,).
     offsets: NDArray[np.int64]
-    fragments: tuple[Fragment, ...]
+    fragments: tuple[Fragment, ...]  # The fragments as they are stored, shape (n,).
 
 
 @dataclass(frozen=True, slots=True)
 class CutManifest:
-    """A serialized Manifest message, cut but not parsed.
+    """A serialized Manifest message, cut but not parsed."""
 
-    Attributes:
-        data: The message.
-        offsets: As in ``FragmentBytes``.
-        shared: Runs of fragments that a neighbour has too: position here, position there, count.
-        known: The neighbour; None for none.
-    """
-
-    data: bytes
-    offsets: NDArray[np.int64]
+    data: bytes  # The message.
+    offsets: NDArray[np.int64]  # As in ``FragmentBytes``.
+    # Runs of fragments that a neighbour has too: position here, position there, count.
     shared: tuple[tuple[int, int, int], ...]
-    known: FragmentBytes | None
+    known: FragmentBytes | None  # The neighbour; None for none.
 
     def rest(self) -> bytes:
         """The message without its fragments."""

@@ -48,17 +48,11 @@ class FragmentDigest:
 
 @dataclass(frozen=True, slots=True)
 class ReuseGroup:
-    """Fragments that were rewritten together.
+    """Fragments that were rewritten together."""
 
-    Attributes:
-        row_addresses: Of the rows that moved, before they did: a 64-bit Roaring bitmap.
-        old_fragments: Where they were.
-        new_fragments: Where they are.
-    """
-
-    row_addresses: bytes
-    old_fragments: tuple[FragmentDigest, ...]
-    new_fragments: tuple[FragmentDigest, ...]
+    row_addresses: bytes  # Of the rows that moved, before they did: a 64-bit Roaring bitmap.
+    old_fragments: tuple[FragmentDigest, ...]  # Where they were.
+    new_fragments: tuple[FragmentDigest, ...]  # Where they are.
 
     @property
     def old_ids(self) -> frozenset[int]:
@@ -113,19 +107,12 @@ def versions_to_bytes(versions: Iterable[ReuseVersion]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ReuseDetails:
-    """What an entry holds itself, or where that is.
+    """What an entry holds itself, or where that is."""
 
-    Attributes:
-        versions: Oldest first; None if they are in a file.
-        file: The file's name in the directory of the index; '' if there is none.
-        start: Where in the file they begin.
-        size: How many bytes they are.
-    """
-
-    versions: ReuseVersions | None
-    file: str = ""
-    start: int = 0
-    size: int = 0
+    versions: ReuseVersions | None  # Oldest first; None if they are in a file.
+    file: str = ""  # The file's name in the directory of the index; '' if there is none.
+    start: int = 0  # Where in the file they begin.
+    size: int = 0  # How many bytes they are.
 
     @classmethod
     def of(cls, index: IndexMetadata) -> ReuseDetails:

@@ -28,31 +28,19 @@ _BASE_ID_FIELD: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class IndexMetadata:
-    """One segment of an index.
+    """One segment of an index."""
 
-    Attributes:
-        raw: The whole serialized message; what is written back.
-        uuid: Names the directory below ``_indices/``.
-        name: Entries of one name are segments of one index.
-        fields: Ids of the indexed fields; empty for system indices.
-        dataset_version: Version the segment was built from.
-        fragment_bitmap: Ids of the covered fragments; None if unknown. Not to be changed in place.
-        details_type: Type URL that tells the kind; '' if absent.
-        base_id: Base path the index lives under; None for the table's own root.
-        index_version: Layout version of the kind of index; 0 if absent.
-        file_sizes: File name below the directory -> bytes, as the writer noted them; older ones
-            note none.
-    """
-
-    raw: bytes
-    uuid: UUID
-    name: str
-    fields: tuple[int, ...]
-    dataset_version: int
+    raw: bytes  # The whole serialized message; what is written back.
+    uuid: UUID  # Names the directory below ``_indices/``.
+    name: str  # Entries of one name are segments of one index.
+    fields: tuple[int, ...]  # Ids of the indexed fields; empty for system indices.
+    dataset_version: int  # Version the segment was built from.
+    # Ids of the covered fragments; None if unknown. Not to be changed in place.
     fragment_bitmap: BitMap | None
-    details_type: str
-    base_id: int | None
-    index_version: int = 0
+    details_type: str  # Type URL that tells the kind; '' if absent.
+    base_id: int | None  # Base path the index lives under; None for the table's own root.
+    index_version: int = 0  # Layout version of the kind of index; 0 if absent.
+    # File name below the directory -> bytes, as the writer noted them; older ones note none.
     file_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod

@@ -52,19 +52,13 @@ class WriterVersion:
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """Another place where files of the table live.
+    """Another place where files of the table live."""
 
-    Attributes:
-        id: What files refer to; 0 is valid, and differs from "no base".
-        name: Alias, if it has one.
-        is_dataset_root: Whether it holds ``data/``, ``_deletions/`` and so on, or data files only.
-        path: Absolute URI or absolute local path.
-    """
-
-    id: int
-    name: str | None
+    id: int  # What files refer to; 0 is valid, and differs from "no base".
+    name: str | None  # Alias, if it has one.
+    # Whether it holds ``data/``, ``_deletions/`` and so on, or data files only.
     is_dataset_root: bool
-    path: str
+    path: str  # Absolute URI or absolute local path.
 
     @classmethod
     def from_proto(cls, message: table_pb2.BasePath) -> BasePath:
@@ -83,19 +77,12 @@ class BasePath:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSections:
-    """What a manifest says of its file: all that it takes to find the transaction.
+    """What a manifest says of its file: all that it takes to find the transaction."""
 
-    Attributes:
-        version: As in ``Manifest``, like the others.
-        transaction_file: Name inside ``_transactions/``.
-        index_section: Position of the index section.
-        transaction_section: Position of the inline transaction.
-    """
-
-    version: int
-    transaction_file: str
-    index_section: int | None
-    transaction_section: int | None
+    version: int  # As in ``Manifest``, like the others.
+    transaction_file: str  # Name inside ``_transactions/``.
+    index_section: int | None  # Position of the index section.
+    transaction_section: int | None  # Position of the inline transaction.
 
     @classmethod
     def from_bytes(cls, data: Any, where: str = "") -> ManifestSections:
@@ -111,58 +98,40 @@ class ManifestSections:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One version of a table.
+    """One version of a table."""
 
-    Attributes:
-        version: Number of the version; bit 63 marks a detached one.
-        schema: Columns, and schema metadata.
-        fragments: By ascending id.
-        timestamp_ns: Commit time, nanoseconds since 1970 UTC; 0 if it was not recorded.
-        tag: Unused in practice.
-        reader_flags: See ``feature_flags``.
-        writer_flags: See ``feature_flags``.
-        max_fragment_id: Highest fragment id ever used; None if there never was a fragment.
-        transaction_file: Name inside ``_transactions/``; '' if there is none.
-        writer_version: Who wrote it; None if it was not recorded.
-        next_row_id: First unused stable row id.
-        file_format: Always 'lance'.
-        data_storage_version: File version that new data files get; '' if it was not recorded.
-        config: Table configuration.
-        table_metadata: Free key/value pairs.
-        base_paths: Other places where files live.
-        branch: Branch the manifest belongs to; None for main.
-        index_section: Position of the index section in the file; None if there are no indices.
-        transaction_section: Position of the inline transaction; None if there is none.
-        max_allocated_field_id: Highest field id ever used, where ids may not be used again.
-        version_aux_data: Unused; carried along.
-        dictionary_values: What stands at the start of the file, before all sections: in tables of
-            file version 0.1 the values of dictionaries, where ``Field.dictionary`` points to.
-        has_unknown_fields: Whether anything in the message, at any depth, is not understood and
-            would be lost by writing it again.
-    """
-
-    version: int
-    schema: LanceSchema
-    fragments: tuple[Fragment, ...] = ()
-    timestamp_ns: int = 0
-    tag: str = ""
-    reader_flags: int = 0
-    writer_flags: int = 0
+    version: int  # Number of the version; bit 63 marks a detached one.
+    schema: LanceSchema  # Columns, and schema metadata.
+    fragments: tuple[Fragment, ...] = ()  # By ascending id.
+    timestamp_ns: int = 0  # Commit time, nanoseconds since 1970 UTC; 0 if it was not recorded.
+    tag: str = ""  # Unused in practice.
+    reader_flags: int = 0  # See ``feature_flags``.
+    writer_flags: int = 0  # See ``feature_flags``.
+    # Highest fragment id ever used; None if there never was a fragment.
     max_fragment_id: int | None = None
-    transaction_file: str = ""
-    writer_version: WriterVersion | None = None
-    next_row_id: int = 0
-    file_format: str = "lance"
+    transaction_file: str = ""  # Name inside ``_transactions/``; '' if there is none.
+    writer_version: WriterVersion | None = None  # Who wrote it; None if it was not recorded.
+    next_row_id: int = 0  # First unused stable row id.
+    file_format: str = "lance"  # Always 'lance'.
+    # File version that new data files get; '' if it was not recorded.
     data_storage_version: str = ""
-    config: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Table configuration.
+    # Free key/value pairs.
     table_metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    base_paths: tuple[BasePath, ...] = ()
-    branch: str | None = None
+    base_paths: tuple[BasePath, ...] = ()  # Other places where files live.
+    branch: str | None = None  # Branch the manifest belongs to; None for main.
+    # Position of the index section in the file; None if there are no indices.
     index_section: int | None = None
+    # Position of the inline transaction; None if there is none.
     transaction_section: int | None = None
+    # Highest field id ever used, where ids may not be used again.
     max_allocated_field_id: int | None = None
-    version_aux_data: int = 0
+    version_aux_data: int = 0  # Unused; carried along.
+    # What stands at the start of the file, before all sections: in tables of file version 0.1 the
+    # values of dictionaries, where ``Field.dictionary`` points to.
     dictionary_values: bytes = dataclasses.field(default=b"", repr=False)
+    # Whether anything in the message, at any depth, is not understood and would be lost by writing
+    # it again.
     has_unknown_fields: bool = False
 
     @classmethod

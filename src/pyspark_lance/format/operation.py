@@ -28,34 +28,24 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes rows: whole fragments, or by new deletion files.
+    """Deletes rows: whole fragments, or by new deletion files."""
 
-    Attributes:
-        updated_fragments: The whole fragment each, with its new deletion file.
-        deleted_fragment_ids: Fragments without a row left.
-        predicate: What was asked for; for people.
-    """
-
+    # The whole fragment each, with its new deletion file.
     updated_fragments: tuple[Fragment, ...] = ()
-    deleted_fragment_ids: tuple[int, ...] = ()
-    predicate: str = ""
+    deleted_fragment_ids: tuple[int, ...] = ()  # Fragments without a row left.
+    predicate: str = ""  # What was asked for; for people.
 
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Replaces rows and schema, or creates the table.
+    """Replaces rows and schema, or creates the table."""
 
-    Attributes:
-        fragments: All rows of the new version.
-        schema: New schema, with the new schema metadata.
-        config_upsert_values: Merged into the table configuration.
-        initial_bases: Base paths of a new table.
-    """
-
-    fragments: tuple[Fragment, ...] = ()
+    fragments: tuple[Fragment, ...] = ()  # All rows of the new version.
+    # New schema, with the new schema metadata.
     schema: LanceSchema = field(default_factory=LanceSchema)
+    # Merged into the table configuration.
     config_upsert_values: Mapping[str, str] = field(default_factory=dict)
-    initial_bases: tuple[BasePath, ...] = ()
+    initial_bases: tuple[BasePath, ...] = ()  # Base paths of a new table.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,51 +58,38 @@ class CreateIndex:
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Fragments and what takes their place, with the same live rows.
+    """Fragments and what takes their place, with the same live rows."""
 
-    Attributes:
-        old_fragments: The fragments.
-        new_fragments: What takes their place.
-        row_addresses: The old addresses of the rows (``fragment_reuse.ReuseGroup``), for indices
-            that are to follow later; not part of the transaction.
-    """
-
-    old_fragments: tuple[Fragment, ...] = ()
-    new_fragments: tuple[Fragment, ...] = ()
+    old_fragments: tuple[Fragment, ...] = ()  # The fragments.
+    new_fragments: tuple[Fragment, ...] = ()  # What takes their place.
+    # The old addresses of the rows (``fragment_reuse.ReuseGroup``), for indices that are to follow
+    # later; not part of the transaction.
     row_addresses: bytes | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Moves rows to other fragments: compaction.
+    """Moves rows to other fragments: compaction."""
 
-    Attributes:
-        groups: Independent of each other. What old writers put beside the groups is one of them.
-        rewritten_indices: Serialized RewrittenIndex messages, as they were read.
-        reuse_index: Tells indices, which stay as they are, where the rows went; as in Lance not
-            part of the transaction.
-        replaces: The entry whose place it takes; None for the first one.
-    """
-
+    # Independent of each other. What old writers put beside the groups is one of them.
     groups: tuple[RewriteGroup, ...] = ()
+    # Serialized RewrittenIndex messages, as they were read.
     rewritten_indices: tuple[bytes, ...] = ()
+    # Tells indices, which stay as they are, where the rows went; as in Lance not part of the
+    # transaction.
     reuse_index: IndexMetadata | None = field(default=None, compare=False)
+    # The entry whose place it takes; None for the first one.
     replaces: UUID | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Changes columns together with the files that hold them.
+    """Changes columns together with the files that hold them."""
 
-    Attributes:
-        fragments: The whole list of the new version.
-        schema: New schema, with the new schema metadata.
-        preserves_nullability: Whether no column became stricter.
-    """
-
-    fragments: tuple[Fragment, ...] = ()
+    fragments: tuple[Fragment, ...] = ()  # The whole list of the new version.
+    # New schema, with the new schema metadata.
     schema: LanceSchema = field(default_factory=LanceSchema)
-    preserves_nullability: bool = False
+    preserves_nullability: bool = False  # Whether no column became stricter.
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,30 +108,22 @@ class ReserveFragments:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Changes rows: by moving them to new fragments, or by replacing columns.
+    """Changes rows: by moving them to new fragments, or by replacing columns."""
 
-    Attributes:
-        removed_fragment_ids: Fragments without a row left.
-        updated_fragments: The whole fragment each, with new deletion or data files.
-        new_fragments: Rows that moved or were inserted.
-        fields_modified: Ids of the fields with new values.
-        merged_generations: Of a mem-WAL; serialized, as they were read.
-        fields_for_preserving_frag_bitmap: Ids of fields whose indices must not grow.
-        update_mode: 0 moves rows, 1 replaces columns.
-        inserted_rows: Serialized KeyFilter of inserted keys, as it was read; None for none.
-        updated_fragment_offsets: Fragment id -> changed offsets; the older form.
-        updated_fragment_offset_bitmaps: Fragment id -> portable roaring bitmap of changed offsets.
-    """
-
-    removed_fragment_ids: tuple[int, ...] = ()
+    removed_fragment_ids: tuple[int, ...] = ()  # Fragments without a row left.
+    # The whole fragment each, with new deletion or data files.
     updated_fragments: tuple[Fragment, ...] = ()
-    new_fragments: tuple[Fragment, ...] = ()
-    fields_modified: tuple[int, ...] = ()
-    merged_generations: tuple[bytes, ...] = ()
+    new_fragments: tuple[Fragment, ...] = ()  # Rows that moved or were inserted.
+    fields_modified: tuple[int, ...] = ()  # Ids of the fields with new values.
+    merged_generations: tuple[bytes, ...] = ()  # Of a mem-WAL; serialized, as they were read.
+    # Ids of fields whose indices must not grow.
     fields_for_preserving_frag_bitmap: tuple[int, ...] = ()
-    update_mode: int = 0
+    update_mode: int = 0  # 0 moves rows, 1 replaces columns.
+    # Serialized KeyFilter of inserted keys, as it was read; None for none.
     inserted_rows: bytes | None = None
+    # Fragment id -> changed offsets; the older form.
     updated_fragment_offsets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    # Fragment id -> portable roaring bitmap of changed offsets.
     updated_fragment_offset_bitmaps: Mapping[int, bytes] = field(default_factory=dict)
 
 
@@ -168,15 +137,10 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMap:
-    """Changes of a key/value map.
+    """Changes of a key/value map."""
 
-    Attributes:
-        entries: (key, value); None deletes the key.
-        replace: Whether the map is emptied first.
-    """
-
-    entries: tuple[tuple[str, str | None], ...] = ()
-    replace: bool = False
+    entries: tuple[tuple[str, str | None], ...] = ()  # (key, value); None deletes the key.
+    replace: bool = False  # Whether the map is emptied first.
 
     def apply_to(self, values: Mapping[str, str]) -> dict[str, str]:
         """The map with the changes made; ``values`` stays as it is."""
@@ -191,26 +155,19 @@ class UpdateMap:
 
 @dataclass(frozen=True, slots=True)
 class UpdateConfig:
-    """Changes configuration and metadata.
+    """Changes configuration and metadata."""
 
-    Attributes:
-        config_updates: Table configuration; None for no change, as for the next two.
-        table_metadata_updates: Table metadata.
-        schema_metadata_updates: Schema metadata.
-        field_metadata_updates: Field id -> changes of its metadata.
-        upsert_values: Configuration to set; an older form, like all that follow.
-        delete_keys: Configuration keys to delete.
-        schema_metadata: The new schema metadata.
-        field_metadata: Field id -> its new metadata.
-    """
-
+    # Table configuration; None for no change, as for the next two.
     config_updates: UpdateMap | None = None
-    table_metadata_updates: UpdateMap | None = None
-    schema_metadata_updates: UpdateMap | None = None
+    table_metadata_updates: UpdateMap | None = None  # Table metadata.
+    schema_metadata_updates: UpdateMap | None = None  # Schema metadata.
+    # Field id -> changes of its metadata.
     field_metadata_updates: Mapping[int, UpdateMap] = field(default_factory=dict)
+    # Configuration to set; an older form, like all that follow.
     upsert_values: Mapping[str, str] = field(default_factory=dict)
-    delete_keys: tuple[str, ...] = ()
-    schema_metadata: Mapping[str, str] = field(default_factory=dict)
+    delete_keys: tuple[str, ...] = ()  # Configuration keys to delete.
+    schema_metadata: Mapping[str, str] = field(default_factory=dict)  # The new schema metadata.
+    # Field id -> its new metadata.
     field_metadata: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -238,21 +195,13 @@ class UpdateMemWalState:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """Makes a table of the files of another one.
+    """Makes a table of the files of another one."""
 
-    Attributes:
-        is_shallow: Whether the files stay where they are.
-        ref_version: Version that was cloned.
-        ref_path: Root of the origin.
-        ref_name: Tag or branch that was cloned.
-        branch_name: Branch that this makes.
-    """
-
-    is_shallow: bool
-    ref_version: int
-    ref_path: str
-    ref_name: str | None = None
-    branch_name: str | None = None
+    is_shallow: bool  # Whether the files stay where they are.
+    ref_version: int  # Version that was cloned.
+    ref_path: str  # Root of the origin.
+    ref_name: str | None = None  # Tag or branch that was cloned.
+    branch_name: str | None = None  # Branch that this makes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +213,10 @@ class UpdateBases:
 
 @dataclass(frozen=True, slots=True)
 class UnknownOperation:
-    """An operation this package does not know; nothing may be assumed of it.
+    """An operation this package does not know; nothing may be assumed of it."""
 
-    Attributes:
-        field_number: Its number in the Transaction message; 0 if there is no operation at all.
-        raw: The serialized transaction.
-    """
-
-    field_number: int
-    raw: bytes = b""
+    field_number: int  # Its number in the Transaction message; 0 if there is no operation at all.
+    raw: bytes = b""  # The serialized transaction.
 
 
 Operation: TypeAlias = (

@@ -33,17 +33,11 @@ _Columns = list[tuple[NDArray[np.uint64], NDArray[np.int64]]]
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Ranges, and for runs the version of each; arrays of one length.
+    """Ranges, and for runs the version of each; arrays of one length."""
 
-    Attributes:
-        starts: First value of each.
-        ends: One past the last value of each.
-        versions: None for ranges that are segments of row ids.
-    """
-
-    starts: NDArray[np.uint64]
-    ends: NDArray[np.uint64]
-    versions: NDArray[np.uint64] | None = None
+    starts: NDArray[np.uint64]  # First value of each.
+    ends: NDArray[np.uint64]  # One past the last value of each.
+    versions: NDArray[np.uint64] | None = None  # None for ranges that are segments of row ids.
 
 
 # Encoding ----------------------------------------------------------------------------------
@@ -144,14 +138,10 @@ def _message_starts(data: bytes) -> NDArray[np.int64] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Varints:
-    """All numbers of a message, as if it held nothing else.
+    """All numbers of a message, as if it held nothing else."""
 
-    Attributes:
-        values: The numbers, and some zeros behind the last.
-        starts: Where each begins; the length of the data for those behind the last.
-    """
-
-    values: NDArray[np.uint64]
+    values: NDArray[np.uint64]  # The numbers, and some zeros behind the last.
+    # Where each begins; the length of the data for those behind the last.
     starts: NDArray[np.uint64]
 
     @classmethod

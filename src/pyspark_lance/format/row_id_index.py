@@ -235,21 +235,14 @@ class _Layer(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RangeLayer:
-    """Disjoint ranges in ascending order, with the ids missing from them.
+    """Disjoint ranges in ascending order, with the ids missing from them."""
 
-    Attributes:
-        starts: First id of each range.
-        ends: One past the last id of each range.
-        first_addresses: Address of the first id of each range.
-        holes: Missing ids of all ranges, ascending, then a sentinel that no range can hold.
-        holes_before: How many holes lie in the ranges before each.
-    """
-
-    starts: _U64Array
-    ends: _U64Array
-    first_addresses: _U64Array
+    starts: _U64Array  # First id of each range.
+    ends: _U64Array  # One past the last id of each range.
+    first_addresses: _U64Array  # Address of the first id of each range.
+    # Missing ids of all ranges, ascending, then a sentinel that no range can hold.
     holes: _U64Array
-    holes_before: _U64Array
+    holes_before: _U64Array  # How many holes lie in the ranges before each.
 
     @property
     def first(self) -> np.uint64:
@@ -272,22 +265,14 @@ class _RangeLayer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BitmapLayer:
-    """Disjoint bitmaps in ascending order.
+    """Disjoint bitmaps in ascending order."""
 
-    Attributes:
-        starts: Id of the first bit of each bitmap.
-        ends: One past the id of the last bit of each bitmap.
-        first_addresses: Address of the first id that is present, per bitmap.
-        first_words: Where each bitmap begins in ``words``.
-        words: The bits, least significant first; each bitmap padded to whole words.
-        bits_before: Bits set in the words before, within the same bitmap; dtype uint32.
-    """
-
-    starts: _U64Array
-    ends: _U64Array
-    first_addresses: _U64Array
-    first_words: NDArray[np.int64]
-    words: _U64Array
+    starts: _U64Array  # Id of the first bit of each bitmap.
+    ends: _U64Array  # One past the id of the last bit of each bitmap.
+    first_addresses: _U64Array  # Address of the first id that is present, per bitmap.
+    first_words: NDArray[np.int64]  # Where each bitmap begins in ``words``.
+    words: _U64Array  # The bits, least significant first; each bitmap padded to whole words.
+    # Bits set in the words before, within the same bitmap; dtype uint32.
     bits_before: NDArray[np.uint32]
 
     @property

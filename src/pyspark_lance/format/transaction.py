@@ -27,23 +27,15 @@ APPLICATION_PROPERTY = "pyspark_lance.spark_application_id"
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What one commit does.
+    """What one commit does."""
 
-    Attributes:
-        read_version: Version the work is based on; 0 for creating a table.
-        uuid: Hyphenated, lower case.
-        operation: What it does.
-        tag: Copied into the manifest; unused in practice.
-        properties: Free key/value pairs.
-        has_unknown_fields: Whether anything in the message, at any depth, is not understood and
-            would be lost by writing it again.
-    """
-
-    read_version: int
-    uuid: str
-    operation: Operation
-    tag: str = ""
-    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    read_version: int  # Version the work is based on; 0 for creating a table.
+    uuid: str  # Hyphenated, lower case.
+    operation: Operation  # What it does.
+    tag: str = ""  # Copied into the manifest; unused in practice.
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Free key/value pairs.
+    # Whether anything in the message, at any depth, is not understood and would be lost by writing
+    # it again.
     has_unknown_fields: bool = False
 
     @classmethod

@@ -27,15 +27,10 @@ _SHAPE_OVERHEAD_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class RangeSegment:
-    """The values ``start, start + 1, ..., end - 1``.
+    """The values ``start, start + 1, ..., end - 1``."""
 
-    Attributes:
-        start: First value.
-        end: One past the last value; equal to ``start`` for no values.
-    """
-
-    start: int
-    end: int
+    start: int  # First value.
+    end: int  # One past the last value; equal to ``start`` for no values.
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end <= MAX_U64:
@@ -74,17 +69,11 @@ class RangeSegment:
 
 @dataclass(frozen=True, slots=True)
 class RangeWithHolesSegment:
-    """The values of [start, end) that are not in ``holes``.
+    """The values of [start, end) that are not in ``holes``."""
 
-    Attributes:
-        start: First number of the range.
-        end: One past the last number of the range.
-        holes: Absolute values, strictly ascending, all inside the range.
-    """
-
-    start: int
-    end: int
-    holes: EncodedU64Array
+    start: int  # First number of the range.
+    end: int  # One past the last number of the range.
+    holes: EncodedU64Array  # Absolute values, strictly ascending, all inside the range.
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end <= MAX_U64:
@@ -140,17 +129,12 @@ class RangeWithHolesSegment:
 
 @dataclass(frozen=True, slots=True)
 class RangeWithBitmapSegment:
-    """The values ``start + i`` for every set bit ``i``.
+    """The values ``start + i`` for every set bit ``i``."""
 
-    Attributes:
-        start: First number of the range.
-        end: One past the last number of the range.
-        bitmap: Bit ``i`` is bit ``i % 8`` of byte ``i // 8``, counted from the least significant
-            one. Exactly as long as the range needs; bits beyond ``end`` are zero.
-    """
-
-    start: int
-    end: int
+    start: int  # First number of the range.
+    end: int  # One past the last number of the range.
+    # Bit ``i`` is bit ``i % 8`` of byte ``i // 8``, counted from the least significant one. Exactly
+    # as long as the range needs; bits beyond ``end`` are zero.
     bitmap: bytes
     _length: int = field(init=False, repr=False, compare=False)
 

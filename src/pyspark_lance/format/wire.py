@@ -23,21 +23,13 @@ _M = TypeVar("_M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class WireField:
-    """One field occurrence inside a serialized message.
+    """One field occurrence inside a serialized message."""
 
-    Attributes:
-        number: Field number.
-        wire_type: 0, 1, 2 or 5.
-        start: Position of the tag.
-        value_start: Position of the value, after the length for length-delimited fields.
-        end: One past the last byte.
-    """
-
-    number: int
-    wire_type: int
-    start: int
-    value_start: int
-    end: int
+    number: int  # Field number.
+    wire_type: int  # 0, 1, 2 or 5.
+    start: int  # Position of the tag.
+    value_start: int  # Position of the value, after the length for length-delimited fields.
+    end: int  # One past the last byte.
 
 
 def wire_fields(data: bytes, position: int = 0) -> Iterator[WireField]:

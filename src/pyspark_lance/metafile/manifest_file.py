@@ -72,34 +72,25 @@ _seen: dict[str, tuple[float, ManifestLocation]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ManifestLocation:
-    """Where the manifest of a version is.
+    """Where the manifest of a version is."""
 
-    Attributes:
-        path: Relative to the table root.
-        size: Length in bytes; None if unknown.
-        identity: Another one for another manifest of the same name; '' if unknown.
-        modified_ns: When the listing says that it was written; 0 if unknown.
-    """
-
-    path: str
+    path: str  # Relative to the table root.
     version: int
     scheme: NamingScheme
-    size: int | None = None
+    size: int | None = None  # Length in bytes; None if unknown.
+    # Another one for another manifest of the same name; '' if unknown.
     identity: str = field(default="", compare=False)
+    # When the listing says that it was written; 0 if unknown.
     modified_ns: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A manifest with its sections.
-
-    Attributes:
-        indices: Index entries; empty if they were not asked for.
-    """
+    """A manifest with its sections."""
 
     location: ManifestLocation
     manifest: Manifest
-    indices: tuple[IndexMetadata, ...] = ()
+    indices: tuple[IndexMetadata, ...] = ()  # Index entries; empty if they were not asked for.
     _bytes: _FileBytes | None = field(default=None, repr=False, compare=False)
 
     def let_go(self) -> ManifestFile:

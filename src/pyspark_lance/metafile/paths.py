@@ -52,15 +52,10 @@ class NamingScheme(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ManifestName:
-    """What the name of a manifest says.
+    """What the name of a manifest says."""
 
-    Attributes:
-        version: Version number; bit 63 marks a detached one.
-        scheme: Naming scheme; detached versions exist in V2 tables only.
-    """
-
-    version: int
-    scheme: NamingScheme
+    version: int  # Version number; bit 63 marks a detached one.
+    scheme: NamingScheme  # Naming scheme; detached versions exist in V2 tables only.
 
     @property
     def is_detached(self) -> bool:

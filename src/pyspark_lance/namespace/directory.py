@@ -47,17 +47,11 @@ from pyspark_lance.table.version.table_folder import SUFFIX, drop_table, list_ta
 
 @dataclass(frozen=True, slots=True)
 class DirectoryNamespace:
-    """A Lance directory namespace.
+    """A Lance directory namespace."""
 
-    Attributes:
-        root: The folder, opened as a table is.
-        uses_manifest: Whether ``__manifest`` is read and written.
-        lists_folders: Whether folders ``<name>.lance`` are tables without a row there.
-    """
-
-    root: Table
-    uses_manifest: bool = True
-    lists_folders: bool = True
+    root: Table  # The folder, opened as a table is.
+    uses_manifest: bool = True  # Whether ``__manifest`` is read and written.
+    lists_folders: bool = True  # Whether folders ``<name>.lance`` are tables without a row there.
 
     def namespaces(self, parent: Name) -> list[str]:
         """See ``Namespace``."""

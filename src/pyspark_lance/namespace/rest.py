@@ -19,14 +19,10 @@ from pyspark_lance.table.version.table import Table
 
 @dataclass(frozen=True, slots=True)
 class RestNamespace:
-    """Names of a server that speaks the REST protocol of Lance namespaces.
-
-    Attributes:
-        storage: Storage options for what it gives no credentials for; secret.
-    """
+    """Names of a server that speaks the REST protocol of Lance namespaces."""
 
     catalog: RestCatalog
-    storage: Mapping[str, str]
+    storage: Mapping[str, str]  # Storage options for what it gives no credentials for; secret.
 
     def namespaces(self, parent: Name) -> list[str]:
         """See ``Namespace``."""

@@ -60,18 +60,12 @@ _MOST_CONSTANTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of a column's values in each part, in the column's stored type.
+    """Bounds of a column's values in each part, in the column's stored type."""
 
-    Attributes:
-        minimum: Nothing is smaller; null where that is not known.
-        maximum: Nothing is larger; null where that is not known.
-        nullable: Whether there may be nulls, in any part or in each.
-        all_null: Whether there is nothing but nulls, in all parts or in each.
-    """
-
-    minimum: pa.Array
-    maximum: pa.Array
-    nullable: bool | NDArray[np.bool_] = True
+    minimum: pa.Array  # Nothing is smaller; null where that is not known.
+    maximum: pa.Array  # Nothing is larger; null where that is not known.
+    nullable: bool | NDArray[np.bool_] = True  # Whether there may be nulls, in any part or in each.
+    # Whether there is nothing but nulls, in all parts or in each.
     all_null: bool | NDArray[np.bool_] = False
 
     @classmethod
@@ -233,17 +227,13 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The two sides of a comparison, each a constant or a column whose bounds are known.
-
-    Attributes:
-        columns: Paths of the columns of both; None for a constant.
-        bounds: Of the columns of both; None for a constant.
-    """
+    """The two sides of a comparison, each a constant or a column whose bounds are known."""
 
     left: Expression
     right: Expression
+    # Paths of the columns of both; None for a constant.
     columns: tuple[ColumnPath | None, ColumnPath | None]
-    bounds: tuple[Bounds | None, Bounds | None]
+    bounds: tuple[Bounds | None, Bounds | None]  # Of the columns of both; None for a constant.
 
     @classmethod
     def of(

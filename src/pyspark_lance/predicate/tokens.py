@@ -24,18 +24,13 @@ MAX_PARENTHESES = 2 * MAX_NESTING
 
 @dataclass(slots=True)
 class Token:
-    """A piece of the text.
+    """A piece of the text."""
 
-    Attributes:
-        kind: ``word``, ``quoted`` (in backquotes), ``string``, ``number``, ``operator``, ``end``,
-            or ``integers``: a whole list of plain integers behind IN, which may be very long.
-        text: As it was written; of a word in a condition without its case (see ``upper``).
-        position: Index of its first character.
-    """
-
+    # ``word``, ``quoted`` (in backquotes), ``string``, ``number``, ``operator``, ``end``, or
+    # ``integers``: a whole list of plain integers behind IN, which may be very long.
     kind: str
-    text: str
-    position: int
+    text: str  # As it was written; of a word in a condition without its case (see ``upper``).
+    position: int  # Index of its first character.
 
     @property
     def upper(self) -> str:

@@ -20,26 +20,18 @@ BOOLEAN = pa.bool_()
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, or a field of a struct column.
+    """A column, or a field of a struct column."""
 
-    Attributes:
-        path: Names from the top-level column down, spelled as in the schema.
-        type: The Spark type it is seen as; the stored type may be another (uint8, dictionary, …).
-    """
-
-    path: tuple[str, ...]
+    path: tuple[str, ...]  # Names from the top-level column down, spelled as in the schema.
+    # The Spark type it is seen as; the stored type may be another (uint8, dictionary, …).
     type: pa.DataType
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant.
+    """A constant."""
 
-    Attributes:
-        scalar: The value with its type; may be null.
-    """
-
-    scalar: pa.Scalar
+    scalar: pa.Scalar  # The value with its type; may be null.
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A scalar's own way back is pa.scalar, with the same arguments.
@@ -153,18 +145,12 @@ class IsNaN:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """``value LIKE …``, ``RLIKE``, or a prefix, suffix or substring test.
+    """``value LIKE …``, ``RLIKE``, or a prefix, suffix or substring test."""
 
-    Attributes:
-        kind: ``starts_with``, ``ends_with``, ``contains`` (plain text or bytes) or ``regex``
-            (RE2 syntax).
-        value: A string (or, for the plain kinds, binary) expression.
-        pattern: The text or the expression to find.
-    """
-
+    # ``starts_with``, ``ends_with``, ``contains`` (plain text or bytes) or ``regex`` (RE2 syntax).
     kind: str
-    value: Expression
-    pattern: str | bytes
+    value: Expression  # A string (or, for the plain kinds, binary) expression.
+    pattern: str | bytes  # The text or the expression to find.
     type: ClassVar[pa.DataType] = BOOLEAN
 
 

@@ -24,19 +24,14 @@ Buffer: TypeAlias = bytes | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing says of one object.
+    """What a listing says of one object."""
 
-    Attributes:
-        path: Path relative to the store's root.
-        size: Length in bytes.
-        modified_ns: Time of the last change, nanoseconds since 1970 UTC; 0 if the store keeps none.
-        tag: Another one for every content of the object, where the store has that: the time may
-            be in whole seconds.
-    """
-
-    path: str
-    size: int
+    path: str  # Path relative to the store's root.
+    size: int  # Length in bytes.
+    # Time of the last change, nanoseconds since 1970 UTC; 0 if the store keeps none.
     modified_ns: int
+    # Another one for every content of the object, where the store has that: the time may be in
+    # whole seconds.
     tag: str = field(default="", compare=False)
 
     @property
@@ -66,19 +61,15 @@ class ObjectStore(Protocol):
 
     Calls are synchronous; those that take many paths or ranges do their own concurrency. A store
     may be used by several threads and, if it was made before a fork, by both processes.
-
-    Attributes:
-        uri: The root, for messages; it holds no secret and does not end with a slash.
-        lists_in_order: Whether ``list`` yields paths in ascending order of their UTF-8 bytes.
-        lists_names_only: Whether a listing has names alone and looks at each object afterwards,
-            when it may be gone: ``list`` leaves it out then, and nobody hears of it.
-        unproven_server: The server that has to honour the condition of ``put_if_absent``, if it is
-            not known to; '' if there is none.
     """
 
-    uri: str
-    lists_in_order: bool
+    uri: str  # The root, for messages; it holds no secret and does not end with a slash.
+    lists_in_order: bool  # Whether ``list`` yields paths in ascending order of their UTF-8 bytes.
+    # Whether a listing has names alone and looks at each object afterwards, when it may be gone:
+    # ``list`` leaves it out then, and nobody hears of it.
     lists_names_only: bool
+    # The server that has to honour the condition of ``put_if_absent``, if it is not known to; '' if
+    # there is none.
     unproven_server: str
 
     def get(self, path: str) -> Buffer:

@@ -41,14 +41,10 @@ _ERRORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RestCatalog:
-    """A server that speaks the REST protocol of Lance namespaces.
+    """A server that speaks the REST protocol of Lance namespaces."""
 
-    Attributes:
-        uri: Of the server, without ``/v1``.
-        headers: Sent with every request; secret.
-    """
-
-    uri: str
+    uri: str  # Of the server, without ``/v1``.
+    # Sent with every request; secret.
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     delimiter: str = "$"
 

@@ -41,17 +41,12 @@ _AUTHORIZATION = re.compile(r"(?i)\b(Bearer|Credential=|SharedKey)\s*[^\s,;\"']+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StorageOptions:
-    """Arguments for a file system, with a guard that keeps their values out of messages.
+    """Arguments for a file system, with a guard that keeps their values out of messages."""
 
-    Attributes:
-        arguments: Keyword arguments of the fsspec file system.
-        allow_unsafe_put: Whether a check followed by a write may stand in for an atomic create.
-        secrets: Strings that must not appear in any text.
-    """
-
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any]  # Keyword arguments of the fsspec file system.
+    # Whether a check followed by a write may stand in for an atomic create.
     allow_unsafe_put: bool = False
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()  # Strings that must not appear in any text.
 
     def __repr__(self) -> str:
         return f"StorageOptions({', '.join(f'{name}=***' for name in sorted(self.arguments))})"

@@ -21,19 +21,15 @@ from pyspark_lance.proto import encodings_v2_1_pb2 as pb
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedSizeLists:
-    """Lists of lists of values, taken apart.
-
-    Attributes:
-        bits_per_row: Bits of the values of one outermost list.
-        validity: For every level with null items, outermost first: one byte (0 or 1) per item,
-            shape (rows, items per row).
-        content: The values: bytes, or zeros and ones if they are booleans; shape (rows, …).
-    """
+    """Lists of lists of values, taken apart."""
 
     num_rows: int
-    bits_per_row: int
+    bits_per_row: int  # Bits of the values of one outermost list.
     encoding: pb.CompressiveEncoding
+    # For every level with null items, outermost first: one byte (0 or 1) per item, shape (rows,
+    # items per row).
     validity: tuple[NDArray[np.uint8], ...]
+    # The values: bytes, or zeros and ones if they are booleans; shape (rows, …).
     content: NDArray[np.uint8]
     is_boolean: bool
 

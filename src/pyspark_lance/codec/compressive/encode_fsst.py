@@ -47,15 +47,10 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codes:
-    """Strings taken apart.
+    """Strings taken apart."""
 
-    Attributes:
-        offsets: One more than strings, int64: where the codes of each are.
-        content: Codes; ``ESCAPE`` stands before a byte that is no code.
-    """
-
-    offsets: NDArray[np.int64]
-    content: NDArray[np.uint8]
+    offsets: NDArray[np.int64]  # One more than strings, int64: where the codes of each are.
+    content: NDArray[np.uint8]  # Codes; ``ESCAPE`` stands before a byte that is no code.
 
 
 def encode_strings(

@@ -39,25 +39,20 @@ class EncodingRecord:
 
     What they return is called for every group of chunks. Where an encoding holds others, the
     second argument makes the decoder of these.
-
-    Attributes:
-        kind: The field of ``CompressiveEncoding`` that holds its message.
-        writer: The file below ``codec`` that writes it.
-        name: What descriptions call it, if not by its kind.
-        parts: The encodings inside that a description shows.
-        chunk_decoder: For the value buffers of mini-block chunks.
-        block_decoder: For values outside of chunks: dictionary items, levels of constant pages.
-        level_decoder: For the level blocks of mini-block chunks.
-        value_decoder: For values of full-zip pages that are compressed one by one.
     """
 
-    kind: str
-    writer: str
-    name: Callable[[Any], str] | None = None
+    kind: str  # The field of ``CompressiveEncoding`` that holds its message.
+    writer: str  # The file below ``codec`` that writes it.
+    name: Callable[[Any], str] | None = None  # What descriptions call it, if not by its kind.
+    # The encodings inside that a description shows.
     parts: Callable[[Any], tuple[Encoding, ...]] | None = None
+    # For the value buffers of mini-block chunks.
     chunk_decoder: Callable[[Any, Callable[[Encoding], ChunkDecoder]], ChunkDecoder] | None = None
+    # For values outside of chunks: dictionary items, levels of constant pages.
     block_decoder: Callable[[Any, Callable[[Encoding], BlockDecoder]], BlockDecoder] | None = None
+    # For the level blocks of mini-block chunks.
     level_decoder: Callable[[Any], LevelDecoder] | None = None
+    # For values of full-zip pages that are compressed one by one.
     value_decoder: Callable[[Any, Callable[[Encoding], ValueDecoder]], ValueDecoder] | None = None
 
 

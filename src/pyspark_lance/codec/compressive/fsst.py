@@ -80,16 +80,12 @@ def table_header(num_symbols: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """What codes, or pairs of codes, stand for.
+    """What codes, or pairs of codes, stand for."""
 
-    Attributes:
-        lengths: Bytes of each.
-        words: The bytes, one or two words, filled up with zeros; shape (slots, words).
-        first_lengths: Bytes of the first code of each pair; None if they are single codes.
-    """
-
-    lengths: NDArray[np.uint8]
+    lengths: NDArray[np.uint8]  # Bytes of each.
+    # The bytes, one or two words, filled up with zeros; shape (slots, words).
     words: NDArray[np.uint64]
+    # Bytes of the first code of each pair; None if they are single codes.
     first_lengths: NDArray[np.uint8] | None = None
 
     def width(self, longest: int) -> int:
@@ -106,17 +102,11 @@ class _Slots:
 
 @dataclass(slots=True)
 class SymbolTable:
-    """The symbols of one page, and the tables made from them when they are first needed.
+    """The symbols of one page, and the tables made from them when they are first needed."""
 
-    Attributes:
-        encoded: False if the "codes" are the plain bytes.
-        lengths: Bytes of each element, shape (512,).
-        words: The bytes of each element, the first one lowest, shape (512,).
-    """
-
-    encoded: bool
-    lengths: NDArray[np.uint8]
-    words: NDArray[np.uint64]
+    encoded: bool  # False if the "codes" are the plain bytes.
+    lengths: NDArray[np.uint8]  # Bytes of each element, shape (512,).
+    words: NDArray[np.uint64]  # The bytes of each element, the first one lowest, shape (512,).
     _pairs: dict[bool, _Slots] = field(default_factory=dict)
 
     @classmethod
@@ -290,14 +280,11 @@ class _Starts:
     A running sum makes numpy wait for each number before it takes the next one. So contents are
     taken in groups of eight, whose lengths are one word: multiplied by a word of ones, each of its
     bytes becomes the sum of those up to it. Only the groups need a running sum then.
-
-    Attributes:
-        of_groups: Where each group begins, and the last one ends; shape (groups + 1,).
-        in_groups: Where each content begins in its group; shape (8 * groups,).
     """
 
+    # Where each group begins, and the last one ends; shape (groups + 1,).
     of_groups: NDArray[np.int64]
-    in_groups: NDArray[np.uint8]
+    in_groups: NDArray[np.uint8]  # Where each content begins in its group; shape (8 * groups,).
 
     @classmethod
     def of_lengths(cls, lengths: NDArray[np.uint8]) -> _Starts:
@@ -328,28 +315,19 @@ class _Starts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Expansion:
-    """Writes contents to their places, some codes at a time; see ``_expand``.
-
-    Attributes:
-        contents: The bytes of each slot.
-        starts: Where the content of each begins, counted in bytes.
-        code_offsets: Where strings begin and end, counted in codes; ascending.
-        text: Takes the bytes.
-        width: Bytes of a slot.
-        offsets: Takes where strings begin and end, counted in bytes.
-        bases: Where the content of each step starts, and the last one ends.
-        cuts: Which of ``code_offsets`` is the first of each step, and one behind the last.
-    """
+    """Writes contents to their places, some codes at a time; see ``_expand``."""
 
     chosen: NDArray[np.unsignedinteger]
     slots: _Slots
-    contents: pa.FixedSizeBinaryArray
-    starts: _Starts
+    contents: pa.FixedSizeBinaryArray  # The bytes of each slot.
+    starts: _Starts  # Where the content of each begins, counted in bytes.
+    # Where strings begin and end, counted in codes; ascending.
     code_offsets: NDArray[np.signedinteger]
-    text: NDArray[np.uint8]
-    width: int
-    offsets: NDArray[np.signedinteger]
-    bases: NDArray[np.int64]
+    text: NDArray[np.uint8]  # Takes the bytes.
+    width: int  # Bytes of a slot.
+    offsets: NDArray[np.signedinteger]  # Takes where strings begin and end, counted in bytes.
+    bases: NDArray[np.int64]  # Where the content of each step starts, and the last one ends.
+    # Which of ``code_offsets`` is the first of each step, and one behind the last.
     cuts: NDArray[np.int64]
 
     def run(self, first: int, end: int) -> None:

@@ -35,17 +35,12 @@ _SAMPLE_BYTES: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredStrings:
-    """Values of variable width as they are stored.
+    """Values of variable width as they are stored."""
 
-    Attributes:
-        offsets: One more than values, of the width that the page says.
-        content: The bytes they count into.
-        encoding: What the bytes are.
-    """
-
+    # One more than values, of the width that the page says.
     offsets: NDArray[np.signedinteger[Any]]
-    content: NDArray[np.uint8]
-    encoding: pb.CompressiveEncoding
+    content: NDArray[np.uint8]  # The bytes they count into.
+    encoding: pb.CompressiveEncoding  # What the bytes are.
 
 
 def plain_strings(

@@ -62,19 +62,13 @@ _FIRST_CHUNK = ChunkRanges(_FIRST, _FIRST)
 
 @dataclass(frozen=True, slots=True)
 class ChunkTable:
-    """Where the chunks of a page are, or of pages that were joined.
+    """Where the chunks of a page are, or of pages that were joined."""
 
-    Attributes:
-        starts: Position of each chunk and the end of the last one, counted through all pages.
-        values_before: Value slots before each chunk, and their total.
-        page_of: The page of each chunk.
-        page_starts: Position of the first chunk of each page.
-    """
-
+    # Position of each chunk and the end of the last one, counted through all pages.
     starts: NDArray[np.int64]
-    values_before: NDArray[np.int64]
-    page_of: NDArray[np.int64]
-    page_starts: NDArray[np.int64]
+    values_before: NDArray[np.int64]  # Value slots before each chunk, and their total.
+    page_of: NDArray[np.int64]  # The page of each chunk.
+    page_starts: NDArray[np.int64]  # Position of the first chunk of each page.
 
     @classmethod
     def from_words(
@@ -142,16 +136,11 @@ def _small_table(words: bytes, word_bytes: int, num_values: int, num_bytes: int)
 
 @dataclass(frozen=True, slots=True)
 class RepetitionIndex:
-    """Which rows are in which chunk.
+    """Which rows are in which chunk."""
 
-    Attributes:
-        rows_before: Rows that start before each chunk, and their total.
-        ends_later: Whether the last row of the chunk goes on in the next one.
-        next_end: For each chunk the next chunk, itself included, in which a row ends.
-    """
-
-    rows_before: NDArray[np.int64]
-    ends_later: NDArray[np.bool_]
+    rows_before: NDArray[np.int64]  # Rows that start before each chunk, and their total.
+    ends_later: NDArray[np.bool_]  # Whether the last row of the chunk goes on in the next one.
+    # For each chunk the next chunk, itself included, in which a row ends.
     next_end: NDArray[np.int64]
 
     @classmethod

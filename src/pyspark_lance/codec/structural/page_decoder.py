@@ -50,50 +50,34 @@ class ChunkRanges:
 
 @dataclass(frozen=True, slots=True)
 class PagePlan:
-    """What to fetch for some rows of a page.
+    """What to fetch for some rows of a page."""
 
-    Attributes:
-        rows: The wanted rows, counted from the start of the page.
-        ranges: The bytes to fetch; one piece each is given to ``decode``.
-        chunks: For mini-block pages the numbers of the chunks, ascending.
-        chunk_ranges: And which of them each range of rows needs.
-    """
-
-    rows: RowRanges
-    ranges: tuple[BufferRange, ...]
+    rows: RowRanges  # The wanted rows, counted from the start of the page.
+    ranges: tuple[BufferRange, ...]  # The bytes to fetch; one piece each is given to ``decode``.
+    # For mini-block pages the numbers of the chunks, ascending.
     chunks: NDArray[np.int64] | None = None
-    chunk_ranges: ChunkRanges | None = None
+    chunk_ranges: ChunkRanges | None = None  # And which of them each range of rows needs.
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedRows:
-    """The wanted rows, and perhaps neighbours that were decoded along with them.
+    """The wanted rows, and perhaps neighbours that were decoded along with them."""
 
-    Attributes:
-        values: One value per visible entry.
-        repetition: Level of each entry, or None without lists.
-        definition: Level of each entry, or None if all are 0.
-    """
-
-    values: Values
-    repetition: LevelArray | None
-    definition: LevelArray | None
+    values: Values  # One value per visible entry.
+    repetition: LevelArray | None  # Level of each entry, or None without lists.
+    definition: LevelArray | None  # Level of each entry, or None if all are 0.
     layers: Layers
     entries: Selection
     slots: Selection
 
 
 class PageDecoder(Protocol):
-    """Decodes rows of one page; does no I/O.
+    """Decodes rows of one page; does no I/O."""
 
-    Attributes:
-        num_rows: Rows of the page; below fixed-size lists of structs their items, which are what
-            ``RowRanges`` count then.
-        state_buffers: Buffers that ``load`` needs before the first ``plan``.
-    """
-
+    # Rows of the page; below fixed-size lists of structs their items, which are what ``RowRanges``
+    # count then.
     num_rows: int
-    state_buffers: tuple[int, ...]
+    state_buffers: tuple[int, ...]  # Buffers that ``load`` needs before the first ``plan``.
 
     def load(self, buffers: Sequence[NDArray[np.uint8]]) -> None:
         """Takes the contents of ``state_buffers``."""

@@ -24,21 +24,14 @@ _FORMATS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
 
 @dataclass(frozen=True, slots=True)
 class EntryShape:
-    """What an entry is made of.
+    """What an entry is made of."""
 
-    Attributes:
-        control_bytes: Bytes of the control word: 0, 1, 2 or 4.
-        definition_bits: Low bits of the control word that are the definition level.
-        max_visible: Highest definition level of an entry with a slot.
-        value_bytes: Bytes of a fixed-width value; every visible entry has one. 0 otherwise.
-        length_bytes: Bytes of the length before a value of variable width, which only valid
-            entries have. 0 if the width is fixed.
-    """
-
-    control_bytes: int
-    definition_bits: int
-    max_visible: int
-    value_bytes: int
+    control_bytes: int  # Bytes of the control word: 0, 1, 2 or 4.
+    definition_bits: int  # Low bits of the control word that are the definition level.
+    max_visible: int  # Highest definition level of an entry with a slot.
+    value_bytes: int  # Bytes of a fixed-width value; every visible entry has one. 0 otherwise.
+    # Bytes of the length before a value of variable width, which only valid entries have. 0 if the
+    # width is fixed.
     length_bytes: int
 
     def definition_of(self, control: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
@@ -53,17 +46,11 @@ class EntryShape:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of some rows, in order.
+    """The entries of some rows, in order."""
 
-    Attributes:
-        control: Control words; empty if there are none.
-        starts: Where each entry's value begins, behind its length.
-        sizes: Bytes of the value; 0 if there is none.
-    """
-
-    control: NDArray[np.uint32]
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    control: NDArray[np.uint32]  # Control words; empty if there are none.
+    starts: NDArray[np.int64]  # Where each entry's value begins, behind its length.
+    sizes: NDArray[np.int64]  # Bytes of the value; 0 if there is none.
 
 
 def walk(

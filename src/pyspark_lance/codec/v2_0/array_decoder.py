@@ -18,15 +18,11 @@ MAX_ARRAY_BYTES = (1 << 31) - 1
 
 
 class ArrayDecoder(Protocol):
-    """One node of an encoding tree.
-
-    Attributes:
-        has_bits: Whether some buffer holds bits; ranges must then start at a multiple of 8.
-    """
+    """One node of an encoding tree."""
 
     data_type: pa.DataType
     num_values: int
-    has_bits: bool
+    has_bits: bool  # Whether some buffer holds bits; ranges must then start at a multiple of 8.
 
     def slices(self, start: int, end: int) -> list[BufferSlice]:
         """What ``decode(start, end)`` reads, as far as that is known before reading."""

@@ -32,16 +32,11 @@ _INT32_MAX = (1 << 31) - 1
 
 
 class Ends(NamedTuple):
-    """Offsets of consecutive values and which of them are null.
+    """Offsets of consecutive values and which of them are null."""
 
-    Attributes:
-        offsets: Where each value begins and the last one ends; int64, shape (num_values + 1,),
-            ascending.
-        validity: True where a value is valid; None when all are.
-    """
-
+    # Where each value begins and the last one ends; int64, shape (num_values + 1,), ascending.
     offsets: NDArray[np.int64]
-    validity: NDArray[np.bool_] | None
+    validity: NDArray[np.bool_] | None  # True where a value is valid; None when all are.
 
 
 class EndPositions:

@@ -30,19 +30,15 @@ _ONE_BATCH: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class PageStatistics:
-    """What is known of one field's values in each batch.
+    """What is known of one field's values in each batch."""
 
-    Attributes:
-        row_starts: First row of each batch, and the number of rows after the last one.
-        minimum: A lower bound of the batch's values; null if there is none.
-        maximum: An upper bound; null if there is none. NaN is not counted, so floats have none.
-        null_count: Nulls of the data as they were written; what reads back instead (null, zero,
-            anything) is not within the bounds.
-    """
-
+    # First row of each batch, and the number of rows after the last one.
     row_starts: NDArray[np.int64]
-    minimum: pa.Array
+    minimum: pa.Array  # A lower bound of the batch's values; null if there is none.
+    # An upper bound; null if there is none. NaN is not counted, so floats have none.
     maximum: pa.Array
+    # Nulls of the data as they were written; what reads back instead (null, zero, anything) is not
+    # within the bounds.
     null_count: NDArray[np.int64]
 
 

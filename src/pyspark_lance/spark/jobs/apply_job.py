@@ -38,21 +38,14 @@ _SOURCE = "__lance_changes"
 
 @dataclass(frozen=True, slots=True)
 class LastChanges:
-    """What becomes of each key that some changes mention.
+    """What becomes of each key that some changes mention."""
 
-    Attributes:
-        rows: One for each key: the columns of the changes, and whether there is such a row now.
-        keys: Column of the table -> column of ``rows`` that it must equal.
-        newest: The last version among the changes; None if there is no change.
-        has_rows: Whether some keys are there.
-        has_gone: Whether some keys are not.
-    """
-
+    # One for each key: the columns of the changes, and whether there is such a row now.
     rows: DataFrame
-    keys: Mapping[str, str]
-    newest: int | None
-    has_rows: bool
-    has_gone: bool
+    keys: Mapping[str, str]  # Column of the table -> column of ``rows`` that it must equal.
+    newest: int | None  # The last version among the changes; None if there is no change.
+    has_rows: bool  # Whether some keys are there.
+    has_gone: bool  # Whether some keys are not.
 
 
 def last_changes(changes: DataFrame, keys: Mapping[str, str]) -> LastChanges:

@@ -34,21 +34,14 @@ from pyspark_lance.table.rows.packed_rows import unpack_rows
 
 @dataclass(frozen=True, slots=True)
 class MergeChanges:
-    """What becomes of the rows of a merge.
-
-    Attributes:
-        frame: The changes, as ``run_change_job`` wants them, or packed.
-        unchanged: Columns whose new values are surely the old ones.
-        are_few: Few rows of the table change; only known of packed ones.
-        keys: Of the source, if they are known.
-    """
+    """What becomes of the rows of a merge."""
 
     clauses: tuple[Clause, ...]
-    frame: DataFrame
+    frame: DataFrame  # The changes, as ``run_change_job`` wants them, or packed.
     is_packed: bool
-    unchanged: frozenset[str] = frozenset()
-    are_few: bool = False
-    keys: SourceKeys | None = None
+    unchanged: frozenset[str] = frozenset()  # Columns whose new values are surely the old ones.
+    are_few: bool = False  # Few rows of the table change; only known of packed ones.
+    keys: SourceKeys | None = None  # Of the source, if they are known.
 
     def moved(self, plan: ChangePlan, *, one_match_each: bool) -> RowChanges:
         """Moves rows that change; commits nothing."""

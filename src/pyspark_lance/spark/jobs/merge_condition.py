@@ -13,15 +13,11 @@ from pyspark_lance.spark.jobs.semi_join import KeyPair, equal_sides
 
 @dataclass(frozen=True, slots=True)
 class MergeCondition:
-    """What is known of a condition; all of it is demanded.
+    """What is known of a condition; all of it is demanded."""
 
-    Attributes:
-        pairs: Columns that must be equal.
-        target_filter: What the target row must fulfil whatever the source says, as our own scan
-            understands it; None for nothing.
-    """
-
-    pairs: tuple[KeyPair, ...]
+    pairs: tuple[KeyPair, ...]  # Columns that must be equal.
+    # What the target row must fulfil whatever the source says, as our own scan understands it; None
+    # for nothing.
     target_filter: str | None
     is_whole: bool
 

@@ -74,20 +74,14 @@ _SOURCE_COLUMN = "__lance_source_"
 
 @dataclass(frozen=True, slots=True)
 class MergeRequest:
-    """What was asked for.
+    """What was asked for."""
 
-    Attributes:
-        source: The rows to merge, under the alias that the texts use.
-        clauses: In order.
-        evolves: Whether columns that the table lacks are added to it.
-    """
-
-    source: DataFrame
+    source: DataFrame  # The rows to merge, under the alias that the texts use.
     condition: Expression
-    clauses: tuple[SparkClause, ...]
+    clauses: tuple[SparkClause, ...]  # In order.
     alias: str
     rewrite: RewriteMode = RewriteMode.AUTO
-    evolves: bool = False
+    evolves: bool = False  # Whether columns that the table lacks are added to it.
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""

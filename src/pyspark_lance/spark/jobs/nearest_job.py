@@ -54,17 +54,11 @@ _PAIRS_OF_BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the answer looks like.
+    """What the answer looks like."""
 
-    Attributes:
-        plan: The search.
-        schema: Columns of the queries, ``FOUND_COLUMNS``, columns of the table.
-        num_own: How many of them are columns of the queries.
-    """
-
-    plan: NearestPlan
-    schema: StructType
-    num_own: int
+    plan: NearestPlan  # The search.
+    schema: StructType  # Columns of the queries, ``FOUND_COLUMNS``, columns of the table.
+    num_own: int  # How many of them are columns of the queries.
 
 
 @dataclass(frozen=True, slots=True)

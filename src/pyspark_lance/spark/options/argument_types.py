@@ -105,14 +105,7 @@ def check_arguments(
 ) -> None:
     """Refuses arguments of other types than a method takes.
 
-    Args:
-        called: The method.
-        given: Its arguments by name.
-        checks: What ``argument_checks`` found.
-        where: The table, if one is known.
-
-    Raises:
-        InvalidInputError: There is one.
+    ``checks``: What ``argument_checks`` found.
     """
     for name, value in given.items():
         if name not in checks:

@@ -53,26 +53,17 @@ _EXAMPLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NearestOption:
-    """What to look for.
+    """What to look for."""
 
-    Attributes:
-        key: The vector, or several.
-        is_one: Whether it is just one.
-        column: The column of vectors; None for the only one.
-        metric: What is near; None for that of the index, or ``l2``.
-        nprobes: Partitions of an index to look at; None for as many as it takes.
-        refine_factor: So many times ``k`` rows of an index are compared by their vectors.
-        use_index: Whether an index is used.
-    """
-
-    key: tuple[float, ...] | tuple[tuple[float, ...], ...]
-    is_one: bool = True
-    column: str | None = None
+    key: tuple[float, ...] | tuple[tuple[float, ...], ...]  # The vector, or several.
+    is_one: bool = True  # Whether it is just one.
+    column: str | None = None  # The column of vectors; None for the only one.
     k: int = 10
-    metric: str | None = None
-    nprobes: int | None = None
+    metric: str | None = None  # What is near; None for that of the index, or ``l2``.
+    nprobes: int | None = None  # Partitions of an index to look at; None for as many as it takes.
+    # So many times ``k`` rows of an index are compared by their vectors.
     refine_factor: int | None = None
-    use_index: bool = True
+    use_index: bool = True  # Whether an index is used.
 
     @classmethod
     def parse(cls, text: str) -> NearestOption:

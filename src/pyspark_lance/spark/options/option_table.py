@@ -31,23 +31,15 @@ COLUMN_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option.
+    """One option."""
 
-    Attributes:
-        name: As documented.
-        side: ``read``, ``write`` or ``both``.
-        default: As documented.
-        meaning: One line for the table; empty for an option that the line before explains.
-        aliases: Other names that mean the same, of this package, of Delta and of lance-spark.
-        habits: More of them, which the table of the documents leaves out.
-    """
-
-    name: str
-    side: str
-    default: str
-    meaning: str
+    name: str  # As documented.
+    side: str  # ``read``, ``write`` or ``both``.
+    default: str  # As documented.
+    meaning: str  # One line for the table; empty for an option that the line before explains.
+    # Other names that mean the same, of this package, of Delta and of lance-spark.
     aliases: tuple[str, ...] = ()
-    habits: tuple[str, ...] = ()
+    habits: tuple[str, ...] = ()  # More of them, which the table of the documents leaves out.
 
 
 OPTIONS = (
@@ -248,15 +240,10 @@ def option_named(word: str) -> str | None:
 def canonical_options(given: Mapping[str, str], side: str) -> tuple[dict[str, str], dict[str, str]]:
     """The options under their documented names, and the storage options.
 
-    Args:
-        given: As Spark hands them over.
-        side: ``read`` or ``write``: what the options are for.
+    ``side``: ``read`` or ``write``: what the options are for.
 
     Returns:
         Options by canonical name, and storage options without their prefix.
-
-    Raises:
-        InvalidInputError: An unknown option, or one given twice by two names.
     """
     canonical: dict[str, str] = {}
     storage: dict[str, str] = {}
@@ -320,15 +307,10 @@ def split_table_properties(
     dot of their own (``<column>.arrow.float16``), so a property such as ``team.json`` is kept here;
     ``split_column_properties`` looks at these once the columns are known.
 
-    Args:
-        properties: As they were given.
-        path: Of the table, for messages.
+    ``properties``: As they were given. ``path``: Of the table, for messages.
 
     Returns:
         The properties to keep, and options under our names.
-
-    Raises:
-        InvalidInputError: A value that cannot be, or an option that a property cannot replace.
     """
     kept, options, taken = {}, {}, []
     for word, value in properties.items():
@@ -354,9 +336,7 @@ def split_column_properties(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Properties to keep with a new table, and those named ``<column>.<kind>`` of its columns.
 
-    Args:
-        properties: What ``split_table_properties`` kept.
-        columns: Names of the table's columns.
+    ``properties``: What ``split_table_properties`` kept. ``columns``: Names of the table's columns.
 
     Returns:
         The properties to keep, and options under our names.
@@ -371,13 +351,8 @@ def check_properties(words: Iterable[str], columns: Collection[str], path: str) 
 
     Nobody would heed them: how a column is stored is decided when it is made.
 
-    Args:
-        words: Names of the properties.
-        columns: Names of the table's columns.
-        path: Of the table.
-
-    Raises:
-        InvalidInputError: Such a name.
+    ``words``: Names of the properties. ``columns``: Names of the table's columns. ``path``: Of the
+    table.
     """
     for word in words:
         is_of_column = _is_of_column_in_lance_spark(word) or _is_of_column(word, columns)

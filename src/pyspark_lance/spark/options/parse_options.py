@@ -177,11 +177,7 @@ def storage_options_of(table: Table) -> dict[str, str]:
 
 
 def check_whole(options: Mapping[str, str]) -> None:
-    """Refuses to replace all rows of a table through options that show a part of them.
-
-    Raises:
-        InvalidInputError: Such an option.
-    """
+    """Refuses to replace all rows of a table through options that show a part of them."""
     shown, _ = canonical_options(options, "read")
     for name in ("filter", "columns"):
         if shown.get(name):

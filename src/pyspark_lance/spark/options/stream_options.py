@@ -27,16 +27,11 @@ _NOT_OF_STREAMS = ("version", "timestampAsOf", "tag", "endingVersion", "endingTi
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a table is followed.
+    """How a table is followed."""
 
-    Attributes:
-        settings: Where the stream begins, and what it shows.
-        limits: Most of a batch.
-        consumer: Under which name versions are kept until they are read; None for nobody.
-    """
-
-    settings: StreamSettings
-    limits: StreamLimits
+    settings: StreamSettings  # Where the stream begins, and what it shows.
+    limits: StreamLimits  # Most of a batch.
+    # Under which name versions are kept until they are read; None for nobody.
     consumer: str | None = None
 
     @classmethod

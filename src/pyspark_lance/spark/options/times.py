@@ -58,11 +58,7 @@ def parse_starting_timestamp(text: str, *, zone: tzinfo = UTC) -> int:
 
 
 def instant_of(spark: SparkSession, timestamp: str | datetime | None) -> int | None:
-    """UTC nanoseconds since 1970 of a time that a method was given; None for none.
-
-    Raises:
-        InvalidInputError: A text that is no time.
-    """
+    """UTC nanoseconds since 1970 of a time that a method was given; None for none."""
     if timestamp is None:
         return None
     if isinstance(timestamp, datetime):

@@ -19,15 +19,9 @@ def version_asked(
 ) -> VersionSpec:
     """The version that a method was asked for; the latest if nothing was said.
 
-    Args:
-        spark: The session, in whose time zone a time is that says none.
-        version: Its number, or the text of it.
-        tag: A tag.
-        timestamp: The newest version committed at or before it; a datetime without a zone is
-            local time.
-
-    Raises:
-        InvalidInputError: Not one of the three, or none that can be understood.
+    ``spark``: The session, in whose time zone a time is that says none. ``version``: Its number, or
+    the text of it. ``tag``: A tag. ``timestamp``: The newest version committed at or before it; a
+    datetime without a zone is local time.
     """
     given = {} if version is None else {"version": str(version)}
     return VersionSpec(

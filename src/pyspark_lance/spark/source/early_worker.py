@@ -34,8 +34,7 @@ Command = tuple["EarlyImports", StructType]
 class EarlyImports:
     """A function of batches that gives none.
 
-    Args:
-        modules: Names of what it imports.
+    ``modules``: Names of what it imports.
     """
 
     def __init__(self, modules: tuple[str, ...]) -> None:

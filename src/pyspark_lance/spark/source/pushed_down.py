@@ -21,17 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PushedDown:
-    """What one scan, or all scans of a command that changes rows, are narrowed by.
+    """What one scan, or all scans of a command that changes rows, are narrowed by."""
 
-    Attributes:
-        filter: A condition as JSON text; None for all rows.
-        limit: Rows that are enough; None for all.
-        top: The first rows of an order, as JSON text; None for all.
-    """
-
-    filter: str | None = None
-    limit: int | None = None
-    top: str | None = None
+    filter: str | None = None  # A condition as JSON text; None for all rows.
+    limit: int | None = None  # Rows that are enough; None for all.
+    top: str | None = None  # The first rows of an order, as JSON text; None for all.
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PushedDown:

@@ -39,9 +39,7 @@ Facts = dict[str, Any]
 def answer(options: Mapping[str, str], made_by: type[DataSource]) -> StructType:
     """Does the step that the companion asks for in ``options``.
 
-    Args:
-        options: Those of the read or write, and those of the step.
-        made_by: Makes the source of these options.
+    ``made_by``: Makes the source of these options.
     """
     step = options[keys.CALL]
     if step in _PLANS:
@@ -54,8 +52,7 @@ def answer(options: Mapping[str, str], made_by: type[DataSource]) -> StructType:
 class ReadTask:
     """What a task of Spark calls with its partition to read that.
 
-    Args:
-        reader: Yields batches in the types that Spark demands.
+    ``reader``: Yields batches in the types that Spark demands.
     """
 
     def __init__(self, reader: DataSourceReader) -> None:
@@ -72,8 +69,7 @@ class ReadTask:
 class WriteTask:
     """What a task of Spark calls with its rows to write them.
 
-    Args:
-        writer: Takes batches.
+    ``writer``: Takes batches.
     """
 
     def __init__(self, writer: DataSourceArrowWriter) -> None:

@@ -30,15 +30,8 @@ _AS_OF = re.compile(
 def statement_here(text: str) -> str | None:
     """What to run in the place of a statement that Spark does not know.
 
-    Args:
-        text: The statement.
-
     Returns:
         A statement of Spark's; None where nothing is known of it.
-
-    Raises:
-        UnsupportedFeatureError: It is said in another way; the hint has the whole statement.
-        InvalidInputError: Options that are none.
     """
     plain = re.sub(r"--[^\n]*", " ", text).strip().rstrip(";").rstrip()
     for pattern, say in _STATEMENTS:

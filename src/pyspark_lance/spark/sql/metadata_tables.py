@@ -293,17 +293,11 @@ def split_metadata_name(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRead:
-    """A read of ``/path$history`` or another such name.
+    """A read of ``/path$history`` or another such name."""
 
-    Attributes:
-        name: What follows the ``$``.
-        table: The table before it, or its branch.
-        at: The version, where the rows are of one.
-    """
-
-    name: str
-    table: Table
-    at: VersionSpec
+    name: str  # What follows the ``$``.
+    table: Table  # The table before it, or its branch.
+    at: VersionSpec  # The version, where the rows are of one.
 
     @property
     def schema(self) -> StructType:

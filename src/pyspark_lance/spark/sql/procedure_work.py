@@ -81,18 +81,12 @@ INDEXED = columns(names=ArrayType(StringType()), num_segments=_LONG, num_rows=_L
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a procedure.
+    """One call of a procedure."""
 
-    Attributes:
-        table: The table, or a branch of it.
-        arguments: What was given, by name.
-        zone: Of times that say none.
-    """
-
-    table: Table
-    arguments: Mapping[str, str]
+    table: Table  # The table, or a branch of it.
+    arguments: Mapping[str, str]  # What was given, by name.
     settings: ChangeSettings
-    zone: tzinfo
+    zone: tzinfo  # Of times that say none.
 
     def text(self, name: str) -> str:
         """An argument that must be there."""
@@ -141,17 +135,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A compaction whose bins are rewritten; picklable.
-
-    Attributes:
-        done: What landed before.
-        retries: The attempts that were spent; empty for none.
-    """
+    """A compaction whose bins are rewritten; picklable."""
 
     plan: CompactionPlan
     options: Mapping[str, Any]
-    done: CompactionResult = field(default_factory=CompactionResult)
-    retries: str = ""
+    done: CompactionResult = field(default_factory=CompactionResult)  # What landed before.
+    retries: str = ""  # The attempts that were spent; empty for none.
 
     @property
     def tasks(self) -> Sequence[CompactionTask]:
@@ -207,16 +196,11 @@ def _compacted(result: CompactionResult) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class IndexBuild:
-    """Indices whose parts are made by tasks; picklable.
-
-    Attributes:
-        kind: How it is planned, committed and shown.
-        retries: The attempts that were spent; empty for none.
-    """
+    """Indices whose parts are made by tasks; picklable."""
 
     plan: ZoneMapPlan | IndexPlan
-    kind: _BuildKind
-    retries: str = ""
+    kind: _BuildKind  # How it is planned, committed and shown.
+    retries: str = ""  # The attempts that were spent; empty for none.
 
     @property
     def tasks(self) -> Sequence[IndexTask]:
@@ -252,20 +236,14 @@ class _BuildKind:
 
 @dataclass(frozen=True, slots=True)
 class VectorWork:
-    """Segments of vector indices on their way; picklable.
-
-    Attributes:
-        joined_rows: Segments of less than half as many rows are joined; None to join none.
-        is_new: Whether an index is made, and not brought up to date.
-        before: What became of indices of columns.
-        retries: The attempts that were spent; empty for none.
-    """
+    """Segments of vector indices on their way; picklable."""
 
     build: VectorBuild
+    # Segments of less than half as many rows are joined; None to join none.
     joined_rows: int | None = None
-    is_new: bool = False
-    before: IndexResult = field(default_factory=IndexResult)
-    retries: str = ""
+    is_new: bool = False  # Whether an index is made, and not brought up to date.
+    before: IndexResult = field(default_factory=IndexResult)  # What became of indices of columns.
+    retries: str = ""  # The attempts that were spent; empty for none.
 
     @property
     def tasks(self) -> Sequence[VectorTask]:

@@ -102,20 +102,14 @@ _VERSION = columns(version=_LONG)
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """One procedure.
-
-    Attributes:
-        parameters: After the table, which is the first of all; those that may be left out are
-            nullable.
-        run: Does it; gives rows, or the work for the executors.
-        rewrites: Whether rows, or what is hidden of them, are others afterwards.
-    """
+    """One procedure."""
 
     description: str
+    # After the table, which is the first of all; those that may be left out are nullable.
     parameters: StructType
     result: StructType
-    run: Callable[[Call], Rows | Work]
-    rewrites: bool = False
+    run: Callable[[Call], Rows | Work]  # Does it; gives rows, or the work for the executors.
+    rewrites: bool = False  # Whether rows, or what is hidden of them, are others afterwards.
 
 
 # Answers -------------------------------------------------------------------------------------

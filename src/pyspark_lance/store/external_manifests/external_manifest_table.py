@@ -9,26 +9,17 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """Where the manifest of a version is.
-
-    Attributes:
-        path: Path of the manifest, relative to the root of the table.
-        size: Its length in bytes; 0 if nobody noted it.
-    """
+    """Where the manifest of a version is."""
 
     version: int
-    path: str
-    size: int
+    path: str  # Path of the manifest, relative to the root of the table.
+    size: int  # Its length in bytes; 0 if nobody noted it.
 
 
 class ExternalManifestTable(Protocol):
-    """Versions of one table or branch.  Reads are never stale.
+    """Versions of one table or branch.  Reads are never stale."""
 
-    Attributes:
-        name: What it is, for messages; holds no secret.
-    """
-
-    name: str
+    name: str  # What it is, for messages; holds no secret.
 
     def insert(self, entry: ManifestEntry) -> bool:
         """Adds a version unless it is there, in one step for all writers.

@@ -23,25 +23,19 @@ from pyspark_lance.table.work.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """All that the tasks of one attempt did.
-
-    Attributes:
-        losses: Each touched fragment once.
-        assigned: Columns that got values, for the indices; empty for none.
-        only_deletes: The job can only delete.
-        reads: What was looked at; rows that others brought there make the work plan again.
-        description: What was asked for, for people.
-    """
+    """All that the tasks of one attempt did."""
 
     plan: ChangePlan
-    losses: tuple[FragmentLoss, ...]
+    losses: tuple[FragmentLoss, ...]  # Each touched fragment once.
     new_fragments: tuple[Fragment, ...] = ()
     num_inserted_rows: int = 0
     num_updated_rows: int = 0
+    # Columns that got values, for the indices; empty for none.
     assigned: frozenset[str] = frozenset()
-    only_deletes: bool = False
+    only_deletes: bool = False  # The job can only delete.
+    # What was looked at; rows that others brought there make the work plan again.
     reads: Reads | None = None
-    description: str = ""
+    description: str = ""  # What was asked for, for people.
 
     @property
     def repeated(self) -> int | None:

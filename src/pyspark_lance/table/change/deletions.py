@@ -33,16 +33,12 @@ _FEW_OF_FOLDER = 32
 
 @dataclass(frozen=True, slots=True)
 class TouchedRows:
-    """Rows of one fragment that one task met.
-
-    Attributes:
-        matched: All rows that a source row matched, ``gone`` among them.
-        repeated: Offset of a row that was matched more than once; None if there is none.
-    """
+    """Rows of one fragment that one task met."""
 
     fragment_id: int
     gone: DeletionVector
-    matched: DeletionVector
+    matched: DeletionVector  # All rows that a source row matched, ``gone`` among them.
+    # Offset of a row that was matched more than once; None if there is none.
     repeated: int | None = None
 
     def union(self, other: TouchedRows) -> TouchedRows:
@@ -61,17 +57,14 @@ class TouchedRows:
 
 @dataclass(frozen=True, slots=True)
 class FragmentLoss:
-    """What a fragment has lost.
-
-    Attributes:
-        deletion_file: Where its deleted rows are stored now; None when nothing is left of it, or
-            when nothing is gone.
-        repeated: Address of a row that two source rows matched; None if there is none.
-    """
+    """What a fragment has lost."""
 
     fragment_id: int
     num_gone: int
+    # Where its deleted rows are stored now; None when nothing is left of it, or when nothing is
+    # gone.
     deletion_file: DeletionFile | None = None
+    # Address of a row that two source rows matched; None if there is none.
     repeated: int | None = None
 
 

@@ -35,13 +35,10 @@ _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """A set of hashed keys.
+    """A set of hashed keys."""
 
-    Attributes:
-        content: ``NUM_BITS`` / 8 bytes of bits; or fewer, then the hashes themselves in ascending
-            order, each once, of eight bytes in the order of the machine.
-    """
-
+    # ``NUM_BITS`` / 8 bytes of bits; or fewer, then the hashes themselves in ascending order, each
+    # once, of eight bytes in the order of the machine.
     content: bytes
 
     @classmethod

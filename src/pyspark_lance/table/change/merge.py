@@ -45,18 +45,12 @@ class Match(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MergeClause(Generic[_C, _V]):
-    """One clause of a merge; conditions and values are of whoever evaluates them.
+    """One clause of a merge; conditions and values are of whoever evaluates them."""
 
-    Attributes:
-        match: The rows it is about.
-        action: Update, delete or insert.
-        condition: None is always true.
-        values: Column to value, for an update or an insert.
-    """
-
-    match: Match
-    action: RowAction
-    condition: _C | None = None
+    match: Match  # The rows it is about.
+    action: RowAction  # Update, delete or insert.
+    condition: _C | None = None  # None is always true.
+    # Column to value, for an update or an insert.
     values: Mapping[str, _V] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -52,14 +52,10 @@ _MOST_KEPT_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """What happens to the rows that a clause applies to.
+    """What happens to the rows that a clause applies to."""
 
-    Attributes:
-        action: Update, insert, delete or keep.
-        columns: Columns that get a value; an update keeps the others, an insert leaves them null.
-    """
-
-    action: RowAction
+    action: RowAction  # Update, insert, delete or keep.
+    # Columns that get a value; an update keeps the others, an insert leaves them null.
     columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -82,15 +78,11 @@ def as_changes(
 
 @dataclass(frozen=True, slots=True)
 class WrittenChanges:
-    """What one task did.
+    """What one task did."""
 
-    Attributes:
-        fragments: Rows that moved or were inserted; with the row ids of those that moved.
-        touched: Rows that were met in each fragment.
-    """
-
+    # Rows that moved or were inserted; with the row ids of those that moved.
     fragments: tuple[Fragment, ...]
-    touched: tuple[TouchedRows, ...]
+    touched: tuple[TouchedRows, ...]  # Rows that were met in each fragment.
     num_inserted_rows: int
     num_updated_rows: int
 

@@ -28,21 +28,13 @@ _BATCH_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class PlainMerge:
-    """What happens to rows, by positions of columns in the batches of the source.
+    """What happens to rows, by positions of columns in the batches of the source."""
 
-    Attributes:
-        source_keys: Position of each part of the key.
-        target_keys: The columns of the table that they must equal.
-        matched: Delete or update, or None if matched rows stay.
-        updates: Column of the table -> position of its value, for an update.
-        inserts: The same for new rows; None if there are none.
-    """
-
-    source_keys: tuple[int, ...]
-    target_keys: tuple[str, ...]
-    matched: RowAction | None
-    updates: Mapping[str, int]
-    inserts: Mapping[str, int] | None
+    source_keys: tuple[int, ...]  # Position of each part of the key.
+    target_keys: tuple[str, ...]  # The columns of the table that they must equal.
+    matched: RowAction | None  # Delete or update, or None if matched rows stay.
+    updates: Mapping[str, int]  # Column of the table -> position of its value, for an update.
+    inserts: Mapping[str, int] | None  # The same for new rows; None if there are none.
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""

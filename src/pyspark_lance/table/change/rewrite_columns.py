@@ -55,20 +55,14 @@ Piece = tuple[NDArray[np.int64], pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class RewriteColumnsRequest:
-    """What an executor needs to rewrite columns; picklable.
-
-    Attributes:
-        columns: The top-level columns with other values, whole.
-        stable_row_ids: Whether the table has stable row ids.
-        fragments: The fragments of the version that are touched, by id.
-    """
+    """What an executor needs to rewrite columns; picklable."""
 
     files: TableFiles
     read_version: int
-    columns: LanceSchema
+    columns: LanceSchema  # The top-level columns with other values, whole.
     file_version: str
-    stable_row_ids: bool
-    fragments: Mapping[int, Fragment]
+    stable_row_ids: bool  # Whether the table has stable row ids.
+    fragments: Mapping[int, Fragment]  # The fragments of the version that are touched, by id.
 
     def __post_init__(self) -> None:
         """Refuses versions that hold columns by other rules."""

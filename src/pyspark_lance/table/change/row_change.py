@@ -44,44 +44,28 @@ class RowAction(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeSettings(CommitSettings):
-    """How to change rows; None means the default.
+    """How to change rows; None means the default."""
 
-    Attributes:
-        max_rows_per_file: A data file ends at this many rows.
-        max_bytes_per_file: A data file ends at this size.
-    """
-
-    max_rows_per_file: int | None = None
-    max_bytes_per_file: int | None = None
+    max_rows_per_file: int | None = None  # A data file ends at this many rows.
+    max_bytes_per_file: int | None = None  # A data file ends at this size.
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """One attempt to change rows of one version of a table; picklable.
+    """One attempt to change rows of one version of a table; picklable."""
 
-    Attributes:
-        table: The table or branch.
-        read_version: The version whose rows are changed.
-        schema: The table's schema.
-        file_version: Version of the data files.
-        stable_row_ids: Whether rows keep their id when they move.
-        settings: As given.
-        transaction_uuid: Names the commit, also when its answer is lost.
-        location: Where the manifest of the version is, so that nobody looks for it again.
-        base: Tells the version from one of the same number in a table made anew.
-        is_done: The (application, version) pair of the settings was committed before, so there
-            is nothing left to do.
-    """
-
-    table: Table
-    read_version: int
-    schema: LanceSchema
-    file_version: str
-    stable_row_ids: bool
-    settings: ChangeSettings
-    transaction_uuid: str
+    table: Table  # The table or branch.
+    read_version: int  # The version whose rows are changed.
+    schema: LanceSchema  # The table's schema.
+    file_version: str  # Version of the data files.
+    stable_row_ids: bool  # Whether rows keep their id when they move.
+    settings: ChangeSettings  # As given.
+    transaction_uuid: str  # Names the commit, also when its answer is lost.
+    # Where the manifest of the version is, so that nobody looks for it again.
     location: ManifestLocation
-    base: BaseVersion
+    base: BaseVersion  # Tells the version from one of the same number in a table made anew.
+    # The (application, version) pair of the settings was committed before, so there is nothing left
+    # to do.
     is_done: bool = False
 
     def snapshot(self) -> Snapshot:
@@ -142,9 +126,6 @@ def plan_change(
 
     ``at``: the version that the rows are found in, for rows that somebody else has found;
     ``moves_rows``: rows only move, and nothing of them changes.
-
-    Raises:
-        UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
     return plan_change_of(Snapshot.open(table, at), settings, moves_rows=moves_rows)
 
@@ -155,9 +136,6 @@ def plan_change_of(
     """As ``plan_change``, for whoever has opened the table: a second look may find another one.
 
     ``moves_rows``: rows only move, and nothing of them changes.
-
-    Raises:
-        UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
     check_writable(snapshot.manifest, snapshot.indices, moves_rows=moves_rows)
     settings = settings or ChangeSettings()

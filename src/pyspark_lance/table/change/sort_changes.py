@@ -36,16 +36,11 @@ _OUTPUT_ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Ranges of neighbouring fragments; the rows of a range are in one part, new rows in others.
-
-    Attributes:
-        shift: A part holds ``2 ** shift`` fragment ids.
-        count: How many there are; parts from here on hold new rows.
-    """
+    """Ranges of neighbouring fragments; the rows of a range are in one part, new rows in others."""
 
     first: int
-    shift: int
-    count: int
+    shift: int  # A part holds ``2 ** shift`` fragment ids.
+    count: int  # How many there are; parts from here on hold new rows.
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> Parts:

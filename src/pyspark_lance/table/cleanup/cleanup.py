@@ -68,22 +68,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """Which versions are old: those for which all that is given holds.
+    """Which versions are old: those for which all that is given holds."""
 
-    Attributes:
-        older_than_s: Committed longer ago than this.
-        before_version: Have a smaller number.
-        retain_versions: Are not among this many newest.
-        delete_unverified: Also remove young files that no version refers to; only right when
-            nobody writes to the table.
-        error_if_tagged: Refuse to work if a tagged version is old, or one that a consumer has not
-            read, instead of keeping it.
-    """
-
-    older_than_s: float | None = None
-    before_version: int | None = None
-    retain_versions: int | None = None
+    older_than_s: float | None = None  # Committed longer ago than this.
+    before_version: int | None = None  # Have a smaller number.
+    retain_versions: int | None = None  # Are not among this many newest.
+    # Also remove young files that no version refers to; only right when nobody writes to the table.
     delete_unverified: bool = False
+    # Refuse to work if a tagged version is old, or one that a consumer has not read, instead of
+    # keeping it.
     error_if_tagged: bool = True
 
     def __post_init__(self) -> None:
@@ -226,24 +219,17 @@ def _needed_by_nobody(
 
 @dataclass(slots=True)
 class _Survey:
-    """What the manifests of a table say.
+    """What the manifests of a table say."""
 
-    Attributes:
-        main: Root of the main line, where tags and branches are.
-        branch: Name of the branch that is cleaned up; None for the main line.
-        seen: Paths of all manifests that were read, by the root that they are below.
-        old: The versions to remove, ascending.
-        begun: Paths of those that an earlier cleanup has set aside.
-        verified: What only old versions may refer to.
-    """
-
-    main: ObjectStore
-    branch: str | None = None
+    main: ObjectStore  # Root of the main line, where tags and branches are.
+    branch: str | None = None  # Name of the branch that is cleaned up; None for the main line.
+    # Paths of all manifests that were read, by the root that they are below.
     seen: set[tuple[str, str]] = field(default_factory=set)
-    old: list[ManifestLocation] = field(default_factory=list)
+    old: list[ManifestLocation] = field(default_factory=list)  # The versions to remove, ascending.
+    # Paths of those that an earlier cleanup has set aside.
     begun: set[str] = field(default_factory=set)
     referenced: set[str] = field(default_factory=set)
-    verified: set[str] = field(default_factory=set)
+    verified: set[str] = field(default_factory=set)  # What only old versions may refer to.
 
     def add_references(
         self, store: ObjectStore, listed: Callable[[], list[ManifestLocation]]
@@ -360,17 +346,12 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What needs old versions.
+    """What needs old versions."""
 
-    Attributes:
-        tagged: Version -> its tags.
-        unread: Name of a consumer -> the last version that it has read.
-        forked: The versions that branches were forked from.
-    """
-
-    tagged: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    tagged: Mapping[int, Sequence[str]] = field(default_factory=dict)  # Version -> its tags.
+    # Name of a consumer -> the last version that it has read.
     unread: Mapping[str, int] = field(default_factory=dict)
-    forked: frozenset[int] = frozenset()
+    forked: frozenset[int] = frozenset()  # The versions that branches were forked from.
 
     @classmethod
     def of(cls, main: ObjectStore, branch: str | None) -> _Held:

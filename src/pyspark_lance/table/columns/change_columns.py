@@ -80,15 +80,11 @@ class ColumnResult:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a table is to look like.
-
-    Attributes:
-        written: Those of its top-level columns that get new files.
-        sources: Field ids that a fragment must hold to need a file; None if all need one.
-    """
+    """What a table is to look like."""
 
     schema: LanceSchema
-    written: tuple[Field, ...] = ()
+    written: tuple[Field, ...] = ()  # Those of its top-level columns that get new files.
+    # Field ids that a fragment must hold to need a file; None if all need one.
     sources: frozenset[int] | None = None
 
 

@@ -103,9 +103,6 @@ def compact(
 
     ``given``: fields of ``CompactionOptions``; what is not given is as the table is configured.
     ``dry_run``: only say what would be done.
-
-    Raises:
-        UnsupportedFeatureError: The table has a part that would be lost or broken.
     """
     settings = settings or ChangeSettings()
     if dry_run:
@@ -133,11 +130,7 @@ def compact(
 def plan_compaction(
     table: Table, given: Mapping[str, Any], settings: ChangeSettings
 ) -> CompactionPlan:
-    """A plan on the newest version; writes nothing.
-
-    Raises:
-        UnsupportedFeatureError: The table has a part that would be lost or broken.
-    """
+    """A plan on the newest version; writes nothing."""
     change = plan_change(table, settings, moves_rows=True)
     snapshot = change.snapshot()
     chosen = CompactionOptions.of(snapshot.manifest.config, given)

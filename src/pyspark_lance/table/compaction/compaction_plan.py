@@ -37,32 +37,26 @@ Bin = tuple[Fragment, ...]
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """What to rewrite.  The names are Lance's, and those of its configuration keys.
+    """What to rewrite.  The names are Lance's, and those of its configuration keys."""
 
-    Attributes:
-        target_rows_per_fragment: Smaller fragments are joined; new ones have at least so many
-            rows, where there are as many, and less than twice as many.
-        materialize_deletions: Whether deleted rows are a reason to rewrite a fragment.
-        materialize_deletions_threshold: Share of deleted rows above which they are.
-        max_bytes_per_file: A new file ends when it has grown beyond this; None for no limit.
-        max_items_per_file: A new file ends before a list column has more items than this, at any
-            depth.  The manifest does not say how many items there are, so bins are planned without
-            it, and cut while they are rewritten.
-        max_source_rows: Bins are taken in order until they have more live rows; None for all.
-        max_source_fragments: Bins are taken in order until they have more fragments; None for all.
-        excluded_fragment_ids: Fragments that are left as they are.
-        defer_index_remap: Indices stay as they are, and a note tells them where rows went; only
-            for tables without stable row ids.
-    """
-
+    # Smaller fragments are joined; new ones have at least so many rows, where there are as many,
+    # and less than twice as many.
     target_rows_per_fragment: int = 1 << 20
-    materialize_deletions: bool = True
-    materialize_deletions_threshold: float = 0.1
+    materialize_deletions: bool = True  # Whether deleted rows are a reason to rewrite a fragment.
+    materialize_deletions_threshold: float = 0.1  # Share of deleted rows above which they are.
+    # A new file ends when it has grown beyond this; None for no limit.
     max_bytes_per_file: int | None = None
+    # A new file ends before a list column has more items than this, at any depth.  The manifest
+    # does not say how many items there are, so bins are planned without it, and cut while they are
+    # rewritten.
     max_items_per_file: int = DEFAULT_MAX_ITEMS_PER_FILE
+    # Bins are taken in order until they have more live rows; None for all.
     max_source_rows: int | None = None
+    # Bins are taken in order until they have more fragments; None for all.
     max_source_fragments: int | None = None
-    excluded_fragment_ids: frozenset[int] = frozenset()
+    excluded_fragment_ids: frozenset[int] = frozenset()  # Fragments that are left as they are.
+    # Indices stay as they are, and a note tells them where rows went; only for tables without
+    # stable row ids.
     defer_index_remap: bool = False
 
     def __post_init__(self) -> None:

@@ -80,24 +80,17 @@ _SCATTERED = 4.0
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """What to read of a change feed.
-
-    Attributes:
-        columns: Columns of the table at the end of the window, as shown, possibly cut down.
-        predicate: Rows of the feed to return; None for all.
-        batch_bytes: Bytes that a batch aims at.
-        parallelism: Tasks that can run at once.
-        checks_text: Whether strings that are not UTF-8 are an error.
-    """
+    """What to read of a change feed."""
 
     window: ChangeWindow
     mode: Deduplication
+    # Columns of the table at the end of the window, as shown, possibly cut down.
     columns: tuple[Field, ...]
-    predicate: Predicate | None = None
+    predicate: Predicate | None = None  # Rows of the feed to return; None for all.
     batch_rows: int = DEFAULT_BATCH_ROWS
-    batch_bytes: int = DEFAULT_BATCH_BYTES
-    parallelism: int = os.cpu_count() or 1
-    checks_text: bool = False
+    batch_bytes: int = DEFAULT_BATCH_BYTES  # Bytes that a batch aims at.
+    parallelism: int = os.cpu_count() or 1  # Tasks that can run at once.
+    checks_text: bool = False  # Whether strings that are not UTF-8 are an error.
 
     def __post_init__(self) -> None:
         """Refuses a plain value."""

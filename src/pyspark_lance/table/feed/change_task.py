@@ -70,18 +70,13 @@ CHANGE_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The step from one version that is known to the next.
+    """The step from one version that is known to the next."""
 
-    Attributes:
-        version: The version after the step.
-        since: The version before it; 0 for none. Between the two there may have been versions that
-            are not there any more.
-        timestamp_us: When ``version`` was committed, UTC microseconds since 1970.
-    """
-
-    version: int
+    version: int  # The version after the step.
+    # The version before it; 0 for none. Between the two there may have been versions that are not
+    # there any more.
     since: int
-    timestamp_us: int
+    timestamp_us: int  # When ``version`` was committed, UTC microseconds since 1970.
 
     @property
     def has_lost_versions(self) -> bool:
@@ -132,39 +127,28 @@ class WholeChanges:
 
 @dataclass(frozen=True, slots=True)
 class UpdateChanges:
-    """Rows that both versions have.
+    """Rows that both versions have."""
 
-    Attributes:
-        commit: The step that changed them.
-        rows: Where they are. Those that lineage calls updated are, whatever their values; the
-            others are some only if their values differ.
-    """
-
-    commit: Commit
+    commit: Commit  # The step that changed them.
     before: Side
     after: Side
+    # Where they are. Those that lineage calls updated are, whatever their values; the others are
+    # some only if their values differ.
     rows: tuple[KeptRows, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """Some changes, and what to return of them.
+    """Some changes, and what to return of them."""
 
-    Attributes:
-        sides: How the versions are read that the changes name.
-        fields: Columns of the table to return, as shown; the sides may have more, and structs with
-            more members.
-        predicate: Rows of the feed to return; None for all.
-        batch_bytes: Bytes that a batch aims at.
-        changes: In the order in which they happened.
-    """
-
-    sides: Mapping[Side, VersionFiles]
+    sides: Mapping[Side, VersionFiles]  # How the versions are read that the changes name.
+    # Columns of the table to return, as shown; the sides may have more, and structs with more
+    # members.
     fields: tuple[Field, ...]
-    predicate: Predicate | None
+    predicate: Predicate | None  # Rows of the feed to return; None for all.
     batch_rows: int
-    batch_bytes: int
-    changes: tuple[WholeChanges | UpdateChanges, ...]
+    batch_bytes: int  # Bytes that a batch aims at.
+    changes: tuple[WholeChanges | UpdateChanges, ...]  # In the order in which they happened.
 
 
 def run_changes(task: ChangeTask) -> Iterator[pa.RecordBatch]:

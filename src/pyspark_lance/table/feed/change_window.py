@@ -51,15 +51,11 @@ OPEN = Bound()
 
 @dataclass(frozen=True, slots=True)
 class ChangeWindow:
-    """The versions whose changes are wanted, both inclusive.
+    """The versions whose changes are wanted, both inclusive."""
 
-    Attributes:
-        start: 1 for the beginning, whether version 1 is still there or not.
-        end: A version that is there, of which the columns are; the one before ``start`` if no
-            version is in the window.
-    """
-
-    start: int
+    start: int  # 1 for the beginning, whether version 1 is still there or not.
+    # A version that is there, of which the columns are; the one before ``start`` if no version is
+    # in the window.
     end: int
 
     @property

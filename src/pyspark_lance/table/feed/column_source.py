@@ -26,16 +26,12 @@ Find = Callable[[Field, Sequence[Field]], Field | None]
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """Where the values of a column, or of a part of one, come from.
-
-    Attributes:
-        read: What is read for it, in a logical view too; None if there is nothing.
-        parts: For each child of ``shown`` where it comes from; empty where nothing is to be told
-            apart below.
-    """
+    """Where the values of a column, or of a part of one, come from."""
 
     shown: Field
-    read: Field | None
+    read: Field | None  # What is read for it, in a logical view too; None if there is nothing.
+    # For each child of ``shown`` where it comes from; empty where nothing is to be told apart
+    # below.
     parts: tuple[ColumnSource, ...] = ()
 
     def column(self, array: pa.Array | None, num_rows: int) -> pa.Array:

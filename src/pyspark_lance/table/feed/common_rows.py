@@ -30,21 +30,15 @@ _U64Array = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Rows of one fragment that the older version has too, and that may hold other values.
+    """Rows of one fragment that the older version has too, and that may hold other values."""
 
-    Attributes:
-        before: Fragments of the older version that have them all.
-        rows: Which rows of ``after``.
-        updated: Those of them that lineage calls updated; values that were replaced without a trace
-            in it are told only by comparing them.
-        in_place: Whether the only fragment of ``before`` has each row at the same offset.
-    """
-
-    before: tuple[Fragment, ...]
+    before: tuple[Fragment, ...]  # Fragments of the older version that have them all.
     after: Fragment
-    rows: OffsetSet
+    rows: OffsetSet  # Which rows of ``after``.
+    # Those of them that lineage calls updated; values that were replaced without a trace in it are
+    # told only by comparing them.
     updated: OffsetSet
-    in_place: bool
+    in_place: bool  # Whether the only fragment of ``before`` has each row at the same offset.
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,19 +55,12 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class RowPlaces:
-    """Rows one by one; arrays of one length.
+    """Rows one by one; arrays of one length."""
 
-    Attributes:
-        row_ids: uint64.
-        before: Addresses in the older version, uint64.
-        after: Addresses in the newer version, uint64.
-        updated: As in ``KeptRows``.
-    """
-
-    row_ids: _U64Array
-    before: _U64Array
-    after: _U64Array
-    updated: NDArray[np.bool_]
+    row_ids: _U64Array  # uint64.
+    before: _U64Array  # Addresses in the older version, uint64.
+    after: _U64Array  # Addresses in the newer version, uint64.
+    updated: NDArray[np.bool_]  # As in ``KeptRows``.
 
     def __len__(self) -> int:
         return len(self.row_ids)

@@ -42,18 +42,13 @@ _SOURCE_TYPE: Final = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """How changes are shown.
-
-    Attributes:
-        before: Columns of the row before the change; None if they are not wanted.
-        after: The same for the row after it.
-        predicate: Rows of this form to return; None for all.
-    """
+    """How changes are shown."""
 
     table: str
+    # Columns of the row before the change; None if they are not wanted.
     before: tuple[str, ...] | None
-    after: tuple[str, ...] | None
-    predicate: Predicate | None = None
+    after: tuple[str, ...] | None  # The same for the row after it.
+    predicate: Predicate | None = None  # Rows of this form to return; None for all.
     is_snapshot: bool = False
 
 

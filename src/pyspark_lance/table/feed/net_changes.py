@@ -123,21 +123,14 @@ def _alone(spans: _U64Array) -> _BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class _Band:
-    """Changes of single rows, those of one row in the order of time; arrays of one length.
+    """Changes of single rows, those of one row in the order of time; arrays of one length."""
 
-    Attributes:
-        row_ids: uint64.
-        steps: Number of the step, int32.
-        before: Addresses in the version before the step; ``_NOWHERE`` for rows that it made.
-        after: Addresses in the version after it; ``_NOWHERE`` for rows that it removed.
-        told: Whether lineage tells of the change.
-    """
-
-    row_ids: _U64Array
-    steps: NDArray[np.int32]
+    row_ids: _U64Array  # uint64.
+    steps: NDArray[np.int32]  # Number of the step, int32.
+    # Addresses in the version before the step; ``_NOWHERE`` for rows that it made.
     before: _U64Array
-    after: _U64Array
-    told: _BoolArray
+    after: _U64Array  # Addresses in the version after it; ``_NOWHERE`` for rows that it removed.
+    told: _BoolArray  # Whether lineage tells of the change.
 
     @classmethod
     def joined(cls, parts: Sequence[_Band]) -> _Band:

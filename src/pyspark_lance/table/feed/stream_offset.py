@@ -17,17 +17,12 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """A place in the history of a table.
+    """A place in the history of a table."""
 
-    Attributes:
-        version: Everything up to this version is done; -1 as long as the first snapshot is not.
-        rows: Rows that are done of the step to ``target``, or of the snapshot ``target``.
-        target: The version that the cursor is in; None if ``rows`` is 0.
-    """
-
+    # Everything up to this version is done; -1 as long as the first snapshot is not.
     version: int = -1
-    rows: int = 0
-    target: int | None = None
+    rows: int = 0  # Rows that are done of the step to ``target``, or of the snapshot ``target``.
+    target: int | None = None  # The version that the cursor is in; None if ``rows`` is 0.
 
     def __post_init__(self) -> None:
         """Refuses a cursor that is nowhere."""

@@ -38,20 +38,13 @@ class StreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Where a stream begins, and what it shows.
+    """Where a stream begins, and what it shows."""
 
-    Attributes:
-        starting: Where it begins; open is the snapshot of the newest version.
-        begins_after_newest: It begins after what is newest with the first batch.
-        updates: What becomes of commits that do not only add rows.
-        mode: What to leave out of changes.
-        fails_on_data_loss: Whether versions that were removed before they were read are an error.
-    """
-
-    starting: Bound = OPEN
-    begins_after_newest: bool = False
-    updates: Updates = Updates.REFUSED
-    mode: Deduplication = Deduplication.DROP_CARRYOVERS
+    starting: Bound = OPEN  # Where it begins; open is the snapshot of the newest version.
+    begins_after_newest: bool = False  # It begins after what is newest with the first batch.
+    updates: Updates = Updates.REFUSED  # What becomes of commits that do not only add rows.
+    mode: Deduplication = Deduplication.DROP_CARRYOVERS  # What to leave out of changes.
+    # Whether versions that were removed before they were read are an error.
     fails_on_data_loss: bool = True
 
     def __post_init__(self) -> None:
@@ -73,17 +66,10 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """What is shown of a batch.
+    """What is shown of a batch."""
 
-    Attributes:
-        shown: All columns of the table, as shown.
-        columns: Those that are wanted, possibly cut down.
-        predicate: Rows of the feed to return; None for all.
-        checks_text: Whether strings that are not UTF-8 are an error.
-    """
-
-    shown: Sequence[Field]
-    columns: Sequence[Field]
-    predicate: Predicate | None
+    shown: Sequence[Field]  # All columns of the table, as shown.
+    columns: Sequence[Field]  # Those that are wanted, possibly cut down.
+    predicate: Predicate | None  # Rows of the feed to return; None for all.
     batch_rows: int
-    checks_text: bool = False
+    checks_text: bool = False  # Whether strings that are not UTF-8 are an error.

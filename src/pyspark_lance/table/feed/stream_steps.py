@@ -21,17 +21,12 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 @dataclass(slots=True)
 class Budget:
-    """What a batch may still hold; None is no limit.
-
-    Attributes:
-        rows: Rows that changed, before and after counted once.
-        num_bytes: Their bytes, by the average of their files.
-        is_untouched: Whether the batch is empty so far, so that it takes at least one row.
-    """
+    """What a batch may still hold; None is no limit."""
 
     versions: int | None = None
-    rows: int | None = None
-    num_bytes: int | None = None
+    rows: int | None = None  # Rows that changed, before and after counted once.
+    num_bytes: int | None = None  # Their bytes, by the average of their files.
+    # Whether the batch is empty so far, so that it takes at least one row.
     is_untouched: bool = True
 
     def take(self, rows: int, row_bytes: float) -> int:

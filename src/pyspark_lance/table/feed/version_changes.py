@@ -39,14 +39,10 @@ _U64Array = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class FragmentRows:
-    """Live rows of one fragment.
-
-    Attributes:
-        offsets: Which of them; None for all live rows.
-    """
+    """Live rows of one fragment."""
 
     fragment: Fragment
-    offsets: OffsetSet | None = None
+    offsets: OffsetSet | None = None  # Which of them; None for all live rows.
 
     @property
     def num_rows(self) -> int:
@@ -56,20 +52,13 @@ class FragmentRows:
 
 @dataclass(frozen=True, slots=True)
 class VersionChanges:
-    """From one version to a later one.
+    """From one version to a later one."""
 
-    Attributes:
-        before: The older version; None for the table before it had any.
-        deleted: Rows of ``before`` that ``after`` does not have.
-        inserted: Rows of ``after`` that ``before`` does not have.
-        kept: Rows of both that may have changed.
-    """
-
-    before: Snapshot | None
+    before: Snapshot | None  # The older version; None for the table before it had any.
     after: Snapshot
-    deleted: tuple[FragmentRows, ...]
-    inserted: tuple[FragmentRows, ...]
-    kept: tuple[KeptRows, ...]
+    deleted: tuple[FragmentRows, ...]  # Rows of ``before`` that ``after`` does not have.
+    inserted: tuple[FragmentRows, ...]  # Rows of ``after`` that ``before`` does not have.
+    kept: tuple[KeptRows, ...]  # Rows of both that may have changed.
 
 
 def version_changes(

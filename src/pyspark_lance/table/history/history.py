@@ -46,25 +46,18 @@ _MANY_VERSIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One version.
-
-    Attributes:
-        timestamp: When it was committed, UTC.
-        operation: Such as ``Append``; '' if nobody can tell any more.
-        metrics: Counts of the operation, by name.
-        num_bytes: Sizes of its data files, as far as they are known.
-    """
+    """One version."""
 
     version: int
-    timestamp: datetime
-    operation: str
-    metrics: Mapping[str, int] = field(default_factory=dict)
+    timestamp: datetime  # When it was committed, UTC.
+    operation: str  # Such as ``Append``; '' if nobody can tell any more.
+    metrics: Mapping[str, int] = field(default_factory=dict)  # Counts of the operation, by name.
     user_metadata: str | None = None
     application_id: str | None = None
     writer: str | None = None
     num_rows: int = 0
     num_fragments: int = 0
-    num_bytes: int = 0
+    num_bytes: int = 0  # Sizes of its data files, as far as they are known.
     manifest_bytes: int = 0
     tags: tuple[str, ...] = ()
 
@@ -198,36 +191,26 @@ def _size_of(store: ObjectStore, file: ManifestFile) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TableDetail:
-    """What a table is made of.
-
-    Attributes:
-        branch: Its branch; None for main.
-        last_modified: When it was committed, UTC.
-        num_deleted_rows: Rows that are deleted and still in the files.
-        num_bytes: Their sizes, as far as they are known.
-        stable_row_ids: Whether rows keep their ids when they move.
-        consumers: Who follows it, and how far each has read it.
-        advice: What to do about its shape; empty if it is in good order.
-    """
+    """What a table is made of."""
 
     location: str
     version: int
-    branch: str | None
-    last_modified: datetime
+    branch: str | None  # Its branch; None for main.
+    last_modified: datetime  # When it was committed, UTC.
     num_rows: int
-    num_deleted_rows: int
+    num_deleted_rows: int  # Rows that are deleted and still in the files.
     num_fragments: int
     num_files: int
-    num_bytes: int
+    num_bytes: int  # Their sizes, as far as they are known.
     manifest_bytes: int
     num_versions: int
     oldest_version: int
     file_version: str
-    stable_row_ids: bool
+    stable_row_ids: bool  # Whether rows keep their ids when they move.
     indices: tuple[str, ...]
     properties: Mapping[str, str]
-    consumers: tuple[Consumer, ...]
-    advice: tuple[str, ...]
+    consumers: tuple[Consumer, ...]  # Who follows it, and how far each has read it.
+    advice: tuple[str, ...]  # What to do about its shape; empty if it is in good order.
 
 
 def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
@@ -273,29 +256,21 @@ def _advice(snapshot: Snapshot, num_versions: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class FragmentDetail:
-    """One fragment of a version.
+    """One fragment of a version."""
 
-    Attributes:
-        fragment_id: Its id; row addresses begin with it.
-        physical_rows: Rows in its files, deleted ones included.
-        num_bytes: Sizes of its data files, as far as they are known.
-        first_row_id: Smallest stable row id; None if rows have none, or they are not inline.
-        min_created_at: Version that made its oldest row; None if that is not recorded.
-        min_last_updated_at: Version that changed a row, the longest ago.
-        max_last_updated_at: Version that last changed a row.
-    """
-
-    fragment_id: int
+    fragment_id: int  # Its id; row addresses begin with it.
     num_rows: int
-    physical_rows: int
-    num_bytes: int
+    physical_rows: int  # Rows in its files, deleted ones included.
+    num_bytes: int  # Sizes of its data files, as far as they are known.
     files: tuple[str, ...]
+    # Smallest stable row id; None if rows have none, or they are not inline.
     first_row_id: int | None = None
     last_row_id: int | None = None
+    # Version that made its oldest row; None if that is not recorded.
     min_created_at: int | None = None
     max_created_at: int | None = None
-    min_last_updated_at: int | None = None
-    max_last_updated_at: int | None = None
+    min_last_updated_at: int | None = None  # Version that changed a row, the longest ago.
+    max_last_updated_at: int | None = None  # Version that last changed a row.
 
 
 def fragments(table: Table, at: VersionSpec = LATEST) -> list[FragmentDetail]:

@@ -29,21 +29,14 @@ from pyspark_lance.table.version.time_travel import VersionSpec
 
 @dataclass(frozen=True, slots=True)
 class RowState:
-    """One state of a row.
+    """One state of a row."""
 
-    Attributes:
-        version: The version that gave the row its values; a restore, if that brought them back.
-        seen_at: A version in which the row has them; the newest that is known to.
-        uri: Root of the table or branch in which that version is.
-        timestamp: When the version was committed, UTC; None if it was cleaned up.
-        operation: What made it; None if nobody can tell any more.
-    """
-
-    version: int
-    seen_at: int
-    uri: str
+    version: int  # The version that gave the row its values; a restore, if that brought them back.
+    seen_at: int  # A version in which the row has them; the newest that is known to.
+    uri: str  # Root of the table or branch in which that version is.
+    # When the version was committed, UTC; None if it was cleaned up.
     timestamp: datetime | None = None
-    operation: str | None = None
+    operation: str | None = None  # What made it; None if nobody can tell any more.
     user_metadata: str | None = None
     application_id: str | None = None
 

@@ -59,32 +59,18 @@ _MOST_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class BloomIndex:
-    """The zones of a segment; arrays of shape (num_zones,).
+    """The zones of a segment; arrays of shape (num_zones,)."""
 
-    Attributes:
-        file: With their filters.
-        field: What is indexed.
-        fragment_id: The fragment of each zone.
-        start: Its first row, as physical offset.
-        length: Rows from the first to the last.
-        has_null: Whether there are nulls.
-    """
-
-    file: IndexFile
-    field: Field
-    fragment_id: NDArray[np.uint64]
-    start: NDArray[np.uint64]
-    length: NDArray[np.uint64]
-    has_null: NDArray[np.bool_]
+    file: IndexFile  # With their filters.
+    field: Field  # What is indexed.
+    fragment_id: NDArray[np.uint64]  # The fragment of each zone.
+    start: NDArray[np.uint64]  # Its first row, as physical offset.
+    length: NDArray[np.uint64]  # Rows from the first to the last.
+    has_null: NDArray[np.bool_]  # Whether there are nulls.
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BloomIndex:
-        """Reads where the zones are.
-
-        Raises:
-            FileNotFoundError: The file is gone.
-            CorruptFileError: What it says cannot be.
-        """
+        """Reads where the zones are."""
         file = IndexFile.open(files, entry, BLOOM_FILE)
         kinds = (pa.uint64(), pa.uint64(), pa.uint64(), pa.bool_(), pa.binary())
         file.expect_columns(list(zip((*ZONE_PLACES, BLOOM_FILTER), kinds, strict=True)))
@@ -128,12 +114,7 @@ class BloomIndex:
     def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
         """The addresses of the rows of zones that can have a value; None if it does not tell.
 
-        Args:
-            question: The condition.
-            most_rows: Rows that are worth naming.
-
-        Raises:
-            CorruptFileError: A filter is of a size that none has.
+        ``most_rows``: Rows that are worth naming.
         """
         if is_true_of_null(question.predicate, question.path, self.field.to_arrow().type):
             is_of_null = is_only_of_null(question.predicate, question.path)
@@ -176,11 +157,7 @@ class BloomIndex:
         return found
 
     def values_missing(self, zone: int, hashes: NDArray[np.uint64]) -> bool:
-        """Whether a zone's filter is without one of some hashes.
-
-        Raises:
-            CorruptFileError: The filter is of a size that none has.
-        """
+        """Whether a zone's filter is without one of some hashes."""
         fields = [field for field in self.file.reader.schema.fields if field.name == BLOOM_FILTER]
         reader = self.file.reader
         stored = reader.take(fields, reader.embedded_columns(), np.array([zone])).column(0)

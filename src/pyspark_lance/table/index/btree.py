@@ -38,23 +38,15 @@ _RANGES: Final = "range_partitioned"
 
 @dataclass(frozen=True, slots=True)
 class BTree:
-    """The pages of a segment; arrays of shape (num_pages,), in the order of the data file.
-
-    Attributes:
-        page_rows: Rows of a page, but for the last one.
-        minimum: First value of each page, as stored; null where it begins with nulls.
-        maximum: Last value of each page; null where there are only nulls.
-        null_count: Nulls of each page.
-        bounds: What values each page has, in the type in which conditions see the column.
-    """
+    """The pages of a segment; arrays of shape (num_pages,), in the order of the data file."""
 
     data: IndexFile
     field: Field
-    page_rows: int
-    minimum: pa.Array
-    maximum: pa.Array
-    null_count: NDArray[np.uint32]
-    bounds: Bounds
+    page_rows: int  # Rows of a page, but for the last one.
+    minimum: pa.Array  # First value of each page, as stored; null where it begins with nulls.
+    maximum: pa.Array  # Last value of each page; null where there are only nulls.
+    null_count: NDArray[np.uint32]  # Nulls of each page.
+    bounds: Bounds  # What values each page has, in the type in which conditions see the column.
 
     @classmethod
     def open(cls, files: TableFiles, entry: IndexMetadata, field: Field) -> BTree:

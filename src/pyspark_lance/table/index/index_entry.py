@@ -24,13 +24,10 @@ class IndexDetails:
 
 @dataclass(frozen=True, slots=True)
 class IndexFiles:
-    """Where it is stored.
-
-    Attributes:
-        sizes: File name in the folder to bytes; none for what is stored in the entry alone.
-    """
+    """Where it is stored."""
 
     uuid: UUID
+    # File name in the folder to bytes; none for what is stored in the entry alone.
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -17,32 +17,23 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """One segment of an index.
+    """One segment of an index."""
 
-    Attributes:
-        name: Of the index; its segments have one name.
-        kind: ``btree``, ``bitmap``, …; the type in the manifest if it is not known.
-        num_rows_uncovered: Live rows of fragments for which no segment of the index answers.
-        num_rows_stale: Rows of a B-tree that were deleted, moved or changed since, and are passed
-            over; None for other kinds.
-        num_bytes: Of its files, as its writer noted; None if it did not.
-        is_used: Whether scans ask it.
-        note: Why not, or of which fragments not; None if there is nothing to say.
-    """
-
-    name: str
-    kind: str
+    name: str  # Of the index; its segments have one name.
+    kind: str  # ``btree``, ``bitmap``, …; the type in the manifest if it is not known.
     columns: tuple[str, ...]
     uuid: str
     index_version: int
     dataset_version: int
     num_fragments: int
     num_rows: int
-    num_rows_uncovered: int
+    num_rows_uncovered: int  # Live rows of fragments for which no segment of the index answers.
+    # Rows of a B-tree that were deleted, moved or changed since, and are passed over; None for
+    # other kinds.
     num_rows_stale: int | None
-    num_bytes: int | None
-    is_used: bool
-    note: str | None
+    num_bytes: int | None  # Of its files, as its writer noted; None if it did not.
+    is_used: bool  # Whether scans ask it.
+    note: str | None  # Why not, or of which fragments not; None if there is nothing to say.
 
 
 def index_facts(snapshot: Snapshot) -> list[IndexFacts]:

@@ -117,19 +117,13 @@ def usable_segments(snapshot: Snapshot, field_id: int) -> list[Segment]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """Whether scans ask a segment.
+    """Whether scans ask a segment."""
 
-    Attributes:
-        is_asked: Whether they do.
-        note: Why not, or of which of its fragments not; empty if there is nothing to say.
-        num_named: Rows that it names, those among them that are gone; None if that is not known.
-        is_damaged: Whether its files say what cannot be.
-    """
-
-    is_asked: bool
-    note: str = ""
+    is_asked: bool  # Whether they do.
+    note: str = ""  # Why not, or of which of its fragments not; empty if there is nothing to say.
+    # Rows that it names, those among them that are gone; None if that is not known.
     num_named: int | None = None
-    is_damaged: bool = False
+    is_damaged: bool = False  # Whether its files say what cannot be.
 
 
 def segment_state(snapshot: Snapshot, entry: IndexMetadata) -> SegmentState:
@@ -171,22 +165,17 @@ _Answer: TypeAlias = NDArray[np.uint64]
 
 @dataclass(slots=True)
 class _Lookups:
-    """What was read of the indices of one version, the latest used; the lock guards it.
-
-    Attributes:
-        lock: Readers of files are for one thread at a time.
-        kept: Open segments and answers, with their sizes; None for what cannot be read or used.
-        num_bytes: Of all of them.
-        lengths: Physical rows of each fragment, by id.
-    """
+    """What was read of the indices of one version, the latest used; the lock guards it."""
 
     snapshot: Snapshot
+    # Readers of files are for one thread at a time.
     lock: threading.Lock = field(default_factory=threading.Lock)
+    # Open segments and answers, with their sizes; None for what cannot be read or used.
     kept: OrderedDict[object, tuple[OpenSegment | _Answer | None, int]] = field(
         default_factory=OrderedDict
     )
-    num_bytes: int = 0
-    lengths: dict[int, int] = field(default_factory=dict)
+    num_bytes: int = 0  # Of all of them.
+    lengths: dict[int, int] = field(default_factory=dict)  # Physical rows of each fragment, by id.
 
     def recall(self, key: object) -> tuple[bool, OpenSegment | _Answer | None]:
         """Whether something was kept, and what."""

@@ -15,15 +15,10 @@ from pyspark_lance.predicate.single_column import matching_values
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which rows can satisfy a condition.
+    """Which rows can satisfy a condition."""
 
-    Attributes:
-        path: The only column that the condition reads.
-        predicate: The condition; it cannot fail on any value.
-    """
-
-    path: ColumnPath
-    predicate: Predicate
+    path: ColumnPath  # The only column that the condition reads.
+    predicate: Predicate  # The condition; it cannot fail on any value.
 
     def matches(self, values: pa.Array) -> NDArray[np.bool_]:
         """For which values of the column the condition is true."""

@@ -48,24 +48,16 @@ _COUNTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ZoneMap:
-    """Zones of one column; arrays of shape (num_zones,), ordered by fragment and first row.
+    """Zones of one column; arrays of shape (num_zones,), ordered by fragment and first row."""
 
-    Attributes:
-        minimum: Nothing is smaller, by Arrow's total order; null if not known or all is null.
-        maximum: Nothing is larger; NaN where there is one.
-        null_count: Nulls.
-        nan_count: NaN; 0 for all types but floats.
-        start: First row, as physical offset.
-        length: Rows from the first to the last; deleted ones may lie between.
-    """
-
+    # Nothing is smaller, by Arrow's total order; null if not known or all is null.
     minimum: pa.Array
-    maximum: pa.Array
-    null_count: NDArray[np.uint32]
-    nan_count: NDArray[np.uint32]
+    maximum: pa.Array  # Nothing is larger; NaN where there is one.
+    null_count: NDArray[np.uint32]  # Nulls.
+    nan_count: NDArray[np.uint32]  # NaN; 0 for all types but floats.
     fragment_id: NDArray[np.uint64]
-    start: NDArray[np.uint64]
-    length: NDArray[np.uint64]
+    start: NDArray[np.uint64]  # First row, as physical offset.
+    length: NDArray[np.uint64]  # Rows from the first to the last; deleted ones may lie between.
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch, where: str = "") -> ZoneMap:

@@ -97,20 +97,13 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class ColumnZones:
-    """Zones of a column by rows of ``_Rows``, ascending and disjoint; shapes (num_zones,).
+    """Zones of a column by rows of ``_Rows``, ascending and disjoint; shapes (num_zones,)."""
 
-    Attributes:
-        starts: First row of each zone.
-        stops: One past the last row of each zone.
-        bounds: What each zone holds, in the type in which conditions see the column.
-        num_nulls: Nulls when the zone was made.
-        least_values: Rows that are there now and hold a number, text or time at the least.
-    """
-
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    bounds: Bounds
-    num_nulls: NDArray[np.int64]
+    starts: NDArray[np.int64]  # First row of each zone.
+    stops: NDArray[np.int64]  # One past the last row of each zone.
+    bounds: Bounds  # What each zone holds, in the type in which conditions see the column.
+    num_nulls: NDArray[np.int64]  # Nulls when the zone was made.
+    # Rows that are there now and hold a number, text or time at the least.
     least_values: NDArray[np.int64]
 
     @property

@@ -33,16 +33,8 @@ def refresh_all_indices(
 ) -> IndexResult:
     """Adds segments over what indices do not cover.
 
-    Args:
-        table: The table or branch.
-        name: Of one index; None for all.
-        settings: Retries and properties of the commits.
-        run: Runs the tasks.
-        joins_segments: Whether small segments become few large ones.
-
-    Raises:
-        InvalidInputError: There is no such index.
-        RetryableCommitError: Other commits were in the way too often.
+    ``name``: Of one index; None for all. ``joins_segments``: Whether small segments become few
+    large ones.
     """
     settings = settings or ChangeSettings()
     result = IndexResult()

@@ -60,11 +60,8 @@ def write_bloom_filters(
 ) -> dict[str, int]:
     """Writes the file of a segment.
 
-    Args:
-        store: Where to.
-        uuid: Names the segment.
-        rows: Values with their addresses, in the order of these.
-        rows_per_zone: Live rows of a zone.
+    ``uuid``: Names the segment. ``rows``: Values with their addresses, in the order of these.
+    ``rows_per_zone``: Live rows of a zone.
 
     Returns:
         The length of the file in bytes, by its name.

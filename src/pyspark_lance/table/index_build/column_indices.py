@@ -82,12 +82,7 @@ class IndexResult:
 
 
 def build_part(task: IndexTask) -> BuiltPart:
-    """Does a task: writes a segment, or finds zones; commits nothing.
-
-    Raises:
-        CorruptFileError: A data file is damaged.
-        StorageError: The store failed.
-    """
+    """Does a task: writes a segment, or finds zones; commits nothing."""
     return build_segment(task) if isinstance(task, SegmentTask) else build_zones(task)
 
 
@@ -103,14 +98,7 @@ def create_index(
     *,
     build: BuildParts = build_here,
 ) -> IndexResult:
-    """Makes an index of each column, in one version.
-
-    Raises:
-        InvalidInputError: No such column or kind, a name for several columns, or an index that is
-            there and is not to be replaced.
-        UnsupportedFeatureError: A column whose values cannot have such an index.
-        RetryableCommitError: Other commits were in the way too often.
-    """
+    """Makes an index of each column, in one version."""
     settings = settings or ChangeSettings()
     return _carry_out(table, lambda: plan_index(table, request, settings), settings, build)
 
@@ -127,18 +115,9 @@ def refresh_indices(
 ) -> IndexResult:
     """Adds segments over the fragments that indices do not cover; forgets those that cover none.
 
-    Args:
-        table: The table or branch.
-        name: Of one index; None for all of ``INDEX_KINDS``.
-        settings: Retries and properties of the commit.
-        build: Runs the tasks.
-        rows_per_segment: Live rows that a segment is to cover.
-        joins_segments: Whether small segments are made anew together.
-        rows_per_joined: Live rows of a segment of a B-tree that comes of others.
-
-    Raises:
-        InvalidInputError: There is no such index of these kinds.
-        RetryableCommitError: Other commits were in the way too often.
+    ``name``: Of one index; None for all of ``INDEX_KINDS``. ``rows_per_segment``: Live rows that a
+    segment is to cover. ``joins_segments``: Whether small segments are made anew together.
+    ``rows_per_joined``: Live rows of a segment of a B-tree that comes of others.
     """
     settings = settings or ChangeSettings()
 
@@ -159,11 +138,7 @@ optimize_indices = partial(refresh_indices, joins_segments=True)
 
 
 def drop_index(table: Table, name: str, settings: ChangeSettings | None = None) -> MetadataResult:
-    """Removes all segments of an index of any kind; cleanup removes their files.
-
-    Raises:
-        InvalidInputError: There is no such index.
-    """
+    """Removes all segments of an index of any kind; cleanup removes their files."""
 
     def plan(newest: Snapshot) -> Operation:
         return CreateIndex(removed_indices=entries_of(newest, name))
@@ -182,11 +157,7 @@ def _carry_out(
 
 
 def commit_index(plan: IndexPlan, built: Sequence[BuiltPart], work: UnitOfWork) -> IndexResult:
-    """Makes the version that has the segments.
-
-    Raises:
-        RetryableCommitError: Others changed what was looked at.
-    """
+    """Makes the version that has the segments."""
     if plan.change.is_done or not plan.wanted:
         return IndexResult()
     segments = [part for part in built if isinstance(part, BuiltSegment)]

@@ -69,31 +69,22 @@ BuiltPart: TypeAlias = BuiltSegment | tuple[BuiltZones, ...]
 
 @dataclass(frozen=True, slots=True)
 class PlannedIndex:
-    """Segments of one index to make.
-
-    Attributes:
-        kind: One of ``KINDS``.
-        tasks: One for each segment.
-    """
+    """Segments of one index to make."""
 
     name: str
-    kind: str
+    kind: str  # One of ``KINDS``.
     field: Field
     replaced: tuple[IndexMetadata, ...]
-    tasks: tuple[SegmentTask, ...]
+    tasks: tuple[SegmentTask, ...]  # One for each segment.
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """What is to be built; picklable.
-
-    Attributes:
-        zone_maps: Those whose zones tasks find; None for none.
-    """
+    """What is to be built; picklable."""
 
     change: ChangePlan
     segmented: tuple[PlannedIndex, ...] = ()
-    zone_maps: ZoneMapPlan | None = None
+    zone_maps: ZoneMapPlan | None = None  # Those whose zones tasks find; None for none.
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -110,22 +101,16 @@ class IndexPlan:
 
 @dataclass(frozen=True, slots=True)
 class IndexRequest:
-    """Indices to make.
+    """Indices to make."""
 
-    Attributes:
-        columns: Names; a field of a struct is ``struct.field``.  Each gets an index of its own.
-        kind: One of ``INDEX_KINDS``.
-        name: Of the index of one column; None for ``column_idx``.
-        replace: Whether one that is there already is made anew.
-        rows_per_segment: Live rows that a segment is to cover; a zone map has one segment.
-        rows_per_zone: Live rows of a zone, of kinds that have zones; None for 8192.
-    """
-
+    # Names; a field of a struct is ``struct.field``.  Each gets an index of its own.
     columns: tuple[str, ...]
-    kind: str = BTREE
-    name: str | None = None
-    replace: bool = False
+    kind: str = BTREE  # One of ``INDEX_KINDS``.
+    name: str | None = None  # Of the index of one column; None for ``column_idx``.
+    replace: bool = False  # Whether one that is there already is made anew.
+    # Live rows that a segment is to cover; a zone map has one segment.
     rows_per_segment: int = ROWS_PER_SEGMENT
+    # Live rows of a zone, of kinds that have zones; None for 8192.
     rows_per_zone: int | None = None
 
 

@@ -54,16 +54,8 @@ def sorted_rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """The live rows of a segment, in its order: columns ``values`` and ``ids``.
 
-    Args:
-        files: Of the table.
-        segment: What to read.
-        field: The column.
-        num_segments: That are read together, and share the memory.
-        stable_row_ids: Whether the table has them.
-
-    Raises:
-        FileNotFoundError: A file is gone.
-        CorruptFileError: Pages hold what they cannot, or are out of order.
+    ``field``: The column. ``num_segments``: That are read together, and share the memory.
+    ``stable_row_ids``: Whether the table has them.
     """
     tree = BTree.open(files, segment.entry, field)
     live = LiveRows(files, segment.fragments, stable_row_ids)
@@ -100,11 +92,7 @@ class LiveRows:
         self._deleted = np.concatenate(deleted) if deleted else np.empty(0, np.uint64)
 
     def are_among(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of some addresses are; shape (n,).
-
-        Raises:
-            CorruptFileError: One of them is beyond the end of its fragment.
-        """
+        """Which of some addresses are; shape (n,)."""
         if not len(self._ids):
             return np.zeros(len(addresses), np.bool_)
         numbers = addresses >> _SHIFT

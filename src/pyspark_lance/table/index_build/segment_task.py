@@ -41,27 +41,17 @@ KINDS: Final = (BTREE, BITMAP, LABEL_LIST, BLOOMFILTER)
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """A segment to make; picklable.
+    """A segment to make; picklable."""
 
-    Attributes:
-        kind: ``btree`` or another of ``KINDS``.
-        path: The column, and the fields below it that lead to the value.
-        scan: Reads the column and the names of live rows.
-        fragments: Ids of the fragments, ascending.
-        most_bytes: Bytes of their values.
-        rows_per_zone: Live rows of a zone, for kinds that have zones.
-        joined: Segments of a B-tree whose rows come into this one; they cover fragments that are
-            not scanned.
-    """
-
-    kind: str
-    path: tuple[str, ...]
+    kind: str  # ``btree`` or another of ``KINDS``.
+    path: tuple[str, ...]  # The column, and the fields below it that lead to the value.
     field: Field
-    scan: ScanTask
-    fragments: tuple[int, ...]
+    scan: ScanTask  # Reads the column and the names of live rows.
+    fragments: tuple[int, ...]  # Ids of the fragments, ascending.
     most_rows: int = MOST_ROWS
-    most_bytes: int = MOST_BYTES
-    rows_per_zone: int = ROWS_PER_ZONE
+    most_bytes: int = MOST_BYTES  # Bytes of their values.
+    rows_per_zone: int = ROWS_PER_ZONE  # Live rows of a zone, for kinds that have zones.
+    # Segments of a B-tree whose rows come into this one; they cover fragments that are not scanned.
     joined: tuple[StoredSegment, ...] = ()
 
 

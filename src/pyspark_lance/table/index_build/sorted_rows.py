@@ -125,15 +125,11 @@ def _stored_batches(path: str) -> Iterator[pa.RecordBatch]:
 
 @dataclass(slots=True)
 class _Run:
-    """Sorted rows, of which some are in memory.
-
-    Attributes:
-        held: The next rows; empty when all are gone.
-    """
+    """Sorted rows, of which some are in memory."""
 
     stored: Iterator[pa.RecordBatch]
     room: int
-    held: pa.RecordBatch | None = field(default=None)
+    held: pa.RecordBatch | None = field(default=None)  # The next rows; empty when all are gone.
 
     def fill(self) -> None:
         if self.held is not None and self.held.num_rows:

@@ -65,36 +65,27 @@ def run_vector_task(task: VectorTask) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class WantedSegment:
-    """A segment to build.
-
-    Attributes:
-        model: What is learned, or was.
-        takes: These segments, and which of the fragments each has; without a folder.
-    """
+    """A segment to build."""
 
     name: str
     column: Field
-    model: ModelPlace
+    model: ModelPlace  # What is learned, or was.
     encoded: frozenset[int]
     taken: frozenset[int] = frozenset()
+    # These segments, and which of the fragments each has; without a folder.
     takes: tuple[TakeTask, ...] = ()
     replaced: tuple[IndexMetadata, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class VectorBuild:
-    """Segments on their way; picklable.
-
-    Attributes:
-        folder: What tasks leave to each other, and nothing else.
-        owners: Of tasks that encode or take: the number of the segment of each.
-    """
+    """Segments on their way; picklable."""
 
     change: ChangePlan
     segments: tuple[WantedSegment, ...]
-    folder: UUID
+    folder: UUID  # What tasks leave to each other, and nothing else.
     tasks: tuple[VectorTask, ...] = ()
-    owners: tuple[int, ...] = ()
+    owners: tuple[int, ...] = ()  # Of tasks that encode or take: the number of the segment of each.
 
     @property
     def is_last(self) -> bool:

@@ -22,30 +22,19 @@ _MOST_RATE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class VectorIndexRequest:
-    """A vector index to make.
+    """A vector index to make."""
 
-    Attributes:
-        column: The column of vectors; None for the only one.
-        kind: What to store of a row.
-        metric: What the index is for.
-        num_partitions: How many groups of rows; None for a number that follows theirs.
-        num_sub_vectors: IVF_PQ only: how many parts of a vector have codes; None for a 16th of its
-            width, or an 8th.
-        sample_rate: How many vectors to learn from for each centroid and each codeword.
-        seed: For all choices; None for others each time.
-        name: Of the index; None for that of the column and ``_idx``.
-        replace: Whether to take the place of a vector index of that name.
-    """
-
-    column: str | None = None
-    kind: IvfKind = IvfKind.PQ
-    metric: Metric = Metric.L2
+    column: str | None = None  # The column of vectors; None for the only one.
+    kind: IvfKind = IvfKind.PQ  # What to store of a row.
+    metric: Metric = Metric.L2  # What the index is for.
+    # How many groups of rows; None for a number that follows theirs.
     num_partitions: int | None = None
+    # IVF_PQ only: how many parts of a vector have codes; None for a 16th of its width, or an 8th.
     num_sub_vectors: int | None = None
-    sample_rate: int = 256
-    seed: int | None = None
-    name: str | None = None
-    replace: bool = False
+    sample_rate: int = 256  # How many vectors to learn from for each centroid and each codeword.
+    seed: int | None = None  # For all choices; None for others each time.
+    name: str | None = None  # Of the index; None for that of the column and ``_idx``.
+    replace: bool = False  # Whether to take the place of a vector index of that name.
 
     def __post_init__(self) -> None:
         """Refuses numbers that are none."""

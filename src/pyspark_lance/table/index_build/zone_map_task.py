@@ -50,15 +50,10 @@ class ZoneMapTask:
 
 @dataclass(frozen=True, slots=True)
 class BuiltZones:
-    """The zones of a column in the rows of a task.
+    """The zones of a column in the rows of a task."""
 
-    Attributes:
-        rows: As in the file of an index; picklable.
-        nulls: Fragment -> bitmap of its nulls, as bytes.
-    """
-
-    rows: pa.RecordBatch
-    nulls: dict[int, bytes]
+    rows: pa.RecordBatch  # As in the file of an index; picklable.
+    nulls: dict[int, bytes]  # Fragment -> bitmap of its nulls, as bytes.
 
 
 def build_zones(task: ZoneMapTask) -> tuple[BuiltZones, ...]:

@@ -74,36 +74,22 @@ class ZoneMapResult:
 
 @dataclass(frozen=True, slots=True)
 class WantedZoneMap:
-    """A zone map to make.
+    """A zone map to make."""
 
-    Attributes:
-        column: What it is of.
-        name: Of the index.
-        replaced: The entries that it takes the place of.
-        kept: Those of them whose zones it takes over.
-    """
-
-    column: ZonedColumn
-    name: str
-    replaced: tuple[IndexMetadata, ...]
-    kept: tuple[IndexMetadata, ...] = ()
+    column: ZonedColumn  # What it is of.
+    name: str  # Of the index.
+    replaced: tuple[IndexMetadata, ...]  # The entries that it takes the place of.
+    kept: tuple[IndexMetadata, ...] = ()  # Those of them whose zones it takes over.
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneMapPlan:
-    """What is to be built; picklable.
+    """What is to be built; picklable."""
 
-    Attributes:
-        change: The version that it was planned on.
-        wanted: The zone maps.
-        tasks: What the executors do.
-        fragments: Their fragments.
-    """
-
-    change: ChangePlan
-    wanted: tuple[WantedZoneMap, ...]
-    tasks: tuple[ZoneMapTask, ...]
-    fragments: frozenset[int] = field(default_factory=frozenset)
+    change: ChangePlan  # The version that it was planned on.
+    wanted: tuple[WantedZoneMap, ...]  # The zone maps.
+    tasks: tuple[ZoneMapTask, ...]  # What the executors do.
+    fragments: frozenset[int] = field(default_factory=frozenset)  # Their fragments.
 
 
 def build_here(tasks: Sequence[ZoneMapTask]) -> Iterable[Built]:
@@ -121,17 +107,8 @@ def create_zone_maps(
 ) -> ZoneMapResult:
     """Makes a zone map of each column, in the place of those that it has.
 
-    Args:
-        table: The table or branch.
-        columns: Names; a field of a struct is ``struct.field``.
-        rows_per_zone: Live rows of a zone; None for 8192.
-        settings: Retries and properties of the commit.
-        build: Runs the tasks.
-
-    Raises:
-        InvalidInputError: No such column, or one named twice, or zones of no rows.
-        UnsupportedFeatureError: A column whose values have no order.
-        RetryableCommitError: Other commits were in the way too often.
+    ``columns``: Names; a field of a struct is ``struct.field``. ``rows_per_zone``: Live rows of a
+    zone; None for 8192.
     """
     settings = settings or ChangeSettings()
     return _carry_out(
@@ -142,16 +119,7 @@ def create_zone_maps(
 def refresh_zone_maps(
     table: Table, settings: ChangeSettings | None = None, *, build: BuildZones = build_here
 ) -> ZoneMapResult:
-    """Adds the zones of fragments that zone maps do not cover, and forgets those that are gone.
-
-    Args:
-        table: The table or branch.
-        settings: Retries and properties of the commit.
-        build: Runs the tasks.
-
-    Raises:
-        RetryableCommitError: Other commits were in the way too often.
-    """
+    """Adds the zones of fragments that zone maps do not cover, and forgets those that are gone."""
     settings = settings or ChangeSettings()
     return _carry_out(table, lambda: plan_refresh(table, settings), settings, build)
 
@@ -169,12 +137,7 @@ def _carry_out(
 def plan_zone_maps(
     table: Table, columns: Sequence[str], rows_per_zone: int | None, settings: ChangeSettings
 ) -> ZoneMapPlan:
-    """What ``create_zone_maps`` builds; writes nothing.
-
-    Raises:
-        InvalidInputError: No such column, or one named twice, or zones of no rows.
-        UnsupportedFeatureError: A column whose values have no order.
-    """
+    """What ``create_zone_maps`` builds; writes nothing."""
     change = plan_change(table, settings)
     snapshot = change.snapshot()
     wanted = [wanted_zone_map(snapshot, name, rows_per_zone) for name in columns]
@@ -189,16 +152,9 @@ def wanted_zone_map(
 ) -> WantedZoneMap:
     """A zone map of a column.
 
-    Args:
-        snapshot: The version that it is planned on.
-        column: A name; a field of a struct is ``struct.field``.
-        rows_per_zone: Live rows of a zone; None for 8192.
-        named: What it is called, and the entries that it takes the place of; None for the zone
-            maps that the column has.
-
-    Raises:
-        InvalidInputError: No such column, or zones of no rows.
-        UnsupportedFeatureError: A column whose values have no order.
+    ``column``: A name; a field of a struct is ``struct.field``. ``rows_per_zone``: Live rows of a
+    zone; None for 8192. ``named``: What it is called, and the entries that it takes the place of;
+    None for the zone maps that the column has.
     """
     rows_per_zone = ROWS_PER_ZONE if rows_per_zone is None else rows_per_zone
     check_rows_per_zone(rows_per_zone)
@@ -210,11 +166,7 @@ def wanted_zone_map(
 
 
 def plan_wanted(change: ChangePlan, wanted: Sequence[WantedZoneMap]) -> ZoneMapPlan:
-    """What builds zone maps of all fragments; writes nothing.
-
-    Raises:
-        InvalidInputError: No column, or one named twice.
-    """
+    """What builds zone maps of all fragments; writes nothing."""
     if not wanted:
         raise InvalidInputError("a zone map of no column", hint="name one column or more")
     paths = [planned.column.path for planned in wanted]
@@ -256,11 +208,7 @@ def plan_refresh_of(change: ChangePlan, indices: Sequence[IndexMetadata]) -> Zon
 
 
 def commit_zone_maps(plan: ZoneMapPlan, built: Sequence[Built], work: UnitOfWork) -> ZoneMapResult:
-    """Writes the files of the indices and makes the version that has them.
-
-    Raises:
-        RetryableCommitError: Others changed what was looked at.
-    """
+    """Writes the files of the indices and makes the version that has them."""
     if plan.change.is_done or not plan.wanted:
         return ZoneMapResult()
     operation, num_zones = written_zone_maps(plan, built, work)

@@ -11,19 +11,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """Pairs of a query and a row, as arrays of one length.
+    """Pairs of a query and a row, as arrays of one length."""
 
-    Attributes:
-        query: Numbers of the queries, int64.
-        distance: float32, never NaN.
-        row_id: uint64.
-        address: Where the rows are, uint64.
-    """
-
-    query: NDArray[np.int64]
-    distance: NDArray[np.float32]
-    row_id: NDArray[np.uint64]
-    address: NDArray[np.uint64]
+    query: NDArray[np.int64]  # Numbers of the queries, int64.
+    distance: NDArray[np.float32]  # float32, never NaN.
+    row_id: NDArray[np.uint64]  # uint64.
+    address: NDArray[np.uint64]  # Where the rows are, uint64.
 
     def __len__(self) -> int:
         return len(self.query)

@@ -64,18 +64,13 @@ _Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class TrainTask:
-    """Rows to learn from; picklable.
-
-    Attributes:
-        sample_rate: How many vectors for each centroid and each codeword, at most.
-        seed: For all choices; None for others each time.
-    """
+    """Rows to learn from; picklable."""
 
     scan: ScanTask
     column: Field
     shape: IvfShape
-    sample_rate: int
-    seed: int | None
+    sample_rate: int  # How many vectors for each centroid and each codeword, at most.
+    seed: int | None  # For all choices; None for others each time.
     model: ModelPlace
 
 
@@ -94,15 +89,12 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class TakeTask:
-    """Rows of a segment that another one takes as they are; picklable.
-
-    Attributes:
-        fragments: Those whose live rows are taken, with their row ids if these are stable.
-    """
+    """Rows of a segment that another one takes as they are; picklable."""
 
     files: TableFiles
     entry: IndexMetadata
     width: int
+    # Those whose live rows are taken, with their row ids if these are stable.
     fragments: tuple[Fragment, ...]
     stable_row_ids: bool
     folder: UUID | None = None

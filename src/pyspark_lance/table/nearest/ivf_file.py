@@ -52,26 +52,18 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class IvfSegment:
-    """One segment of a vector index.
-
-    Attributes:
-        centroids: Shape (partitions, d).
-        starts: First row of each partition in the file of rows.
-        lengths: How many rows each has.
-        codebook: PQ only: shape (parts, codewords, d / parts).
-        bounds: SQ only: the least number and the distance of two levels.
-        transposed: PQ only: whether codes are stored part by part, not row by row.
-    """
+    """One segment of a vector index."""
 
     entry: IndexMetadata
     kind: IvfKind
     metric: Metric
-    centroids: _Floats
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    codebook: NDArray[np.float32] | None = None
+    centroids: _Floats  # Shape (partitions, d).
+    starts: NDArray[np.int64]  # First row of each partition in the file of rows.
+    lengths: NDArray[np.int64]  # How many rows each has.
+    codebook: NDArray[np.float32] | None = None  # PQ only: shape (parts, codewords, d / parts).
+    # SQ only: the least number and the distance of two levels.
     bounds: tuple[float, float] | None = None
-    transposed: bool = True
+    transposed: bool = True  # PQ only: whether codes are stored part by part, not row by row.
 
     def __post_init__(self) -> None:
         """Refuses plain values."""

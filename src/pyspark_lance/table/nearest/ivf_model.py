@@ -49,19 +49,14 @@ class IvfShape:
 
 @dataclass(frozen=True, slots=True)
 class IvfModel:
-    """What was learned.
-
-    Attributes:
-        centroids: Shape (partitions, d), of the type of the column.
-        codebook: PQ only: shape (parts, codewords, d / parts), of the type of the column.
-        bounds: SQ only: the least and the greatest number.
-    """
+    """What was learned."""
 
     kind: IvfKind
     metric: Metric
-    centroids: _Floats
+    centroids: _Floats  # Shape (partitions, d), of the type of the column.
+    # PQ only: shape (parts, codewords, d / parts), of the type of the column.
     codebook: _Floats | None = None
-    bounds: tuple[float, float] | None = None
+    bounds: tuple[float, float] | None = None  # SQ only: the least and the greatest number.
 
     def __post_init__(self) -> None:
         """Refuses plain values."""

@@ -115,22 +115,14 @@ def write_rows_file(
 
 @dataclass(frozen=True, slots=True)
 class ModelPlace:
-    """A segment whose files say what was learned; it may have no rows.
-
-    Attributes:
-        base_id: Where that is; None for the table itself.
-    """
+    """A segment whose files say what was learned; it may have no rows."""
 
     uuid: UUID
-    base_id: int | None = None
+    base_id: int | None = None  # Where that is; None for the table itself.
 
 
 def read_model(files: TableFiles, place: ModelPlace) -> IvfModel:
-    """What was learned for a segment, to the bit.
-
-    Raises:
-        UnsupportedFeatureError: A kind of index to which nobody here can add rows.
-    """
+    """What was learned for a segment, to the bit."""
     store, path = files.locate_index(place.base_id, index_path(place.uuid, INDEX_FILE))
     index = DataFileReader.open(store, path)
     rows = DataFileReader.open(store, f"{path.removesuffix(INDEX_FILE)}{ROWS_FILE}")

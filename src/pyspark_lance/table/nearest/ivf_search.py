@@ -36,24 +36,18 @@ _Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """A segment of a vector index to search.
-
-    Attributes:
-        fragments: Those that it answers for, with their row ids if these are stable.
-        stable_row_ids: Whether the table has stable row ids.
-        k: How many rows for each query.
-        nprobes: How many partitions for each query; None for as many as it takes to find ``k``.
-        wanted: How many rows are wanted in the end; ``k`` may be several times as many.
-        matching: A scan of the fragments for the addresses of rows that count; None for all rows.
-    """
+    """A segment of a vector index to search."""
 
     segment: IvfSegment
     files: TableFiles
+    # Those that it answers for, with their row ids if these are stable.
     fragments: tuple[Fragment, ...]
-    stable_row_ids: bool
-    k: int
+    stable_row_ids: bool  # Whether the table has stable row ids.
+    k: int  # How many rows for each query.
+    # How many partitions for each query; None for as many as it takes to find ``k``.
     nprobes: int | None
-    wanted: int
+    wanted: int  # How many rows are wanted in the end; ``k`` may be several times as many.
+    # A scan of the fragments for the addresses of rows that count; None for all rows.
     matching: ScanTask | None = None
 
 

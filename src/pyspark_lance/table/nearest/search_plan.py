@@ -34,30 +34,21 @@ _ASSUMED_ROW_BYTES: Final = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class NearestRequest:
-    """What to find.
+    """What to find."""
 
-    Attributes:
-        column: The column of vectors.
-        metric: What is near.
-        k: How many rows for each query.
-        predicate: Which rows count; None for all.
-        columns: Columns to return of the rows that are found.
-        system_columns: Lineage columns to return of them.
-        segments: Of an index of the column for the metric; none to compare every row.
-        nprobes: How many partitions of each segment to look at for each query; None for as many
-            as it takes to find ``k`` rows.
-        refine_factor: So many times ``k`` rows that the index tells are compared by their vectors;
-            None to believe it.
-    """
-
-    column: Field
-    metric: Metric
-    k: int
-    predicate: Predicate | None
-    columns: LanceSchema
-    system_columns: tuple[str, ...]
+    column: Field  # The column of vectors.
+    metric: Metric  # What is near.
+    k: int  # How many rows for each query.
+    predicate: Predicate | None  # Which rows count; None for all.
+    columns: LanceSchema  # Columns to return of the rows that are found.
+    system_columns: tuple[str, ...]  # Lineage columns to return of them.
+    # Of an index of the column for the metric; none to compare every row.
     segments: tuple[IvfSegment, ...] = ()
+    # How many partitions of each segment to look at for each query; None for as many as it takes to
+    # find ``k`` rows.
     nprobes: int | None = None
+    # So many times ``k`` rows that the index tells are compared by their vectors; None to believe
+    # it.
     refine_factor: int | None = None
 
     def __post_init__(self) -> None:
@@ -77,14 +68,10 @@ def _is_count(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NearestPlan:
-    """A planned search.
-
-    Attributes:
-        tasks: Each looks at some of the rows; together at all.
-    """
+    """A planned search."""
 
     column: Field
-    tasks: tuple[SearchTask | SegmentTask, ...]
+    tasks: tuple[SearchTask | SegmentTask, ...]  # Each looks at some of the rows; together at all.
     joining: Joining
     fetch: RowFetch
 

@@ -52,12 +52,9 @@ class SearchTask:
 
 @dataclass(frozen=True, slots=True)
 class RowFetch:
-    """Reads rows by their addresses.
+    """Reads rows by their addresses."""
 
-    Attributes:
-        every: A scan of the whole table, of the columns to read; None if it has no row.
-    """
-
+    # A scan of the whole table, of the columns to read; None if it has no row.
     every: ScanTask | None
     rows_at_once: int
 
@@ -69,17 +66,12 @@ class RowFetch:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """How the answers of all tasks become one.
-
-    Attributes:
-        k: How many rows for each query.
-        coded: How many of those that an index told are looked at.
-        vectors: Reads the vectors of these, to compare them; None if the index is believed.
-    """
+    """How the answers of all tasks become one."""
 
     metric: Metric
-    k: int
-    coded: int
+    k: int  # How many rows for each query.
+    coded: int  # How many of those that an index told are looked at.
+    # Reads the vectors of these, to compare them; None if the index is believed.
     vectors: RowFetch | None
 
     def __post_init__(self) -> None:

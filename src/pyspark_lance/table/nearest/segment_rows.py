@@ -28,17 +28,11 @@ _ROW_ID: Final = "_rowid"
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """Live rows of a partition.
+    """Live rows of a partition."""
 
-    Attributes:
-        row_ids: Shape (n,).
-        addresses: Shape (n,).
-        stored: Vectors or codes, shape (n, width), row by row.
-    """
-
-    row_ids: NDArray[np.uint64]
-    addresses: NDArray[np.uint64]
-    stored: NDArray[Any]
+    row_ids: NDArray[np.uint64]  # Shape (n,).
+    addresses: NDArray[np.uint64]  # Shape (n,).
+    stored: NDArray[Any]  # Vectors or codes, shape (n, width), row by row.
 
 
 class SegmentRows:

@@ -21,14 +21,10 @@ _Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Vectors whose nearest rows are looked for.
+    """Vectors whose nearest rows are looked for."""
 
-    Attributes:
-        vectors: Shape (m, d), of the type of the column.
-        numbers: What each is called, shape (m,); it is not there when it can have no neighbours.
-    """
-
-    vectors: _Floats
+    vectors: _Floats  # Shape (m, d), of the type of the column.
+    # What each is called, shape (m,); it is not there when it can have no neighbours.
     numbers: NDArray[np.int64]
 
     def __len__(self) -> int:

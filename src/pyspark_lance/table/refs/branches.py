@@ -67,9 +67,6 @@ def create_branch(table: Table, name: str, at: VersionSpec = LATEST) -> Branch:
 
     ``name``: parts of letters, digits, ``.``, ``_``, ``-``, joined by ``/``; ``at``: the version to
     fork from.
-
-    Raises:
-        UnsupportedFeatureError: The version has a part that would be lost.
     """
     check_branch_name(name)
     snapshot = Snapshot.open(table, at)

@@ -44,9 +44,6 @@ def register_consumer(table: Table, name: str, version: int | None = None) -> Co
 
     ``name``: letters, digits, ``.``, ``_``, ``-``. ``version``: the last version that it has read;
     None for the newest.
-
-    Raises:
-        InvalidInputError: Nobody can have this name.
     """
     newest = Snapshot.open(table)
     tag_name = _PREFIX + name

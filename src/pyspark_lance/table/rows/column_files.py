@@ -51,20 +51,14 @@ class FragmentRows:
 
 @dataclass(frozen=True, slots=True)
 class ColumnFilesRequest:
-    """What an executor needs to write columns of fragments that exist; picklable.
-
-    Attributes:
-        columns: The columns to write, with their field ids.
-        fragments: Fragment id -> its rows: the fragments to write.
-        is_partial: The version has other fragments besides.
-    """
+    """What an executor needs to write columns of fragments that exist; picklable."""
 
     table: Table
     read_version: int
-    columns: LanceSchema
+    columns: LanceSchema  # The columns to write, with their field ids.
     file_version: str
-    fragments: Mapping[int, FragmentRows]
-    is_partial: bool = False
+    fragments: Mapping[int, FragmentRows]  # Fragment id -> its rows: the fragments to write.
+    is_partial: bool = False  # The version has other fragments besides.
 
     def __post_init__(self) -> None:
         """Refuses versions that hold columns by other rules."""

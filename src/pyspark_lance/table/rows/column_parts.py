@@ -23,18 +23,12 @@ from pyspark_lance.format.field import Field
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """What one data file contributes to a request.
-
-    Attributes:
-        fields: The requested top-level fields, cut down to what this file holds.
-        positions: For each of ``fields``, its position in the request.
-        column_of: Field id -> column index in the file.
-    """
+    """What one data file contributes to a request."""
 
     file: DataFile
-    fields: tuple[Field, ...]
-    positions: tuple[int, ...]
-    column_of: Mapping[int, int]
+    fields: tuple[Field, ...]  # The requested top-level fields, cut down to what this file holds.
+    positions: tuple[int, ...]  # For each of ``fields``, its position in the request.
+    column_of: Mapping[int, int]  # Field id -> column index in the file.
 
 
 def find_parts(fields: Sequence[Field], files: Sequence[DataFile]) -> tuple[FilePart, ...]:

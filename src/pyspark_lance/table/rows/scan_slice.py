@@ -10,19 +10,12 @@ from pyspark_lance.format.offset_set import OffsetSet
 
 @dataclass(frozen=True, slots=True)
 class ScanSlice:
-    """Rows [start, end) of one fragment, by physical offset.
+    """Rows [start, end) of one fragment, by physical offset."""
 
-    Attributes:
-        fragment: The fragment, with the sequences that the scan reads.
-        start: First row.
-        end: One past the last row.
-        offsets: The only rows that can match; None for all.
-    """
-
-    fragment: Fragment
-    start: int
-    end: int
-    offsets: OffsetSet | None = None
+    fragment: Fragment  # The fragment, with the sequences that the scan reads.
+    start: int  # First row.
+    end: int  # One past the last row.
+    offsets: OffsetSet | None = None  # The only rows that can match; None for all.
 
     @property
     def read_share(self) -> float:

@@ -39,24 +39,19 @@ A reader that takes a fragment at once would fail, whatever its lists hold.
 
 @dataclass(frozen=True, slots=True)
 class WriteFragmentsRequest:
-    """Where and how to write data files.
-
-    Attributes:
-        schema: The columns that the data hold, with the field ids of the table.
-        file_version: Version of the data files, such as ``2.1``.
-        max_rows_per_file: A file is closed when it has this many rows.
-        max_bytes_per_file: A file is closed when it has grown beyond this.
-        max_items_per_file: A file is closed before any list column, at any depth, has more items
-            than this; a single row with more gets a file of its own.
-        dictionaries: Of a table of file version 0.1: the items of its dictionaries, by field id.
-    """
+    """Where and how to write data files."""
 
     table: Table
-    schema: LanceSchema
-    file_version: str
+    schema: LanceSchema  # The columns that the data hold, with the field ids of the table.
+    file_version: str  # Version of the data files, such as ``2.1``.
+    # A file is closed when it has this many rows.
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
+    # A file is closed when it has grown beyond this.
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
+    # A file is closed before any list column, at any depth, has more items than this; a single row
+    # with more gets a file of its own.
     max_items_per_file: int = DEFAULT_MAX_ITEMS_PER_FILE
+    # Of a table of file version 0.1: the items of its dictionaries, by field id.
     dictionaries: Mapping[int, pa.Array] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

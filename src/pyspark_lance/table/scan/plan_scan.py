@@ -40,28 +40,20 @@ _VARIABLE_WIDTH = 24
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What to read.
+    """What to read."""
 
-    Attributes:
-        schema: Columns to return: the table's schema, or some of its columns and sub-fields. None
-            means all.
-        predicate: Rows to return; None means all.
-        fragments_per_task: Fixed packing; None packs by bytes.
-        batch_bytes: Bytes that a batch aims at.
-        parallelism: Tasks that can run at once; small tables are spread over as many.
-        keep_dictionaries: Whether batches may have dictionaries of strings instead of strings.
-        checks_text: Whether strings that are not UTF-8 are an error.
-    """
-
+    # Columns to return: the table's schema, or some of its columns and sub-fields. None means all.
     schema: LanceSchema | None = None
     system_columns: tuple[str, ...] = ()
-    predicate: Predicate | None = None
-    fragments_per_task: int | None = None
+    predicate: Predicate | None = None  # Rows to return; None means all.
+    fragments_per_task: int | None = None  # Fixed packing; None packs by bytes.
     batch_rows: int = DEFAULT_BATCH_ROWS
-    batch_bytes: int = DEFAULT_BATCH_BYTES
+    batch_bytes: int = DEFAULT_BATCH_BYTES  # Bytes that a batch aims at.
+    # Tasks that can run at once; small tables are spread over as many.
     parallelism: int = os.cpu_count() or 1
+    # Whether batches may have dictionaries of strings instead of strings.
     keep_dictionaries: bool = False
-    checks_text: bool = False
+    checks_text: bool = False  # Whether strings that are not UTF-8 are an error.
 
     def __post_init__(self) -> None:
         """Refuses sizes that are not positive."""

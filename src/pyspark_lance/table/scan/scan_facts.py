@@ -110,17 +110,11 @@ def lineage_bounds(snapshot: Snapshot, name: str) -> tuple[bool, tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """What zone maps tell of all values of a column.
+    """What zone maps tell of all values of a column."""
 
-    Attributes:
-        minimum: The least value; null if all are.
-        maximum: The greatest value; null if all are.
-        num_values: Rows that are not null.
-    """
-
-    minimum: pa.Scalar
-    maximum: pa.Scalar
-    num_values: int
+    minimum: pa.Scalar  # The least value; null if all are.
+    maximum: pa.Scalar  # The greatest value; null if all are.
+    num_values: int  # Rows that are not null.
 
 
 def column_facts(snapshot: Snapshot, name: str) -> ColumnFacts | None:

@@ -54,32 +54,21 @@ HasEnough: TypeAlias = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Some slices of fragments, and what to read of them.
-
-    Attributes:
-        fields: Columns to return, possibly cut down to some sub-fields.
-        filter_fields: Further columns that only ``predicate`` needs.
-        predicate: Rows to return; None for all.
-        stable_row_ids: Whether the table has stable row ids.
-        batch_bytes: Bytes that a batch aims at.
-        slices: What to read, in order.
-        small: Which fragments are read together, and whole.
-        keep_dictionaries: Whether batches may have dictionaries of strings instead of strings.
-        checks_text: Whether strings that are not UTF-8 are an error.
-    """
+    """Some slices of fragments, and what to read of them."""
 
     files: TableFiles
-    fields: tuple[Field, ...]
-    filter_fields: tuple[Field, ...]
+    fields: tuple[Field, ...]  # Columns to return, possibly cut down to some sub-fields.
+    filter_fields: tuple[Field, ...]  # Further columns that only ``predicate`` needs.
     system_columns: tuple[str, ...]
-    predicate: Predicate | None
-    stable_row_ids: bool
+    predicate: Predicate | None  # Rows to return; None for all.
+    stable_row_ids: bool  # Whether the table has stable row ids.
     batch_rows: int
-    batch_bytes: int
-    slices: tuple[ScanSlice, ...]
-    small: Smallness = SMALL
+    batch_bytes: int  # Bytes that a batch aims at.
+    slices: tuple[ScanSlice, ...]  # What to read, in order.
+    small: Smallness = SMALL  # Which fragments are read together, and whole.
+    # Whether batches may have dictionaries of strings instead of strings.
     keep_dictionaries: bool = False
-    checks_text: bool = False
+    checks_text: bool = False  # Whether strings that are not UTF-8 are an error.
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles fragments as plain tuples: a plan may hold 100,000 of them."""

@@ -273,17 +273,11 @@ def _wrong_in_zones(
 
 @dataclass(frozen=True, slots=True)
 class _Zones:
-    """Zones in the order of their first rows.
+    """Zones in the order of their first rows."""
 
-    Attributes:
-        first: The address of the first row of each.
-        end: One past that of the last.
-        number: Which one it is.
-    """
-
-    first: NDArray[np.uint64]
-    end: NDArray[np.uint64]
-    number: NDArray[np.int64]
+    first: NDArray[np.uint64]  # The address of the first row of each.
+    end: NDArray[np.uint64]  # One past that of the last.
+    number: NDArray[np.int64]  # Which one it is.
 
     @classmethod
     def of(

@@ -66,17 +66,12 @@ _KIND_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RemovableFile:
-    """A file that could be without use.
+    """A file that could be without use."""
 
-    Attributes:
-        info: The file; its path is below the root of the store.
-        kept_by: What a manifest refers to if the file is in use; None if nothing can.
-        is_of_branch: Whether it is in the folder of a branch below the root of the store.
-    """
-
-    info: ObjectInfo
+    info: ObjectInfo  # The file; its path is below the root of the store.
     kind: FileKind
-    kept_by: str | None
+    kept_by: str | None  # What a manifest refers to if the file is in use; None if nothing can.
+    # Whether it is in the folder of a branch below the root of the store.
     is_of_branch: bool = False
 
 

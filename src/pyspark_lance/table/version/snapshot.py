@@ -50,21 +50,14 @@ _cache_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of a table.
+    """One version of a table."""
 
-    Attributes:
-        table: The table or branch.
-        store: The store at its root.
-        file: The manifest file, with the index entries and with the row counts that old releases
-            left out.
-        files: Where the data and deletion files of this version live.
-        memo: Values computed from the manifest, kept as long as the snapshot is.
-    """
-
-    table: Table
-    store: ObjectStore = field(repr=False)
+    table: Table  # The table or branch.
+    store: ObjectStore = field(repr=False)  # The store at its root.
+    # The manifest file, with the index entries and with the row counts that old releases left out.
     file: ManifestFile = field(repr=False)
-    files: TableFiles = field(repr=False)
+    files: TableFiles = field(repr=False)  # Where the data and deletion files of this version live.
+    # Values computed from the manifest, kept as long as the snapshot is.
     memo: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod

@@ -17,18 +17,14 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, or one of its branches; picklable, since it holds names and no clients.
+    """A table, or one of its branches; picklable, since it holds names and no clients."""
 
-    Attributes:
-        root: Path or URI of the table; for its main line all there is to say. That of a table with
-            an external manifest store is kept as the root of its files and an option.
-        storage: Storage options; secret, never shown, and masked in pickles.
-        branch: Name of a branch; None is the main line.
-    """
-
+    # Path or URI of the table; for its main line all there is to say. That of a table with an
+    # external manifest store is kept as the root of its files and an option.
     root: str
+    # Storage options; secret, never shown, and masked in pickles.
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-    branch: str | None = None
+    branch: str | None = None  # Name of a branch; None is the main line.
 
     def __post_init__(self) -> None:
         """Takes the options as they are now, and ``main`` for what it is."""

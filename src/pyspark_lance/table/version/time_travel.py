@@ -26,17 +26,12 @@ from pyspark_lance.table.version.table import MAIN, Table
 
 @dataclass(frozen=True, slots=True)
 class VersionSpec:
-    """At most one of ``version``, ``timestamp_ns`` and ``tag``; none of them means the latest.
+    """At most one of ``version``, ``timestamp_ns`` and ``tag``; none of them means the latest."""
 
-    Attributes:
-        version: Version number.
-        timestamp_ns: UTC nanoseconds since 1970; the newest version committed at or before it.
-        tag: Name of a tag, which may point into a branch.
-    """
-
-    version: int | None = None
+    version: int | None = None  # Version number.
+    # UTC nanoseconds since 1970; the newest version committed at or before it.
     timestamp_ns: int | None = None
-    tag: str | None = None
+    tag: str | None = None  # Name of a tag, which may point into a branch.
 
     def __post_init__(self) -> None:
         """Refuses contradicting requests."""

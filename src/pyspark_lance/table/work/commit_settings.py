@@ -12,16 +12,12 @@ from pyspark_lance.table.version.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class CommitSettings:
-    """How to commit.
+    """How to commit."""
 
-    Attributes:
-        properties: Kept in the transaction.
-        retries: Attempts after the first, whatever was in the way of the work or of its commit.
-        timeout_s: Seconds after the first conflict from which on nothing is tried again.
-    """
-
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)  # Kept in the transaction.
+    # Attempts after the first, whatever was in the way of the work or of its commit.
     retries: int = DEFAULT_RETRIES
+    # Seconds after the first conflict from which on nothing is tried again.
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     def is_done_in(self, snapshot: Snapshot) -> bool:

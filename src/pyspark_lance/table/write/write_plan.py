@@ -44,31 +44,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings(CommitSettings):
-    """How to write; None means the table's own setting or the default.
+    """How to write; None means the table's own setting or the default."""
 
-    Attributes:
-        overwrite: Replace the contents instead of adding to them.
-        enable_stable_row_ids: Asked for explicitly.
-        file_version: Data file version asked for explicitly.
-        max_rows_per_file: A data file ends at this many rows.
-        max_bytes_per_file: A data file ends at this size.
-        overwrite_schema: False refuses an overwrite that changes the schema.
-        merge_schema: Columns that the table lacks are added to it.
-        replace_where: With ``overwrite``: only the rows that match this condition are replaced.
-        source_version: With ``overwrite``: the version of this very table that the data were read
-            from; None if they were not.
-        config: Entries of the table's configuration that the write sets.
-    """
-
-    overwrite: bool = False
-    enable_stable_row_ids: bool | None = None
-    file_version: str | None = None
-    max_rows_per_file: int | None = None
-    max_bytes_per_file: int | None = None
-    overwrite_schema: bool | None = None
-    merge_schema: bool = False
+    overwrite: bool = False  # Replace the contents instead of adding to them.
+    enable_stable_row_ids: bool | None = None  # Asked for explicitly.
+    file_version: str | None = None  # Data file version asked for explicitly.
+    max_rows_per_file: int | None = None  # A data file ends at this many rows.
+    max_bytes_per_file: int | None = None  # A data file ends at this size.
+    overwrite_schema: bool | None = None  # False refuses an overwrite that changes the schema.
+    merge_schema: bool = False  # Columns that the table lacks are added to it.
+    # With ``overwrite``: only the rows that match this condition are replaced.
     replace_where: str | None = None
+    # With ``overwrite``: the version of this very table that the data were read from; None if they
+    # were not.
     source_version: int | None = None
+    # Entries of the table's configuration that the write sets.
     config: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -95,27 +85,19 @@ class WriteSettings(CommitSettings):
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """One write, decided before the first row.
-
-    Attributes:
-        read_version: Version the write is based on; 0 creates the table.
-        table_schema: Schema of the table after the write.
-        stable_row_ids: For a new table, whether rows keep their ids.
-        transaction_uuid: Names the commit, also when its answer is lost.
-        base: Tells the version from one of the same number in a table made anew.
-        condition: What every row must match.
-        is_done: The (application, version) pair of the settings was committed before, so there is
-            nothing to write.
-    """
+    """One write, decided before the first row."""
 
     request: WriteFragmentsRequest
     settings: WriteSettings
-    read_version: int
-    table_schema: LanceSchema
-    stable_row_ids: bool
-    transaction_uuid: str
+    read_version: int  # Version the write is based on; 0 creates the table.
+    table_schema: LanceSchema  # Schema of the table after the write.
+    stable_row_ids: bool  # For a new table, whether rows keep their ids.
+    transaction_uuid: str  # Names the commit, also when its answer is lost.
+    # Tells the version from one of the same number in a table made anew.
     base: BaseVersion | None = None
-    condition: Predicate | None = None
+    condition: Predicate | None = None  # What every row must match.
+    # The (application, version) pair of the settings was committed before, so there is nothing to
+    # write.
     is_done: bool = False
 
     @property
@@ -207,11 +189,7 @@ def _check_names(schema: pa.Schema) -> None:
 
 
 def check_source(newest: int, settings: WriteSettings, uri: str) -> None:
-    """Refuses an overwrite by rows of this very table that are not those of its newest version.
-
-    Raises:
-        CommitConflictError: What was written since would be lost.
-    """
+    """Refuses an overwrite by rows of this very table that are not those of its newest version."""
     source = settings.source_version
     if settings.overwrite and source is not None and source < newest:
         raise CommitConflictError(
