@@ -39,7 +39,7 @@ from pyspark_lance.codec.compressive.dictionary import PageItems
 from pyspark_lance.codec.decode_memory import require_decode_memory
 from pyspark_lance.codec.encoding_tree import block_decoder, chunk_decoder, level_decoder
 from pyspark_lance.codec.levels import Layers, LevelArray, check_levels
-from pyspark_lance.codec.row_ranges import RowRanges
+from pyspark_lance.codec.row_ranges import RowRanges, expand_ranges
 from pyspark_lance.codec.structural.page_decoder import (
     BufferRange,
     ChunkRanges,
@@ -401,12 +401,15 @@ class MiniBlockPage:
         if rows.is_single:
             before = int(self._loaded_table().values_before[chunks[0]])
             return slice(rows.start - before, rows.end - before)
-        positions = rows.to_positions()
         values_before = self._loaded_table().values_before
-        chunk_of = np.searchsorted(values_before[1:], positions, side="right")
-        place = np.searchsorted(chunks, chunk_of)
         decoded_before = np.cumsum(counts) - counts
-        return positions - values_before[chunk_of] + decoded_before[place]
+        # Neighbours are decoded next to each other, so a range stays one.
+        first = np.searchsorted(values_before[1:], rows.starts, side="right")
+        starts = rows.starts - values_before[first] + decoded_before[np.searchsorted(chunks, first)]
+        lengths = rows.ends - rows.starts
+        if (starts[1:] == starts[:-1] + lengths[:-1]).all():
+            return slice(int(starts[0]), int(starts[-1] + lengths[-1]))
+        return expand_ranges(starts, lengths)
 
     def _select_entries(
         self,
