@@ -191,12 +191,37 @@ def test_an_unknown_end_rules_nothing_out():
     assert not can_match(parse("x IN (6, 7)"), bounds)
 
 
-def test_many_texts_are_judged_by_their_range():
-    texts = ", ".join(f"'p{number}'" for number in range(100))
-    bounds = {("s",): page("d", "m", pa.string())}
-    assert not can_match(parse(f"s IN ({texts})"), bounds)
-    assert can_match(parse(f"s IN ('a', {texts})"), bounds)
-    assert can_match(parse(f"s NOT IN ('a', {texts})"), bounds)
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_many_texts_leave_the_parts_between_whose_ends_one_of_them_is(kind):
+    rng = np.random.default_rng(5)
+    letters = ["", "a", "b", "é", "\U0001f600"]
+
+    def some(count):
+        return np.array(["".join(rng.choice(letters, 3)) for _ in range(count)], object)
+
+    ends = np.sort(some(400)).reshape(200, 2).T
+    low, high = (pa.array(end, pa.string(), mask=rng.random(200) < 0.1).cast(kind) for end in ends)
+    nullable = rng.random(200) < 0.3
+    wanted = pa.array(np.unique(np.append(some(20), [f"z{n:02}" for n in range(60)])), pa.string())
+    bounds = {("s",): Bounds(low, high, nullable, False)}
+    condition = In(Column(("s",), kind), wanted.cast(kind))
+
+    def as_bytes(ends, unknown):
+        return [unknown if end is None else end for end in ends.cast(pa.binary()).to_pylist()]
+
+    texts = wanted.cast(pa.binary()).to_pylist()
+    of_parts = zip(as_bytes(low, b""), as_bytes(high, b"\xff"), strict=True)
+    expected = [any(first <= text <= last for text in texts) for first, last in of_parts]
+    assert 20 < sum(expected) < 180
+    assert parts_that_can_match(condition, bounds, 200).tolist() == expected
+    assert parts_that_can_match(Not(condition), bounds, 200).all()
+
+
+def test_many_decimals_are_judged_by_their_range():
+    numbers = pa.array(range(200, 300)).cast(pa.decimal128(24, 2))
+    condition = In(Column(("c",), numbers.type), numbers)
+    one, two = pa.array([100, 250]).cast(numbers.type), pa.array([150, 400]).cast(numbers.type)
+    assert parts_that_can_match(condition, {("c",): Bounds(one, two)}, 2).tolist() == [False, True]
 
 
 def test_single_numbers_are_exact_as_far_as_their_type_is():

@@ -54,7 +54,7 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 # From here on, several integers become the same number of so many bits.
 _EXACT_INTEGERS: Final = {16: 2**11, 32: 2**24, 64: 2**53}
 _INT64: Final = np.iinfo(np.int64)
-# Of more constants that are no integers, only the range is looked at.
+# Of more constants that are neither integers nor texts, only the range is looked at.
 _MOST_CONSTANTS: Final = 64
 
 
@@ -182,11 +182,13 @@ class _Parts:
         bounds = self._bounds_of(value)
         if bounds is None:
             return None
-        numbers = _numbers_among(bounds.minimum.type, values)
+        numbers = numbers_among(bounds.minimum.type, values)
         if numbers is not None:
             answers = _among_integers(bounds, numbers)
         elif len(values) <= _MOST_CONSTANTS:
             answers = self._among_few(value, values)
+        elif values.type == bounds.minimum.type and values.type in (pa.string(), pa.binary()):
+            answers = _among_texts(bounds, values)
         else:
             ends = pc.min_max(values)
             above = self._compared(">=", value, Literal(ends["min"]))
@@ -372,23 +374,39 @@ def _among_integers(bounds: Bounds, numbers: NDArray[np.int64]) -> _Answers:
     return _bits(inside > 0, ~every_value, bounds.nullable, bounds.all_null)
 
 
+def _among_texts(bounds: Bounds, values: pa.Array) -> _Answers:
+    """Whether texts can be among ``values``; between two of them may be any other."""
+    num_parts = len(bounds.minimum)
+    # In a sorted list of all, an end has as many values before it as it is larger than; a stable
+    # sort puts a minimum before, and a maximum behind a value that equals it.
+    together = pa.concat_arrays([bounds.minimum, values, bounds.maximum])
+    order = np.asarray(pc.sort_indices(together))
+    is_value = (order >= num_parts) & (order < num_parts + len(values))
+    before = np.empty(len(order), np.int64)
+    before[order] = np.cumsum(is_value)
+    low = np.where(bounds.minimum.is_valid(), before[:num_parts], 0)
+    high = np.where(bounds.maximum.is_valid(), before[-num_parts:], len(values))
+    may_be_false = np.ones(num_parts, dtype=np.bool_)
+    return _bits(high > low, may_be_false, bounds.nullable, bounds.all_null)
+
+
 def _known(ends: pa.Array, otherwise: int) -> NDArray[np.int64]:
-    numbers = _as_int64(ends).fill_null(plain_scalar(int(otherwise), pa.int64()))
+    numbers = as_integers(ends).fill_null(plain_scalar(int(otherwise), pa.int64()))
     known: NDArray[np.int64] = plain_numbers(numbers)
     return known
 
 
-def _numbers_among(column: pa.DataType, values: pa.Array) -> NDArray[np.int64] | None:
+def numbers_among(column: pa.DataType, values: pa.Array) -> NDArray[np.int64] | None:
     """The constants as integers that values of the column can be, ascending; None if not exact."""
     if pa.types.is_signed_integer(column):
         return _whole_numbers(values)
     if values.type == column and (pa.types.is_date32(column) or pa.types.is_timestamp(column)):
-        return np.unique(plain_numbers(_as_int64(values)))
+        return np.unique(plain_numbers(as_integers(values)))
     return None
 
 
-def _as_int64(values: pa.Array) -> pa.Array:
-    """Integers, and days and instants as integers."""
+def as_integers(values: pa.Array) -> pa.Array:
+    """Integers, and days and instants, as integers of 64 bits."""
     if pa.types.is_date32(values.type):
         values = values.view(pa.int32())
     return values.cast(pa.int64())
