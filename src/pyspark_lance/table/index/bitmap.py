@@ -113,10 +113,8 @@ class LabelIndex(_SetsOfRows):
 
 def sets_at(file: IndexFile, places: NDArray[np.int64]) -> list[dict[int, BitMap]] | None:
     """The sets of rows at some places of a file; None if they are very large."""
-    fields = [field for field in file.reader.schema.fields if field.name == "bitmaps"]
-    columns = file.reader.embedded_columns()
     try:
-        (stored,) = file.reader.take(fields, columns, places, max_bytes=_MOST_BYTES).columns
+        stored = file.take("bitmaps", places, max_bytes=_MOST_BYTES)
     except BatchTooLargeError:
         return None
     return [_known_set(data.as_buffer(), file.where) for data in stored]

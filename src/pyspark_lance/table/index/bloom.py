@@ -158,10 +158,7 @@ class BloomIndex:
 
     def values_missing(self, zone: int, hashes: NDArray[np.uint64]) -> bool:
         """Whether a zone's filter is without one of some hashes."""
-        fields = [field for field in self.file.reader.schema.fields if field.name == BLOOM_FILTER]
-        reader = self.file.reader
-        stored = reader.take(fields, reader.embedded_columns(), np.array([zone])).column(0)
-        data = stored[0].as_buffer()
+        data = self.file.take(BLOOM_FILTER, np.array([zone]))[0].as_buffer()
         if data is None or not data.size or data.size % BLOCK_BYTES:
             raise CorruptFileError("a bloom filter of no whole blocks", self.file.where)
         blocks = np.frombuffer(data, "<u4").reshape(-1, 8)

@@ -9,7 +9,7 @@ Source: docs/format/table-format.md, section 10.6.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,11 +19,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from pyspark_lance.codec.row_ranges import expand_ranges
 from pyspark_lance.errors import CorruptFileError, UnsupportedFeatureError
 from pyspark_lance.format.field import Field
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.plain_values import plain_array, plain_numbers
 from pyspark_lance.predicate.conditions import Bounds
+from pyspark_lance.predicate.prune import as_integers
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import as_seen
 from pyspark_lance.table.index.question import Question
@@ -34,6 +36,8 @@ DATA_FILE: Final = "page_data.lance"
 LOOKUP_FILE: Final = "page_lookup.lance"
 PAGE_ROWS_KEY: Final = "batch_size"
 _RANGES: Final = "range_partitioned"
+# Of so many pages, values are read first, and names of the rows only where they are wanted.
+_MANY_PAGES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,22 @@ class BTree:
             return None
         if not len(pages):
             return np.empty(0, np.uint64)
-        values, ids = self.read_pages(pages)
-        return np.asarray(plain_numbers(ids)[question.matches(as_seen(values, self.field))])
+        numbers = question.numbers(self.bounds.minimum.type)
+        if numbers is None or len(pages) < _MANY_PAGES:
+            values, ids = self.read_pages(pages)
+            return np.asarray(plain_numbers(ids)[question.matches(as_seen(values, self.field))])
+        starts, ends = self._ends_of(pages)
+        (values,) = self._read_columns(("values",), starts, ends)
+        self._check_values(pages, ends - starts, values)
+        places = _places_of(numbers, as_seen(values, self.field))
+        # Where pages are read, those that are not needed are between them.
+        skipped = starts - (np.cumsum(ends - starts) - (ends - starts))
+        rows = places + skipped[np.searchsorted(starts - skipped, places, side="right") - 1]
+        return self._ids_at(rows)
+
+    def searches(self, question: Question) -> bool:
+        """Whether it looks for single numbers: most of a page is only passed by."""
+        return question.numbers(self.bounds.minimum.type) is not None
 
     @property
     def num_pages(self) -> int:
@@ -114,10 +132,26 @@ class BTree:
     def read_pages(self, pages: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
         """The values of some pages, ascending, as they are stored, and the names of their rows."""
         starts, ends = self._ends_of(pages)
-        rows = self.data.read_ranges(list(zip(starts.tolist(), ends.tolist(), strict=True)))
-        values, ids = (_one_chunk(rows.column(name)) for name in ("values", "ids"))
-        self._check_values(pages, ends - starts, values, ids)
+        values, ids = self._read_columns(("values", "ids"), starts, ends)
+        self._check_ids(ids)
+        self._check_values(pages, ends - starts, values)
         return values, ids
+
+    def _read_columns(
+        self, names: Sequence[str], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> tuple[pa.Array, ...]:
+        ranges = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        rows = self.data.read_ranges(ranges, names)
+        return tuple(_one_chunk(rows.column(name)) for name in names)
+
+    def _ids_at(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        ids = self.data.take("ids", rows)
+        self._check_ids(ids)
+        return np.asarray(plain_numbers(ids))
+
+    def _check_ids(self, ids: pa.Array) -> None:
+        if ids.null_count:
+            raise CorruptFileError("a page of a B-tree has rows without a name", self.data.where)
 
     def _ends_of(self, pages: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         starts = pages * self.page_rows
@@ -136,20 +170,28 @@ class BTree:
             raise CorruptFileError("pages of a B-tree out of order", where)
 
     def _check_values(
-        self, pages: NDArray[np.int64], lengths: NDArray[np.int64], values: pa.Array, ids: pa.Array
+        self, pages: NDArray[np.int64], lengths: NDArray[np.int64], values: pa.Array
     ) -> None:
         """Raises if pages do not begin, end, or have nulls as the other file says."""
         ends = np.cumsum(lengths)
         of_pages = plain_array(pages)
         nulls = np.add.reduceat(np.asarray(values.is_null()), ends - lengths, dtype=np.int64)
         is_right = (
-            ids.null_count == 0
-            and np.array_equal(nulls, self.null_count[pages])
+            np.array_equal(nulls, self.null_count[pages])
             and _same(values.take(plain_array(ends - lengths)), self.minimum.take(of_pages))
             and _same(values.take(plain_array(ends - 1)), self.maximum.take(of_pages))
         )
         if not is_right:
             raise CorruptFileError("a page of a B-tree holds other values", self.data.where)
+
+
+def _places_of(numbers: NDArray[np.int64], values: pa.Array) -> NDArray[np.int64]:
+    """Where ``numbers``, which ascend, are in values that ascend, with nulls before them."""
+    present = values.slice(values.null_count)
+    stored = plain_numbers(as_integers(present)) if not present.null_count else np.empty(0)
+    first = np.searchsorted(stored, numbers, side="left")
+    last = np.searchsorted(stored, numbers, side="right")
+    return expand_ranges(first + values.null_count, last - first)
 
 
 def _page_rows(lookup: IndexFile) -> int:

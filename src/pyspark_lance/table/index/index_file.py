@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pyspark_lance.datafile.reader import DataFileReader
 from pyspark_lance.errors import CorruptFileError
@@ -48,9 +50,15 @@ class IndexFile:
         columns = self.reader.embedded_columns()
         return self.reader.read(fields, columns, 0, self.reader.num_rows)
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> pa.Table:
-        """All columns of the rows of ascending ranges."""
-        fields = self.reader.schema.fields
+    def read_ranges(self, ranges: Sequence[tuple[int, int]], names: Sequence[str]) -> pa.Table:
+        """Some columns of the rows of ascending ranges."""
+        fields = [field for field in self.reader.schema.fields if field.name in names]
         batches = self.reader.read_batches(fields, self.reader.embedded_columns(), ranges=ranges)
         schema = pa.schema([field.to_arrow() for field in fields])
         return pa.Table.from_batches(list(batches), schema).combine_chunks()
+
+    def take(self, name: str, rows: NDArray[np.int64], max_bytes: int | None = None) -> pa.Array:
+        """The values of a column in some rows."""
+        fields = [field for field in self.reader.schema.fields if field.name == name]
+        columns = self.reader.embedded_columns()
+        return self.reader.take(fields, columns, rows, max_bytes=max_bytes).column(0)

@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 # So many rows of an index are always worth reading, and so large a part of it.
 _FREE_ROWS: Final = 65_536
 _WORTHWHILE_SHARE: Final = 8
+# All segments of a B-tree together search so many for single numbers, at some ns each.
+_SEARCHED_ROWS: Final = 64 << 20
 _MOST_CACHED_BYTES: Final = 64 << 20
 _UNREADABLE_BYTES: Final = 256
 
@@ -305,7 +307,11 @@ def _names(
     num_rows = opened.num_rows
     if num_rows is None:
         num_rows = sum(lookups.lengths.values())
-    names = opened.rows_of(question, max(_FREE_ROWS, num_rows // _WORTHWHILE_SHARE))
+    most_rows = max(_FREE_ROWS, num_rows // _WORTHWHILE_SHARE)
+    if isinstance(opened, BTree) and opened.searches(question):
+        num_segments = len(usable_segments(lookups.snapshot, opened.field.id))
+        most_rows = max(most_rows, _SEARCHED_ROWS // num_segments)
+    names = opened.rows_of(question, most_rows)
     lookups.keep(key, names)
     return names
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_lance.predicate.conditions import Bounds, Predicate, parts_that_can_match
-from pyspark_lance.predicate.prune import ColumnPath
-from pyspark_lance.predicate.single_column import matching_values
+from pyspark_lance.predicate.prune import ColumnPath, numbers_among
+from pyspark_lance.predicate.single_column import matching_values, only_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,23 @@ class Question:
     def matches(self, values: pa.Array) -> NDArray[np.bool_]:
         """For which values of the column the condition is true."""
         return matching_values(self.predicate, self.path, values)
+
+    def numbers(self, data_type: pa.DataType) -> NDArray[np.int64] | None:
+        """Of a column that is stored as integers, the only values that can satisfy the condition.
+
+        ``data_type``: in which conditions see the column.
+
+        Returns:
+            Ascending, each once; None if others can, or if the type has no such values.
+        """
+        wanted = only_values(self.predicate, self.path)
+        if wanted is None:
+            return None
+        parts = [numbers_among(data_type, values.drop_null()) for values in wanted]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        return np.unique(np.concatenate([np.empty(0, np.int64), *known]))
 
     def can_match(self, bounds: Bounds) -> NDArray[np.bool_]:
         """In which parts of an index values can be for which it is true."""
