@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import lance
 import numpy as np
@@ -13,11 +14,15 @@ from table_access import LINEAGE, assert_same_rows, read_ours, read_theirs, writ
 
 from pyspark_lance import LanceTable
 from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.spark.jobs import merge_job
 from pyspark_lance.spark.jobs.merge_condition import understood
 from pyspark_lance.spark.jobs.plain_merge_plan import plain_merge
 from pyspark_lance.table.change import plain_merge_stages
 from pyspark_lance.table.change.row_change import ChangeResult, plan_change
+from pyspark_lance.table.index_build.column_indices import create_index
+from pyspark_lance.table.index_build.index_plan import IndexRequest
+from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -174,3 +179,40 @@ def test_a_condition_on_the_target_alone_decides_what_matches(spark, tmp_path, m
     result = merge.whenNotMatchedBySourceDelete().execute()
     assert result == ChangeResult(3, num_deleted_rows=4)
     assert {row["s"] for row in read_ours(path).to_pylist()} == {"new"}
+
+
+def with_one_file(path):
+    """Ids in random order in four files, with an index; the data files without 7 are gone."""
+    ids = np.random.default_rng(3).permutation(8_000)
+    write_table(path, pa.table({"id": ids, "v": ids * 10}), max_rows_per_file=2_000)
+    create_index(Table(path), IndexRequest(("id",), "btree"))
+    number = int(np.flatnonzero(ids == 7)[0]) // 2_000
+    for fragment in Snapshot.open(Table(path)).manifest.fragments:
+        if fragment.id != number:
+            (Path(path) / "data" / fragment.files[0].path).unlink()
+
+
+MERGES = {
+    "plain": lambda table, source: (
+        table.alias("t").merge(source, "t.id = s.id").whenMatchedUpdateAll().execute()
+    ),
+    "joined": lambda table, source: (
+        table.alias("t").merge(source, "t.id = s.id").whenMatchedUpdateAll("s.v < 0").execute()
+    ),
+    "applied": lambda table, source: table.applyChanges(
+        source.selectExpr("*", "'insert' AS _change_type", "2L AS _commit_version"), keys="id"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", MERGES)
+def test_files_without_a_key_of_the_source_are_not_read_where_there_is_an_index(
+    spark, tmp_path, monkeypatch, way
+):
+    path = str(tmp_path / "t")
+    with_one_file(path)
+    monkeypatch.setattr(merge_job, "LEAST_TARGET_ROWS", 0)
+    source = spark.createDataFrame([(7, -1), (10**9, -2)], "id long, v long").alias("s")
+    MERGES[way](LanceTable.forPath(spark, path), source)
+    found = read_ours(path, predicate=parse_predicate("id = 7", pa.schema({"id": pa.int64()})))
+    assert found["v"].to_pylist() == [-1]

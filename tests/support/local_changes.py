@@ -30,7 +30,12 @@ from pyspark_lance.table.change.change_stages import (
     writes_rows,
 )
 from pyspark_lance.table.change.commit_changes import commit_changes, delete_everything
-from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
+from pyspark_lance.table.change.key_filter import (
+    KeyCollector,
+    KeyFilter,
+    is_hashable,
+    same_hashes,
+)
 from pyspark_lance.table.change.merge import (
     Match,
     SourceKeys,
@@ -243,8 +248,10 @@ def merge_rows(
 def _source_keys(plan, source, keys):
     if not _usable(plan, source, keys):
         return None
-    hashes = [hash_keys(batch.columns) for batch in source.select(list(keys)).to_batches()]
-    return SourceKeys(tuple(keys), KeyFilter.of(hashes))
+    collected = KeyCollector()
+    for batch in source.select(list(keys)).to_batches():
+        collected.add(batch.columns)
+    return SourceKeys(tuple(keys), collected.result() or KeyFilter.of([]))
 
 
 def _usable(plan, source, keys):
@@ -284,10 +291,10 @@ def _plain_changes(plan, merge, source, clauses, buckets):
     staged = list(pack_source(merge, source.to_batches()))
     rows = [batch for batch in staged if batch[KIND][0].as_py() == SOURCE]
     filters = [batch[PAYLOAD][0].as_py() for batch in staged if batch[KIND][0].as_py() == FILTER]
-    known = reduce(KeyFilter.union, map(KeyFilter, filters), KeyFilter.of([]))
+    known = reduce(KeyFilter.union, map(KeyFilter.of_bytes, filters), KeyFilter.of([]))
     fragments = plan.snapshot().manifest.fragments
     parts = Parts.of(fragments)
-    scan = target_tasks(plan, merge, None)
+    scan = target_tasks(plan, merge, known, None)
     if buckets:
         split = [*split_target(merge, known, buckets, scan), *split_source(merge, buckets, rows)]
         tasks, found = shuffled(split, BUCKET, buckets), ()

@@ -67,8 +67,9 @@ def plain_pieces(
     keys = _key_filter(staged)
     rows = staged.where(sf.col(KIND) == SOURCE)
     fragments = plan.snapshot().manifest.fragments
-    tasks = target_tasks(plan, merge, target_filter)
-    look = partial(few_of_target, merge, keys, few_of_task(len(tasks)))
+    tasks = target_tasks(plan, merge, keys, target_filter)
+    hashes = None if keys is None else keys.without_values()
+    look = partial(few_of_target, merge, hashes, few_of_task(len(tasks)))
     few = over_tasks(spark, tasks, look, _STAGED).select(KIND, PAYLOAD).collect()
     packed_target = found_by_few((row[KIND], bytes(row[PAYLOAD])) for row in few)
     if packed_target is not None:
@@ -76,7 +77,7 @@ def plain_pieces(
         match = partial(match_stage, plan, merge, parts, packed_target)
         return rows.mapInArrow(numbered_stage(match), PIECE_TYPE), True, keys
     buckets = _num_buckets(spark)
-    of_target = partial(split_target, merge, keys, buckets)
+    of_target = partial(split_target, merge, hashes, buckets)
     of_source = stage(partial(split_source, merge, buckets))
     together = over_tasks(spark, tasks, of_target, _STAGED).union(
         rows.mapInArrow(of_source, _STAGED)

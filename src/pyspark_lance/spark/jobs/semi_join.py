@@ -29,7 +29,14 @@ from pyspark_lance.spark.source.batch_reader import to_spark_batch
 from pyspark_lance.spark.source.clean_errors import clean_iterator
 from pyspark_lance.spark.source.worker_overhead import trim_worker_overhead
 from pyspark_lance.spark.types.spark_types import arrow_schema_of, narrow, spark_schema
-from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys, is_hashable, same_hashes
+from pyspark_lance.table.change.key_filter import (
+    KeyCollector,
+    KeyFilter,
+    hash_keys,
+    is_hashable,
+    same_hashes,
+)
+from pyspark_lance.table.change.key_lookup import keys_condition
 from pyspark_lance.table.change.row_change import ChangePlan
 from pyspark_lance.table.scan.plan_scan import ScanRequest, plan_scan, predicate_schema, project
 from pyspark_lance.table.scan.scan_task import ScanTask, run
@@ -103,9 +110,13 @@ def source_keys(source: DataFrame, pairs: Sequence[KeyPair]) -> KeyFilter | None
 
 def _hashed_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     trim_worker_overhead()
-    hashes = [hash_keys(batch.columns) for batch in batches if batch.num_rows]
-    if hashes:
-        yield as_payload(KeyFilter.of(hashes))
+    collected = KeyCollector()
+    for batch in batches:
+        if batch.num_rows:
+            collected.add(batch.columns)
+    keys = collected.result()
+    if keys is not None:
+        yield as_payload(keys)
 
 
 def scan_of_keys(
@@ -128,10 +139,16 @@ def scan_of_keys(
     schema, _ = narrow(snapshot.schema, shown)
     every = predicate_schema(snapshot.schema)
     predicate = None if condition is None else parse_predicate(condition, every)
-    request = ScanRequest(schema=schema, system_columns=system, predicate=predicate)
+    targets = tuple(pair.target for pair in pairs)
+    request = ScanRequest(
+        schema=schema,
+        system_columns=system,
+        predicate=predicate,
+        narrowed_by=keys_condition(snapshot, targets, keys),
+    )
     tasks = plan_scan(snapshot, request)
-    read = partial(_matching, tuple(map(pickle.dumps, tasks)), tuple(p.target for p in pairs),
-                   keys, shown)  # fmt: skip
+    packed = tuple(map(pickle.dumps, tasks))
+    read = partial(_matching, packed, targets, keys.without_values(), shown)
     count = max(1, len(tasks))
     each = max(1, _PRETENDED_ROWS // count)
     numbers = spark.range(0, count * each, 1, count).where(sf.col("id") % each == 0)

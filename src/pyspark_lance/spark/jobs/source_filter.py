@@ -23,14 +23,14 @@ def collected_filter(parts: DataFrame, *, unite_first: bool) -> KeyFilter | None
     """
     if unite_first:
         parts = parts.repartition(1).mapInArrow(_united, "payload binary")
-    filters = (KeyFilter(bytes(row["payload"])) for row in parts.collect())
+    filters = (KeyFilter.of_bytes(bytes(row["payload"])) for row in parts.collect())
     together = reduce(KeyFilter.union, filters, KeyFilter.of([]))
     return together if together.share() <= _MOST_SHARE else None
 
 
 def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     trim_worker_overhead()
-    parts = (KeyFilter(one) for batch in batches for one in batch.column(0).to_pylist())
+    parts = (KeyFilter.of_bytes(one) for batch in batches for one in batch.column(0).to_pylist())
     first = next(parts, None)
     if first is not None:
         yield as_payload(reduce(KeyFilter.union, parts, first))
@@ -38,4 +38,4 @@ def _united(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def as_payload(keys: KeyFilter) -> pa.RecordBatch:
     """A filter as the row that ``collected_filter`` reads."""
-    return pa.RecordBatch.from_pydict({"payload": pa.array([keys.content], pa.binary())})
+    return pa.RecordBatch.from_pydict({"payload": pa.array([keys.to_bytes()], pa.binary())})

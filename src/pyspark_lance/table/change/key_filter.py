@@ -2,19 +2,22 @@
 
 Of few keys it holds the hashes, of more a Bloom filter with a fixed number of bits: small enough
 for the driver, and for every task.  A key that is in it may still be no key; a key that is not in
-it is none.  Pure.
+it is none.  Of few keys it holds the values as well, by which the driver asks indices.  Pure.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from pyspark_lance.table.rows.packed_rows import pack_rows, unpack_rows
 
 NUM_BITS = 1 << 24
 """2 MB; of rows without a match 0.4 % pass with one million keys, 13 % with four million."""
@@ -25,6 +28,9 @@ _BIT = np.left_shift(1, np.arange(8)).astype(np.uint8)
 _TABLE_BYTES = NUM_BITS // 8
 # The hashes of so many take a quarter of the table; of the most merges, next to nothing.
 _FEW_KEYS = 1 << 16
+# Values of more bytes than that are not kept.
+_MOST_VALUE_BYTES = 4 << 20
+_LENGTH = struct.Struct("<Q")
 # Of hashes that are not in the list, one in so many is looked for there.
 _PLACES_OF_KEY = 16
 _MOST_LOOKUPS = 8
@@ -40,6 +46,7 @@ class KeyFilter:
     # ``NUM_BITS`` / 8 bytes of bits; or fewer, then the hashes themselves in ascending order, each
     # once, of eight bytes in the order of the machine.
     content: bytes
+    packed_values: bytes = b""  # Of few keys: one row of lists, packed; empty if not known.
 
     @classmethod
     def of(cls, hashes: Sequence[NDArray[np.uint64]]) -> KeyFilter:
@@ -56,10 +63,33 @@ class KeyFilter:
                 table[_places(part, probe)] = True
         return cls(np.packbits(table, bitorder="little").tobytes())
 
+    @classmethod
+    def of_bytes(cls, data: bytes) -> KeyFilter:
+        """What ``to_bytes`` gave."""
+        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        return cls(data[_LENGTH.size : end], data[end:])
+
+    def to_bytes(self) -> bytes:
+        """The filter as it goes from task to driver."""
+        return _LENGTH.pack(len(self.content)) + self.content + self.packed_values
+
+    def values(self) -> list[pa.Array] | None:
+        """The values of each part of the key, each once, no nulls; None if they are not known."""
+        if not self.packed_values:
+            return None
+        return [column.values for rows in unpack_rows(self.packed_values) for column in rows]
+
+    def without_values(self) -> KeyFilter:
+        """The hashes alone, which is all that tasks need."""
+        return KeyFilter(self.content)
+
     def union(self, other: KeyFilter) -> KeyFilter:
         """The keys of both."""
         if self._is_list and other._is_list:
-            return KeyFilter.of([self._hashes(), other._hashes()])
+            both = KeyFilter.of([self._hashes(), other._hashes()])
+            return replace(
+                both, packed_values=_values_of_both(self, other) if both._is_list else b""
+            )
         if self._is_list:
             return other.union(self)
         table = np.frombuffer(self.content, dtype=np.uint8).copy()
@@ -109,6 +139,52 @@ class KeyFilter:
 
     def _hashes(self) -> NDArray[np.uint64]:
         return np.frombuffer(self.content, dtype=np.uint64)
+
+
+class KeyCollector:
+    """Makes the filter of keys that come batch by batch."""
+
+    def __init__(self) -> None:
+        self._hashes: list[NDArray[np.uint64]] = []
+        self._values: list[list[pa.Array]] | None = []
+        self._num_bytes = 0
+
+    def add(self, columns: Sequence[pa.Array]) -> None:
+        """Takes keys in.
+
+        ``columns``: as for ``hash_keys``.
+        """
+        self._hashes.append(hash_keys(columns))
+        if self._values is None:
+            return
+        values = [pc.unique(column.drop_null()) for column in columns]
+        self._num_bytes += sum(part.nbytes for part in values)
+        self._values.append(values)
+        if self._num_bytes > _MOST_VALUE_BYTES or sum(map(len, self._hashes)) > _FEW_KEYS:
+            self._values = None
+
+    def result(self) -> KeyFilter | None:
+        """The filter of all keys; None if there were no rows."""
+        if not self._hashes:
+            return None
+        return replace(KeyFilter.of(self._hashes), packed_values=_packed(self._values or []))
+
+
+def _values_of_both(one: KeyFilter, other: KeyFilter) -> bytes:
+    """The packed values of two filters; empty if those of one are not known, or are too large."""
+    known = [keys.values() for keys in (one, other) if keys.content]
+    whole = [values for values in known if values is not None]
+    if len(whole) < len(known):
+        return b""
+    size = sum(part.nbytes for values in whole for part in values)
+    return _packed(whole) if size <= _MOST_VALUE_BYTES else b""
+
+
+def _packed(parts: Sequence[Sequence[pa.Array]]) -> bytes:
+    """The values of keys as ``KeyFilter`` holds them; empty if there are none."""
+    columns = [pc.unique(pa.concat_arrays(column)) for column in zip(*parts, strict=True)]
+    lists = [pa.ListArray.from_arrays([0, len(column)], column) for column in columns]
+    return pack_rows(pa.record_batch(lists, list(map(str, range(len(lists)))))) if lists else b""
 
 
 def _listed(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:

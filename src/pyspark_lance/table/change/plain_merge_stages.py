@@ -19,7 +19,8 @@ from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.system_columns import ROW_ADDRESS, ROW_ID
 from pyspark_lance.predicate.parse import parse_predicate
 from pyspark_lance.table.change.change_stages import PAYLOAD, sort_stage
-from pyspark_lance.table.change.key_filter import KeyFilter, hash_keys
+from pyspark_lance.table.change.key_filter import KeyCollector, KeyFilter, hash_keys
+from pyspark_lance.table.change.key_lookup import keys_condition
 from pyspark_lance.table.change.key_match import key_buckets
 from pyspark_lance.table.change.plain_merge import (
     PlainMerge,
@@ -59,11 +60,12 @@ _STAGED = pa.schema(
 
 
 def target_tasks(
-    plan: ChangePlan, merge: PlainMerge, target_filter: str | None
+    plan: ChangePlan, merge: PlainMerge, keys: KeyFilter | None, target_filter: str | None
 ) -> tuple[ScanTask, ...]:
     """The scan of the keys and addresses of the target.
 
-    ``target_filter``: only rows that fulfil it can match.
+    ``keys``: those of the source, if they are known; ``target_filter``: only rows that fulfil it
+    can match.
     """
     snapshot = plan.snapshot()
     every = predicate_schema(snapshot.schema)
@@ -71,18 +73,20 @@ def target_tasks(
         schema=project(snapshot.schema, tuple(dict.fromkeys(merge.target_keys))),
         system_columns=(ROW_ID, ROW_ADDRESS),
         predicate=None if target_filter is None else parse_predicate(target_filter, every),
+        narrowed_by=keys_condition(snapshot, merge.target_keys, keys),
     )
     return tuple(plan_scan(snapshot, request))
 
 
 def pack_source(merge: PlainMerge, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Packs the source, and makes the filter of its keys."""
-    hashes = []
+    collected = KeyCollector()
     for rows in _full_batches(map(with_offsets, batches)):
-        hashes.append(hash_keys(keys_of(rows, merge)))
+        collected.add(keys_of(rows, merge))
         yield _staged(0, SOURCE, pack_rows(rows))
-    if hashes:
-        yield _staged(0, FILTER, KeyFilter.of(hashes).content)
+    keys = collected.result()
+    if keys is not None:
+        yield _staged(0, FILTER, keys.to_bytes())
 
 
 def split_source(

@@ -26,6 +26,7 @@ from pyspark_lance.format.system_columns import (
     column_of_others,
 )
 from pyspark_lance.predicate.conditions import Predicate, columns_of
+from pyspark_lance.predicate.tree import all_of
 from pyspark_lance.table.rows.scan_slice import ScanSlice
 from pyspark_lance.table.scan.fragment_pruning import choose_slices
 from pyspark_lance.table.scan.pack_tasks import pack_by_cost, slice_cost, split_slice
@@ -46,6 +47,8 @@ class ScanRequest:
     schema: LanceSchema | None = None
     system_columns: tuple[str, ...] = ()
     predicate: Predicate | None = None  # Rows to return; None means all.
+    # Rows for which it is not true may be left out; it is never tested on rows.
+    narrowed_by: Predicate | None = None
     fragments_per_task: int | None = None  # Fixed packing; None packs by bytes.
     batch_rows: int = DEFAULT_BATCH_ROWS
     batch_bytes: int = DEFAULT_BATCH_BYTES  # Bytes that a batch aims at.
@@ -100,7 +103,8 @@ def plan_scan(snapshot: Snapshot, request: ScanRequest) -> tuple[ScanTask, ...]:
         for field in logical_schema(snapshot.schema).fields
         if field.name in named and returned.get(field.name) != field
     )
-    slices = choose_slices(snapshot, request.predicate)
+    conditions = [one for one in (request.predicate, request.narrowed_by) if one is not None]
+    slices = choose_slices(snapshot, all_of(conditions))
     fields = (*schema.fields, *filter_fields)
     weight = _read_share(snapshot.schema.fields, fields)
     groups = (
