@@ -25,7 +25,7 @@ from pyspark_lance.predicate.single_column import element_wanted, matching_value
 from pyspark_lance.predicate.tree import Column, Comparison, Literal
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import as_seen
-from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.version.table_files import TableFiles
 
 BITMAP_FILE: Final = "bitmap_page_lookup.lance"
@@ -84,10 +84,10 @@ class BitmapIndex(_SetsOfRows):
         """Reads which values there are."""
         return cls._of_keys(files, entry, field)
 
-    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
         """What the rows are called whose values satisfy the condition; None if there are many."""
         places = np.flatnonzero(question.matches(self.keys))
-        return self._rows_at(places, most_rows)
+        return self._rows_at(places, limits.most_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ class LabelIndex(_SetsOfRows):
             raise UnsupportedFeatureError("an index of labels over a column of no lists")
         return cls._of_keys(files, entry, field.children[0])
 
-    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
         """What the rows are called whose lists have an element; None if it does not tell."""
         wanted = element_wanted(question.predicate, question.path)
         if wanted is None or not wanted.is_valid or wanted.type != self.keys.type:
             return None
         equal = Comparison("=", Column(("element",), wanted.type), Literal(wanted))
         places = np.flatnonzero(matching_values(equal, ("element",), self.keys))
-        return self._rows_at(places, most_rows)
+        return self._rows_at(places, limits.most_rows)
 
 
 def sets_at(file: IndexFile, places: NDArray[np.int64]) -> list[dict[int, BitMap]] | None:

@@ -31,7 +31,7 @@ from pyspark_lance.predicate.single_column import (
     only_values,
 )
 from pyspark_lance.table.index.index_file import IndexFile
-from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.version.table_files import TableFiles
 
 BLOOM_FILE: Final = "bloomfilter.lance"
@@ -111,7 +111,7 @@ class BloomIndex:
         whole = BitMap([number for number, end in last if lengths.get(number) == end])
         return (whole - broken) & fragments
 
-    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
         """The addresses of the rows of zones that can have a value; None if it does not tell.
 
         ``most_rows``: Rows that are worth naming.
@@ -121,7 +121,7 @@ class BloomIndex:
             zones = self.has_null if is_of_null else None
         else:
             zones = self._zones_with_values(question)
-        if zones is None or int(self.length[zones].sum()) > most_rows:
+        if zones is None or int(self.length[zones].sum()) > limits.most_rows:
             return None
         return self._addresses(np.flatnonzero(zones))
 

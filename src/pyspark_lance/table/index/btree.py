@@ -28,7 +28,7 @@ from pyspark_lance.predicate.conditions import Bounds
 from pyspark_lance.predicate.prune import as_integers
 from pyspark_lance.table.index.index_file import IndexFile
 from pyspark_lance.table.index.indexed_fields import as_seen
-from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.index.value_order import total_order
 from pyspark_lance.table.version.table_files import TableFiles
 
@@ -38,6 +38,7 @@ PAGE_ROWS_KEY: Final = "batch_size"
 _RANGES: Final = "range_partitioned"
 # Of so many pages, values are read first, and names of the rows only where they are wanted.
 _MANY_PAGES: Final = 8
+_SEARCHED_AT_ONCE: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,29 +101,39 @@ class BTree:
         """Those of some fragments of which it knows all rows: all that its entry covers."""
         return fragments
 
-    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
         """Names of the rows whose values satisfy the condition; None if that costs too much."""
         pages = np.flatnonzero(question.can_match(self.bounds))
-        if len(pages) * self.page_rows > max(most_rows, self.page_rows):
+        num_rows = len(pages) * self.page_rows
+        numbers = question.numbers(self.bounds.minimum.type)
+        is_worth_it = len(pages) >= _MANY_PAGES and num_rows <= limits.most_searched
+        if numbers is not None and is_worth_it:
+            return self._search(pages, numbers, limits.most_rows)
+        if num_rows > max(limits.most_rows, self.page_rows):
             return None
         if not len(pages):
             return np.empty(0, np.uint64)
-        numbers = question.numbers(self.bounds.minimum.type)
-        if numbers is None or len(pages) < _MANY_PAGES:
-            values, ids = self.read_pages(pages)
-            return np.asarray(plain_numbers(ids)[question.matches(as_seen(values, self.field))])
-        starts, ends = self._ends_of(pages)
-        (values,) = self._read_columns(("values",), starts, ends)
-        self._check_values(pages, ends - starts, values)
-        places = _places_of(numbers, as_seen(values, self.field))
-        # Where pages are read, those that are not needed are between them.
-        skipped = starts - (np.cumsum(ends - starts) - (ends - starts))
-        rows = places + skipped[np.searchsorted(starts - skipped, places, side="right") - 1]
-        return self._ids_at(rows)
+        values, ids = self.read_pages(pages)
+        return np.asarray(plain_numbers(ids)[question.matches(as_seen(values, self.field))])
 
-    def searches(self, question: Question) -> bool:
-        """Whether it looks for single numbers: most of a page is only passed by."""
-        return question.numbers(self.bounds.minimum.type) is not None
+    def _search(
+        self, pages: NDArray[np.int64], numbers: NDArray[np.int64], most_rows: int
+    ) -> NDArray[np.uint64] | None:
+        """Names of the rows whose values are among ``numbers``, which ascend; None for many."""
+        found: list[NDArray[np.int64]] = []
+        at_once = max(1, _SEARCHED_AT_ONCE // self.page_rows)
+        for first in range(0, len(pages), at_once):
+            some = pages[first : first + at_once]
+            starts, ends = self._ends_of(some)
+            (values,) = self._read_columns(("values",), starts, ends)
+            self._check_values(some, ends - starts, values)
+            places = _places_of(numbers, as_seen(values, self.field))
+            # Between pages that are read there may be others.
+            skipped = starts - (np.cumsum(ends - starts) - (ends - starts))
+            found.append(places + skipped[places // self.page_rows])
+            if sum(map(len, found)) > most_rows:
+                return None
+        return self._ids_at(np.concatenate(found))
 
     @property
     def num_pages(self) -> int:

@@ -33,7 +33,7 @@ from pyspark_lance.table.index.bitmap import BitmapIndex, LabelIndex
 from pyspark_lance.table.index.bloom import BloomIndex
 from pyspark_lance.table.index.btree import BTree
 from pyspark_lance.table.index.indexed_fields import indexed_field_at, path_of
-from pyspark_lance.table.index.question import Question
+from pyspark_lance.table.index.question import Limits, Question
 from pyspark_lance.table.index.reused_fragments import moved_addresses, reuse_versions
 from pyspark_lance.table.index.row_ids import row_id_index
 from pyspark_lance.table.index.segments import (
@@ -72,7 +72,7 @@ class OpenSegment(Protocol):
     def complete(self, fragments: BitMap, lengths: Mapping[int, int]) -> BitMap:
         """Those of some fragments of which it knows all rows."""
 
-    def rows_of(self, question: Question, most_rows: int) -> NDArray[np.uint64] | None:
+    def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
         """What the rows are called that can match; None if it is not worth it."""
 
 
@@ -307,11 +307,9 @@ def _names(
     num_rows = opened.num_rows
     if num_rows is None:
         num_rows = sum(lookups.lengths.values())
-    most_rows = max(_FREE_ROWS, num_rows // _WORTHWHILE_SHARE)
-    if isinstance(opened, BTree) and opened.searches(question):
-        num_segments = len(usable_segments(lookups.snapshot, opened.field.id))
-        most_rows = max(most_rows, _SEARCHED_ROWS // num_segments)
-    names = opened.rows_of(question, most_rows)
+    num_segments = len(usable_segments(lookups.snapshot, segment.entry.fields[0]))
+    limits = Limits(max(_FREE_ROWS, num_rows // _WORTHWHILE_SHARE), _SEARCHED_ROWS // num_segments)
+    names = opened.rows_of(question, limits)
     lookups.keep(key, names)
     return names
 

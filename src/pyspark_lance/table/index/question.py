@@ -44,3 +44,11 @@ class Question:
     def can_match(self, bounds: Bounds) -> NDArray[np.bool_]:
         """In which parts of an index values can be for which it is true."""
         return parts_that_can_match(self.predicate, {self.path: bounds}, len(bounds.minimum))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an answer may cost."""
+
+    most_rows: int  # Rows that are worth reading or naming.
+    most_searched: int = 0  # Rows that are worth searching for single numbers.
