@@ -21,6 +21,7 @@ from pyspark_lance.table.change.key_lookup import keys_condition
 from pyspark_lance.table.change.plain_merge import PlainMerge
 from pyspark_lance.table.change.plain_merge_stages import target_tasks
 from pyspark_lance.table.change.row_change import RowAction, plan_change
+from pyspark_lance.table.index import btree
 from pyspark_lance.table.index_build.column_indices import (
     create_index,
     optimize_indices,
@@ -42,6 +43,7 @@ WIDER = {"n": pa.int64(), "i": pa.int32(), "s": pa.large_string()}
 def no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragment_pruning, "FEW_ROWS", 0)
     monkeypatch.setattr(fragment_pruning, "_MOST_SHARE", 1.0)
+    monkeypatch.setattr(btree, "_MANY_PAGES", 1)
 
 
 def a_source(rng: random.Random, keys: list[str], *, unique: bool, stored: bool) -> pa.Table:
@@ -82,7 +84,7 @@ def everything(path: str, *, stable: bool) -> list[str]:
 
 @pytest.mark.interop
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 120))]
+    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 80))]
 )
 def test_random_histories_of_merges_with_an_index_and_without(tmp_path, seed, no_table_is_small):
     rng = random.Random(seed)
@@ -94,7 +96,7 @@ def test_random_histories_of_merges_with_an_index_and_without(tmp_path, seed, no
     )  # fmt: skip
     for _ in range(3):
         an_index(path, rng)
-    for step in range(12):
+    for step in range(8):
         rng.choice([change, change_ours, an_index, upkeep])(path, rng)
         keys = rng.sample(KEYS, rng.choice([1, 1, 2]))
         columns = [*keys, "f"]
@@ -119,6 +121,7 @@ def test_random_histories_of_merges_with_an_index_and_without(tmp_path, seed, no
 # Which rows are read ---------------------------------------------------------------------------
 
 ROWS = 40_000
+PAGE_ROWS = 4_096
 
 
 @pytest.fixture
@@ -158,6 +161,16 @@ def test_only_the_rows_with_a_key_of_the_source_are_read(path):
     append = pa.table({"id": pa.array([5], pa.int32()), "text": ["t"], "v": [5]})
     lance.write_dataset(append, path, mode="append")
     assert num_read(path, ("id",), collected(wanted)) == 102
+
+
+@pytest.mark.parametrize("at_once", [1, 3 * PAGE_ROWS, 1 << 20])
+def test_keys_are_searched_in_all_pages_of_a_tree_a_few_at_a_time(path, monkeypatch, at_once):
+    monkeypatch.setattr(btree, "_SEARCHED_AT_ONCE", at_once)
+    for step in (100, 397, 4_001):
+        wanted = pa.array(range(0, ROWS, step))
+        assert num_read(path, ("id",), collected(wanted)) == len(wanted)
+    last_page = pa.array([ROWS - 1, *range(0, 3 * PAGE_ROWS, 1_000), ROWS])
+    assert num_read(path, ("id",), collected(last_page)) == len(last_page) - 1
 
 
 def test_zone_maps_leave_the_zones_of_the_keys(tmp_path):
