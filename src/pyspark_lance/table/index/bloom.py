@@ -112,10 +112,7 @@ class BloomIndex:
         return (whole - broken) & fragments
 
     def rows_of(self, question: Question, limits: Limits) -> NDArray[np.uint64] | None:
-        """The addresses of the rows of zones that can have a value; None if it does not tell.
-
-        ``most_rows``: Rows that are worth naming.
-        """
+        """The addresses of the rows of zones that can have a value; None if it does not tell."""
         if is_true_of_null(question.predicate, question.path, self.field.to_arrow().type):
             is_of_null = is_only_of_null(question.predicate, question.path)
             zones = self.has_null if is_of_null else None
