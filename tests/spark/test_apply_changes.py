@@ -212,3 +212,25 @@ def spark_expr(text):
     from pyspark.sql import functions as sf
 
     return sf.expr(text)
+
+
+def test_a_table_with_a_primary_key_is_merged_and_followed_by_it(spark, tmp_path):
+    source = LanceTable.create(spark, str(tmp_path / "source"), COLUMNS)
+    replica = LanceTable.create(spark, str(tmp_path / "replica"), COLUMNS)
+    rows = spark.createDataFrame([(1, "one", 1), (2, "two", 2)], COLUMNS)
+    with pytest.raises(InvalidInputError, match="the table has none"):
+        source.merge(rows)
+    with pytest.raises(InvalidInputError, match="or a table with a primary key"):
+        replica.applyChanges(source.changes(1))
+    for table in (source, replica):
+        table.changeColumn("id", nullable=False)
+        table.setPrimaryKey("id")
+    for more in (rows, spark.createDataFrame([(2, "zwei", 2), (3, "three", 3)], COLUMNS)):
+        merge = source.alias("t").merge(more)
+        merge.whenMatchedUpdateAll("source.text <> t.text").whenNotMatchedInsertAll().execute()
+    replica.applyChanges(source.changes(1))
+    assert rows_of(source, "id", "text") == [(1, "one"), (2, "zwei"), (3, "three")]
+    assert rows_of(replica, "id", "text", "n") == rows_of(source, "id", "text", "n")
+    assert source.detail().first().primaryKey == ["id"]
+    keyed = lance.dataset(str(tmp_path / "source")).schema.field("id")
+    assert keyed.metadata[b"lance-schema:unenforced-primary-key"] == b"true"

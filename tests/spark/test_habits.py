@@ -164,6 +164,12 @@ STATEMENTS = {
         "materialize_deletions => TRUE)"
     ),
     "optimize t full": "CALL lance.system.compact(table => 't')",
+    "ALTER TABLE t SET UNENFORCED PRIMARY KEY (`id`, region)": (
+        "CALL lance.system.set_primary_key(table => 't', columns => 'id, region')"
+    ),
+    "alter table '/d/t' set unenforced primary key id": (
+        "CALL lance.system.set_primary_key(table => '/d/t', columns => 'id')"
+    ),
     "VACUUM t": "CALL lance.system.cleanup(table => 't')",
     "VACUUM '/d/t' RETAIN 168 HOURS DRY RUN": (
         "CALL lance.system.cleanup(table => '/d/t', older_than => '604800s', dry_run => true)"

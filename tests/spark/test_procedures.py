@@ -121,12 +121,13 @@ def test_arguments_that_cannot_be(path):
 
 def test_every_procedure_gives_rows_of_its_columns(path):
     lance.dataset(path).tags.create("first", 1)
+    lance.dataset(path).alter_columns({"path": "id", "nullable": False})
     given = {
         "create_tag": {"name": "new"}, "replace_tag": {"name": "first"},
         "drop_tag": {"name": "first"}, "create_branch": {"name": "trial"},
-        "drop_branch": {"name": "trial"}, "restore": {"version": "2"},
+        "drop_branch": {"name": "trial"}, "restore": {"version": str(lance.dataset(path).version)},
         "compact": {"dry_run": "true"}, "create_index": {"columns": "id"},
-        "drop_index": {"name": "id_idx"},
+        "drop_index": {"name": "id_idx"}, "set_primary_key": {"columns": "id"},
     }  # fmt: skip
     for name, procedure in PROCEDURES.items():
         if name == "create_vector_index":

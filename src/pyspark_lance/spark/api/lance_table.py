@@ -438,7 +438,7 @@ class LanceTable(
     def merge(
         self,
         source: DataFrame,
-        condition: Expression,
+        condition: Expression | None = None,
         *,
         rewrite: str = "auto",
         **options: str,
@@ -451,7 +451,8 @@ class LanceTable(
 
         Args:
             source: The source rows; conditions call them by their alias, or ``source``.
-            condition: Condition under which a source row matches a target row.
+            condition: Condition under which a source row matches a target row; None if they match
+                by the table's primary key (see ``setPrimaryKey``).
             rewrite: As for ``update``; only merges that do nothing but update can rewrite columns.
             options: As for ``delete``.
 
@@ -464,6 +465,8 @@ class LanceTable(
             (1, 1)
         """
         mode = rewrite_mode(rewrite)
+        if condition is None:
+            condition = self._same_key()
 
         def run(merge: MergeRequest) -> ChangeResult:
             if merge.evolves:
@@ -474,6 +477,18 @@ class LanceTable(
         return LanceMergeBuilder(MergeRequest(source, condition, (), self._alias, mode), run)
 
     # Inside ----------------------------------------------------------------------------------
+
+    def _same_key(self) -> str:
+        """That a row of the source has the primary key of a row of the table."""
+        key = self.primaryKey()
+        if not key:
+            raise InvalidInputError(
+                "a merge without a condition matches by the primary key, and the table has none",
+                repr(self),
+                'give a condition, as "target.id = source.id", or setPrimaryKey("id") once',
+            )
+        names = ["`" + name.replace("`", "``") + "`" for name in key]
+        return " AND ".join(f"`{self._alias}`.{name} = source.{name}" for name in names)
 
     def _check_newest(self, call: str) -> None:
         """Refuses a call that changes a table which is held at a version.

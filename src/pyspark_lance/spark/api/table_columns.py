@@ -33,6 +33,7 @@ from pyspark_lance.table.columns.change_columns import (
     set_metadata,
     widen_column,
 )
+from pyspark_lance.table.columns.primary_key import primary_key, set_primary_key
 from pyspark_lance.table.columns.schema_change import find_field
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
@@ -204,6 +205,42 @@ class TableColumns:
         """
         settings = commit_settings(options_of_change(options, self._table, self._spark))
         return set_metadata(self._table, schema=schema, columns=columns, settings=settings)
+
+    @changes_table(*COMMIT_OPTIONS)
+    @refreshes_cached
+    def setPrimaryKey(self, *columns: str, **options: str) -> ColumnResult:  # noqa: N802
+        """Declares the columns whose values name a row; once set, the key cannot be changed.
+
+        The key is not enforced: no write looks for rows that have it already. But merges that match
+        by all of its columns never insert a key twice, even if they run at once, here or in Lance;
+        ``merge`` without a condition matches by it, and ``applyChanges`` without ``keys``.
+
+        Args:
+            columns: Columns that are never null and have no parts, in the order of the key.
+            options: See the class.
+
+        Raises:
+            InvalidInputError: The table has another key, or a column is not there, has parts, may
+                be null or is named twice.
+
+        Examples:
+            >>> _ = table.changeColumn("id", nullable=False)
+            >>> table.setPrimaryKey("id").version
+            3
+            >>> table.primaryKey()
+            ['id']
+        """
+        settings = commit_settings(options_of_change(options, self._table, self._spark))
+        return set_primary_key(self._table, columns, settings)
+
+    def primaryKey(self) -> list[str]:  # noqa: N802
+        """The columns of the primary key, in its order; none if the table has no key.
+
+        Examples:
+            >>> table.primaryKey()
+            []
+        """
+        return list(primary_key(self._latest().schema))
 
     def _latest(self) -> Snapshot:
         return Snapshot.open(self._table)

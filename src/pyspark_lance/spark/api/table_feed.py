@@ -25,6 +25,7 @@ from pyspark_lance.spark.sql.metadata_tables import columns
 from pyspark_lance.table.change.applied_changes import applied_version
 from pyspark_lance.table.change.commit_changes import Prepared
 from pyspark_lance.table.change.row_change import ChangePlan, ChangeResult
+from pyspark_lance.table.columns.primary_key import primary_key
 from pyspark_lance.table.refs.consumers import (
     Consumer,
     consumers_of,
@@ -71,7 +72,8 @@ class TableFeed:
         Args:
             changes: From ``changes()`` or ``readChangeFeed``, of a batch or a stream. Columns that
                 the table lacks are an error; columns that only the table has keep their values.
-            keys: Key columns, in both tables. Do not filter out pre-images: by these a row whose
+            keys: Key columns, in both tables; those of this table's primary key if neither these
+                nor ``rowIdColumn`` are given. Do not filter out pre-images: by these a row whose
                 key changed is found.
             rowIdColumn: Instead of ``keys``: the column of this table that stores the ``_rowid``
                 of the other one.
@@ -90,6 +92,8 @@ class TableFeed:
             >>> copy.applyChanges(table.changes(copy.appliedVersion() + 1), "id").numDeletedRows
             1
         """
+        if keys is None and rowIdColumn is None:
+            keys = primary_key(Snapshot.open(self._table).schema)
         pairs = _key_pairs(keys, rowIdColumn)
         given = options_of_change(options, self._table, self._spark).properties
         by_version = APPLICATION_PROPERTY not in given
@@ -195,7 +199,7 @@ def _key_pairs(keys: str | Sequence[str] | None, row_id_column: str | None) -> d
     names = [keys] if isinstance(keys, str) else list(keys or ())
     if bool(names) == (row_id_column is not None):
         raise InvalidInputError(
-            "applyChanges needs keys or rowIdColumn",
+            "applyChanges needs keys or rowIdColumn, or a table with a primary key",
             hint='keys=["id"], or the column that keeps the row ids of the other table',
         )
     return (

@@ -86,6 +86,11 @@ def _vacuum(said: Mapping[str, str]) -> str:
     return _call("cleanup", said["table"], arguments)
 
 
+def _primary_key(said: Mapping[str, str]) -> str:
+    columns = said["columns"].replace("`", "")
+    return _call("set_primary_key", said["table"], {"columns": _named(columns)})
+
+
 def _options(text: str) -> dict[str, str]:
     """``WITH (name = value, …)`` of lance-spark, whose names are those of the arguments here."""
     if not text:
@@ -223,12 +228,8 @@ _STATEMENTS = tuple(
             ),
         ),
         (
-            r"ALTER TABLE {table} SET UNENFORCED PRIMARY KEY.*",
-            _always(
-                "SET UNENFORCED PRIMARY KEY",
-                "LanceTable.setMetadata(columns={'id': {'lance-schema:unenforced-primary-key': "
-                "'true'}})",
-            ),
+            r"ALTER TABLE {table} SET UNENFORCED PRIMARY KEY\s*\(?(?P<columns>[^()]*)\)?",
+            _primary_key,
         ),
     )
 )

@@ -106,6 +106,7 @@ DETAIL = columns(
     oldestVersion=_LONG,
     fileVersion=_TEXT,
     stableRowIds=_FLAG,
+    primaryKey=ArrayType(_TEXT),
     indices=ArrayType(_TEXT),
     properties=MapType(_TEXT, _TEXT),
     consumers=ArrayType(columns(name=_TEXT, version=_LONG, lag=_LONG)),
@@ -206,6 +207,7 @@ def detail_rows(table: Table, at: VersionSpec = LATEST) -> Rows:
             about.oldest_version,
             about.file_version,
             about.stable_row_ids,
+            list(about.primary_key),
             list(about.indices),
             dict(about.properties),
             [

@@ -71,6 +71,7 @@ from pyspark_lance.spark.sql.procedure_work import (
 )
 from pyspark_lance.table.cleanup.auto_cleanup import parse_duration
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
+from pyspark_lance.table.columns.primary_key import set_primary_key
 from pyspark_lance.table.compaction.compaction_plan import CONFIGURABLE
 from pyspark_lance.table.compaction.compaction_task import CompactionTask, rewrite_bin
 from pyspark_lance.table.compaction.stable_row_ids import enable_stable_row_ids
@@ -258,6 +259,11 @@ def _enable_stable_row_ids(call: Call) -> Rows:
     return [(enable_stable_row_ids(call.table, call.settings).version,)]
 
 
+def _set_primary_key(call: Call) -> Rows:
+    names = [name.strip() for name in call.text("columns").split(",")]
+    return [(set_primary_key(call.table, names, call.settings).version,)]
+
+
 def _create_tag(call: Call) -> Rows:
     tag = set_tag(call.table, call.text("name"), call.at())
     return [(tag.name, tag.version)]
@@ -443,6 +449,12 @@ PROCEDURES: Mapping[str, Procedure] = {
         _VERSION,
         _enable_stable_row_ids,
         rewrites=True,
+    ),
+    "set_primary_key": Procedure(
+        "Declares the columns whose values name a row, for good.",
+        StructType([StructField("columns", _TEXT, nullable=False), _NOTE]),
+        _VERSION,
+        _set_primary_key,
     ),
     "history": Procedure(
         "The versions that are left, the newest first: what made them, when, and who.",

@@ -109,7 +109,7 @@ def add_null_columns(
         check_null_columns(snapshot.schema, schema, snapshot.manifest.file_version)
         return _merge(snapshot, schema, snapshot.manifest.fragments)
 
-    return _change(table, operation, settings)
+    return commit_change(table, operation, settings)
 
 
 def add_struct_members(
@@ -126,7 +126,7 @@ def add_struct_members(
                 raise InvalidInputError(f"there is no column {column.name!r} to add a member to")
         return _with_missing(snapshot, columns)
 
-    return _change(table, operation, settings)
+    return commit_change(table, operation, settings)
 
 
 def add_missing_columns(
@@ -136,7 +136,7 @@ def add_missing_columns(
 
     ``columns``: those to add; of structs that are there, the members that are new.
     """
-    return _change(table, lambda snapshot: _with_missing(snapshot, columns), settings)
+    return commit_change(table, lambda snapshot: _with_missing(snapshot, columns), settings)
 
 
 def _with_missing(snapshot: Snapshot, columns: pa.Schema) -> Operation | None:
@@ -161,7 +161,7 @@ def drop_columns(
 
     if not paths:
         raise InvalidInputError("there is no column to drop")
-    return _change(table, operation, settings)
+    return commit_change(table, operation, settings)
 
 
 def rename_column(
@@ -178,7 +178,7 @@ def rename_column(
             return None
         return Project(schema=schema, preserves_nullability=True)
 
-    return _change(table, operation, settings)
+    return commit_change(table, operation, settings)
 
 
 def change_nullability(
@@ -201,7 +201,7 @@ def change_nullability(
             return None
         return Project(schema=schema, preserves_nullability=nullable)
 
-    return _change(table, operation, settings)
+    return commit_change(table, operation, settings)
 
 
 def set_metadata(
@@ -226,7 +226,7 @@ def set_metadata(
             field_metadata_updates=updates,
         )
 
-    return _change(table, operation, settings)
+    return commit_change(table, operation, settings)
 
 
 # With values -------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def _with_nullability(
     return with_field(snapshot.schema, column.id, lambda field: replace(field, nullable=nullable))
 
 
-def _change(
+def commit_change(
     table: Table,
     plan: Callable[[Snapshot], Operation | None],
     settings: CommitSettings | None,

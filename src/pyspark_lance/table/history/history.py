@@ -33,6 +33,7 @@ from pyspark_lance.metafile.manifest_file import (
 )
 from pyspark_lance.metafile.refs_file import list_tags
 from pyspark_lance.store.object_store import ObjectStore, missing
+from pyspark_lance.table.columns.primary_key import primary_key
 from pyspark_lance.table.compaction.compaction_plan import CompactionOptions, plan_bins
 from pyspark_lance.table.refs.consumers import Consumer, consumers_of
 from pyspark_lance.table.version.snapshot import Snapshot
@@ -207,6 +208,7 @@ class TableDetail:
     oldest_version: int
     file_version: str
     stable_row_ids: bool  # Whether rows keep their ids when they move.
+    primary_key: tuple[str, ...]
     indices: tuple[str, ...]
     properties: Mapping[str, str]
     consumers: tuple[Consumer, ...]  # Who follows it, and how far each has read it.
@@ -233,6 +235,7 @@ def detail(table: Table, at: VersionSpec = LATEST) -> TableDetail:
         oldest_version=versions[0].version if versions else snapshot.version,
         file_version=manifest.file_version,
         stable_row_ids=snapshot.uses_stable_row_ids,
+        primary_key=primary_key(snapshot.schema),
         indices=tuple(sorted({index.name for index in snapshot.indices if index.fields})),
         properties=properties_of(snapshot),
         consumers=consumers_of(table),

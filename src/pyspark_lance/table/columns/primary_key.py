@@ -1,0 +1,94 @@
+"""The unenforced primary key: columns whose values name a row, as the table's fields say.
+
+Writes do not check it; merges that match by it keep it unique among themselves.
+
+Source: docs/format/table-format.md, section 3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyspark_lance.errors import InvalidInputError
+from pyspark_lance.format.field import PRIMARY_KEY, PRIMARY_KEY_POSITION, Field
+from pyspark_lance.format.operation import Operation, UpdateConfig, UpdateMap
+from pyspark_lance.format.schema import LanceSchema
+from pyspark_lance.table.columns.change_columns import ColumnResult, commit_change
+from pyspark_lance.table.columns.schema_change import find_field
+from pyspark_lance.table.version.snapshot import Snapshot
+from pyspark_lance.table.version.table import Table
+from pyspark_lance.table.work.commit_settings import CommitSettings
+
+
+def primary_key(schema: LanceSchema) -> tuple[str, ...]:
+    """Paths of the key's columns in the order of the key; none for a table without one.
+
+    Columns without a position come last, as in Lance.
+    """
+    found = [
+        (field.unenforced_primary_key_position or 1 << 32, path)
+        for top in schema.fields
+        for path, field in _below(top, top.name)
+        if field.unenforced_primary_key
+    ]
+    return tuple(path for _, path in sorted(found, key=lambda one: one[0]))
+
+
+def _below(field: Field, path: str) -> Iterator[tuple[str, Field]]:
+    yield path, field
+    for child in field.children:
+        yield from _below(child, f"{path}.{child.name}")
+
+
+def set_primary_key(
+    table: Table, columns: Sequence[str], settings: CommitSettings | None = None
+) -> ColumnResult:
+    """Declares the key, in one version; none if the table has just this key.
+
+    Raises:
+        InvalidInputError: The table has another key, or a column is not there, has parts, may be
+            null or is named twice.
+    """
+
+    def operation(snapshot: Snapshot) -> Operation | None:
+        schema, where = snapshot.schema, snapshot.uri
+        known = primary_key(schema)
+        if not columns:
+            raise InvalidInputError("a primary key has at least one column", where)
+        fields = [_checked(schema, name, where) for name in columns]
+        names = tuple(field.name for field in fields)
+        if names == known:
+            return None
+        if known:
+            raise InvalidInputError(
+                f"the table has the primary key ({', '.join(known)}), which cannot be changed",
+                where,
+                "write the rows to a new table to give them another key",
+            )
+        if len(set(names)) < len(names):
+            raise InvalidInputError("a column is named twice in the primary key", where)
+        return UpdateConfig(
+            field_metadata_updates={
+                field.id: UpdateMap(((PRIMARY_KEY, "true"), (PRIMARY_KEY_POSITION, str(position))))
+                for position, field in enumerate(fields, 1)
+            }
+        )
+
+    return commit_change(table, operation, settings)
+
+
+def _checked(schema: LanceSchema, name: str, where: str) -> Field:
+    """The column of this name, which can be part of a key."""
+    path = find_field(schema, name)
+    field = path[-1]
+    if len(path) > 1 or field.children:
+        raise InvalidInputError(
+            f"{name!r} cannot be part of a primary key", where, "name columns that have no parts"
+        )
+    if field.nullable:
+        raise InvalidInputError(
+            f"column {name!r} of the primary key may be null",
+            where,
+            f"changeColumn({name!r}, nullable=False) first",
+        )
+    return field
