@@ -367,11 +367,54 @@ def test_indices_are_kept_byte_for_byte_or_lose_coverage_only():
     assert changed.indices[1].raw == state.indices[1].raw
 
 
-def test_compaction_drops_coverage_of_the_rewritten_fragments():
-    state = with_indices(created(2, 2, stable=False), index("i", [0], [0, 1]))
-    (old, _) = state.manifest.fragments
-    state = after(state, Rewrite((RewriteGroup((old,), (new_fragment(2),)),)))
-    assert coverage(state) == {"i": [1]}
+def rewritten(state, *numbers):
+    """The state after these fragments became one."""
+    old = tuple(f for f in state.manifest.fragments if f.id in numbers)
+    new = new_fragment(sum(fragment.num_rows for fragment in old))
+    if old[0].row_ids is not None:
+        count, first = new.physical_rows, row_ids(old[0])[0]
+        version = RowDatasetVersionSequence.constant(count, 1).to_bytes()
+        ids = RowIdSequence.from_array(range(first, first + count)).to_bytes()
+        new = replace(new, row_ids=ids, created_at=version, last_updated_at=version)
+    return after(state, Rewrite((RewriteGroup(old, (new,)),)))
+
+
+def test_compaction_leaves_names_of_fragments_whose_rows_an_index_still_has():
+    state = with_indices(
+        created(2, 2, 2, 2, stable=False),
+        index("one", [0], [0, 1]),
+        index("two", [0], [0]),
+        index("two", [0], [1, 2]),
+        index("none", [0], [0]),
+        index("unknown", [0], None),
+    )
+    state = rewritten(state, 0)
+    assert [(one.name, list(one.fragment_bitmap)) for one in state.indices] == [
+        ("one", [0, 1]),
+        ("two", []),
+        ("two", [1, 2]),
+        ("none", []),
+    ]
+    # An index may have rows of a fragment that it gave up, since its values changed.
+    state = rewritten(state, 2, 3)
+    assert [(one.name, list(one.fragment_bitmap)) for one in state.indices] == [
+        ("one", [0, 1, 2, 3]),
+        ("two", []),
+        ("two", [1, 2, 3]),
+        ("none", []),
+    ]
+
+
+def test_compaction_takes_the_names_of_fragments_whose_rows_an_index_knows():
+    kept, lost = index("kept", [0], [0, 1]), index("lost", [0], [0, 1])
+    known = replace(kept, details_type="/lance.index.pb.VectorIndexDetails")
+    state = with_indices(created(2, 2), known, lost)
+    assert coverage(rewritten(state, 0)) == {"kept": [1, 2], "lost": [1]}
+    one, other = state.manifest.fragments
+    manifest = replace(state.manifest, fragments=(with_deletions(one, 1), other))
+    # The index still has the row that was deleted.
+    state = rewritten(TableState(manifest, state.indices), 0)
+    assert coverage(state) == {"kept": [0, 1, 2], "lost": [1]}
 
 
 def reuse_entry(number, *versions, file=""):
@@ -399,7 +442,8 @@ def test_coverage_goes_through_deferred_remapping_before_it_changes():
     assert rewritten.indices == state.indices
     (*_, other) = state.manifest.fragments
     moved = after(state, Rewrite((RewriteGroup((other,), (new_fragment(2),)),)))
-    assert coverage(moved) == {"all": [0], "some": BitMap(), "__lance_frag_reuse": None}
+    # Fragment 2 is gone, and only named.
+    assert coverage(moved) == {"all": [0, 2], "some": BitMap(), "__lance_frag_reuse": None}
     assert moved.indices[-1].raw == entry.raw
 
 

@@ -587,6 +587,20 @@ MUTANTS = (
         ("tests/commit/test_next_manifest.py",),
     ),
     Mutant(
+        "an index does not name what it still has of compacted fragments",
+        "commit/index_rules.py",
+        "            now = _following(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)",
+        "            now = _following(index, moves, bitmap) if stable_row_ids else bitmap & there",
+        ("tests/commit/test_next_manifest.py", "tests/table/index/test_indices_after_changes.py"),
+    ),
+    Mutant(
+        "an index with row ids does not name the fragments of rows that were deleted",
+        "commit/index_rules.py",
+        "        if not knows_rows or all(fragment.deletion_file is None for fragment in old):",
+        "        if True:",
+        ("tests/commit/test_next_manifest.py", "tests/table/index/test_indices_after_changes.py"),
+    ),
+    Mutant(
         "lists of a file have any number of items",
         "table/rows/write_fragments.py",
         "            if counts[rows] > room:",

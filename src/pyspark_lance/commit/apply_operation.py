@@ -17,11 +17,10 @@ from pyspark_lance.commit.fragment_changes import (
     removed_fragment_ids,
 )
 from pyspark_lance.commit.index_rules import (
-    following_rows,
+    after_rewrite,
     replaced_indices,
     with_reuse_index,
     without_changed_values,
-    without_fragments,
     without_vanished_fields,
 )
 from pyspark_lance.commit.invariants import check_writable
@@ -210,14 +209,12 @@ def _rewrite(draft: Draft, operation: Rewrite) -> None:
             fragment = draft.with_id(fragment)
             draft.put(fragment)
             new_ids.append(fragment.id)
-        moves.append(([fragment.id for fragment in group.old_fragments], new_ids))
+        moves.append((group.old_fragments, new_ids))
     if operation.reuse_index is not None:
         draft.indices = with_reuse_index(draft.indices, operation.reuse_index, operation.replaces)
-    elif draft.stable:
-        draft.indices = following_rows(draft.indices, moves)
     else:
-        draft.indices = without_fragments(
-            draft.indices, (fragment_id for old, _ in moves for fragment_id in old)
+        draft.indices = after_rewrite(
+            draft.indices, moves, draft.fragments, stable_row_ids=draft.stable
         )
 
 

@@ -1,19 +1,20 @@
 """What a commit does to the index entries of a manifest; pure, no I/O.
 
-An index answers for the fragments in its bitmap, every other fragment is scanned.  Taking a
-fragment out of a bitmap is therefore always right, putting one in never is without proof.  There
+An index answers for the fragments in its bitmap that are there, every other fragment is scanned.
+Taking one of these out of a bitmap is therefore always right, putting one in never is without proof.  There
 is proof in one case: rows that keep their ids and values move to another fragment, and the index
 knows rows by their ids.  All other bytes of an entry stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from pyroaring import BitMap
+from pyroaring import BitMap, FrozenBitMap
 
 from pyspark_lance.errors import ConflictReason, RetryableCommitError
+from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.fragment_reuse import ReuseDetails, covered_now, reuse_index_of
 from pyspark_lance.format.index_metadata import IndexMetadata
 
@@ -48,42 +49,61 @@ def without_vanished_fields(indices: Indices, field_ids: Iterable[int]) -> Indic
     )
 
 
-def without_fragments(indices: Indices, fragment_ids: Iterable[int]) -> Indices:
-    """Takes fragments out of every bitmap: their rows have moved."""
-    gone = frozenset(fragment_ids)
-    if not gone:
-        return indices
-    indices = _up_to_date(indices)
-    pruned = (_without(index, gone) if index.fields else index for index in indices)
-    return tuple(index for index in pruned if index is not None)
-
-
-def following_rows(
-    indices: Indices, moves: Iterable[tuple[Iterable[int], Iterable[int]]]
+def after_rewrite(
+    indices: Indices,
+    moves: Sequence[tuple[Sequence[Fragment], Iterable[int]]],
+    live: Iterable[int],
+    *,
+    stable_row_ids: bool,
 ) -> Indices:
-    """Bitmaps after rows moved to other fragments with their stable ids and all their values.
+    """Bitmaps after rows moved to other fragments with all their values.
 
-    An index that holds row ids and covers all fragments that the rows come from goes on to cover
-    them; any other index gives the fragments up.
+    Only an index that knows rows by their stable ids, and covers all fragments that they come from,
+    goes on to cover them.  Bitmaps name fragments that are gone, as after a delete of all their
+    rows, where an index may still have rows of these: Lance passes over what an index says of gone
+    fragments that it names, but lets rows of others take the places of the nearest.  Who covers
+    nothing any more names nothing, and nobody looks into it.
+
+    ``moves``: the old fragments, and the ids of the new ones; ``live``: ids of all that are there.
     """
-    pairs = [(frozenset(old), frozenset(new)) for old, new in moves]
-    gone = frozenset().union(*(old for old, _ in pairs))
-    kept = without_fragments(indices, gone)
-    before = {index.uuid: index.fragment_bitmap for index in indices}
+    there, indices = BitMap(live), _up_to_date(indices)
+    rewritten = BitMap(fragment.id for old, _ in moves for fragment in old)
+    unnamed: dict[str, BitMap] = {}
+    for index in () if stable_row_ids else indices:
+        unnamed.setdefault(index.name, rewritten.copy()).difference_update(
+            index.fragment_bitmap or BitMap()
+        )
     result = []
-    for index in kept:
-        covered, bitmap = before[index.uuid], index.fragment_bitmap
-        if (
-            index.details_type in _KINDS_WITH_ROW_IDS
-            and index.fields
-            and covered is not None
-            and bitmap is not None
-        ):
-            whole = [new for old, new in pairs if all(fragment in covered for fragment in old)]
-            if whole:
-                index = index.with_fragment_bitmap(bitmap | type(bitmap)(frozenset().union(*whole)))
+    for index in indices:
+        bitmap = index.fragment_bitmap
+        if index.fields and bitmap is None:  # it may cover anything
+            continue
+        if index.fields and bitmap is not None:
+            now = _following(index, moves, bitmap) if stable_row_ids else BitMap(bitmap)
+            if there.isdisjoint(now):
+                now.clear()
+            else:  # which of its segments names them does not matter
+                now |= unnamed.pop(index.name, BitMap())
+            index = index if now == bitmap else index.with_fragment_bitmap(now)
         result.append(index)
     return tuple(result)
+
+
+def _following(
+    index: IndexMetadata,
+    moves: Sequence[tuple[Sequence[Fragment], Iterable[int]]],
+    bitmap: BitMap | FrozenBitMap,
+) -> BitMap:
+    """The fragments that an index names after rows kept their stable ids."""
+    now = BitMap(bitmap)
+    for old, new in moves:
+        before = BitMap(fragment.id for fragment in old)
+        knows_rows = index.details_type in _KINDS_WITH_ROW_IDS
+        if knows_rows and before.issubset(bitmap):
+            now |= BitMap(new)
+        if not knows_rows or all(fragment.deletion_file is None for fragment in old):
+            now -= before
+    return now
 
 
 def without_changed_values(indices: Indices, changed: Mapping[int, Iterable[int]]) -> Indices:

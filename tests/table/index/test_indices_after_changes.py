@@ -56,6 +56,38 @@ def test_random_histories_with_every_kind_of_index(tmp_path, seed):
         check(path)
 
 
+@pytest.mark.parametrize("stable", [True, False])
+def test_rows_that_an_index_still_has_of_compacted_fragments_take_no_places(tmp_path, stable):
+    """The index goes on to answer for some fragments, of which later some rows are deleted."""
+    path = str(tmp_path / "t")
+    table = some_rows(np.random.default_rng(3), range(300))
+    write_table(path, table, max_rows_per_file=60, enable_stable_row_ids=stable)
+    make_indices(path)
+    query = {"column": "vector", "q": np.zeros(4, np.float32), "nprobes": 2}
+
+    def check_few():
+        check(path)
+        for k in (3, 20):
+            told, best = (
+                lance.dataset(path).to_table(
+                    columns=["id", "_distance"], nearest=query | {"k": k, "use_index": use}
+                )
+                for use in (True, False)
+            )
+            assert told["id"].to_pylist() == best["id"].to_pylist()
+
+    delete_rows(path, "id < 120 AND id % 2 = 0")
+    # Only fragments 0 and 1 have so few rows left.
+    compact(Table(path), {"target_rows_per_fragment": 60})
+    live = {fragment.id for fragment in Snapshot.open(Table(path)).manifest.fragments}
+    assert live == {2, 3, 4, 5}
+    check_few()
+    delete_rows(path, "id % 50 = 0")
+    check_few()
+    lance.dataset(path).optimize.compact_files(target_rows_per_fragment=1000)
+    check(path)
+
+
 def test_indices_that_hold_row_ids_are_used_after_a_compaction(tmp_path):
     rng = np.random.default_rng(7)
     path = str(tmp_path / "t")

@@ -12,6 +12,7 @@ from pyspark_lance.errors import InvalidInputError
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.nearest import ivf_search
 from pyspark_lance.table.nearest.ivf_search import SegmentTask
+from pyspark_lance.table.nearest.metric import Metric
 from pyspark_lance.table.version.snapshot import Snapshot
 from pyspark_lance.table.version.table import Table
 
@@ -131,6 +132,26 @@ def test_with_another_metric_every_row_is_compared(tmp_path):
     assert not any(isinstance(task, SegmentTask) for task in plan.tasks)
     plan, _ = ours(tmp_path / "t", queries, 4, metric="l2")
     assert all(isinstance(task, SegmentTask) for task in plan.tasks)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_the_metric_is_that_of_an_index_that_answers_for_a_fragment(tmp_path, stable):
+    path = tmp_path / "t"
+    numbers = make(path, "flat", "cosine", rows=40, stable=stable, partitions=1)
+    queries = queries_for(numbers)
+
+    def metric_of_both():
+        plan, found = ours(path, queries, 5)
+        for number, query in enumerate(queries):
+            assert_same(found, number, theirs(path, query, 5))
+        return plan.joining.metric
+
+    assert metric_of_both() is Metric.COSINE
+    # All rows are replaced, so that the only fragment that the index names is gone.
+    rows = rows_of(np.random.default_rng(4).normal(size=(50, WIDTH)))
+    builder = lance.dataset(str(path)).merge_insert("id").when_matched_update_all()
+    builder.when_not_matched_insert_all().execute(rows)
+    assert metric_of_both() is Metric.L2
 
 
 def random_table(path, rng):

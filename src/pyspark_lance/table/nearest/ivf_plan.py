@@ -63,9 +63,11 @@ def fragments_by_segment(
 def _segments(snapshot: Snapshot, column: Field) -> tuple[IvfSegment, ...]:
     if reuse_index_of(snapshot.indices) is not None:
         return ()  # row addresses in the index are those of before a compaction
+    live = frozenset(fragment.id for fragment in snapshot.manifest.fragments)
     found = []
     for entry in snapshot.indices:
-        if not _is_known(entry, column):
+        # As in Lance, what answers for no fragment does not say which metric is meant, either.
+        if live.isdisjoint(entry.fragment_bitmap or ()) or not _is_known(entry, column):
             continue
         try:
             found.append(open_ivf(snapshot.files, entry, width_of(column)))
@@ -81,6 +83,5 @@ def _is_known(entry: IndexMetadata, column: Field) -> bool:
         and name == VECTOR_DETAILS
         and entry.fields == (column.id,)
         and entry.index_version <= NEWEST_VERSION
-        and bool(entry.fragment_bitmap)
         and not parse_message(table_pb2.IndexMetadata, entry.raw).covering_fields
     )
