@@ -1,9 +1,9 @@
 """What a commit does to the index entries of a manifest; pure, no I/O.
 
 An index answers for the fragments in its bitmap that are there, every other fragment is scanned.
-Taking one of these out of a bitmap is therefore always right, putting one in never is without proof.  There
-is proof in one case: rows that keep their ids and values move to another fragment, and the index
-knows rows by their ids.  All other bytes of an entry stay as they are.
+Taking one of these out of a bitmap is therefore always right, putting one in never is without
+proof.  There is proof in one case: rows that keep their ids and values move to another fragment,
+and the index knows rows by their ids.  All other bytes of an entry stay as they are.
 """
 
 from __future__ import annotations

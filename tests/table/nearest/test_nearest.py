@@ -66,7 +66,7 @@ def nearest_theirs(path, query, k, metric, condition=None):
         )
 
 
-def assert_same_answer(found, rows, number, theirs, tolerance):
+def assert_same_answer(found, rows, number, theirs, tolerance=1e-5):
     """The same rows at the same distances; rows that differ by rounding may change places."""
     mine = found.query == number
     distances = found.distance[mine]
@@ -119,11 +119,10 @@ def test_the_answers_are_those_of_pylance(tmp_path, kind, metric, seed):
     k = int(rng.choice([1, 4, rows + 10]))
     queries = rng.normal(size=(3, width)).astype(kind).astype(np.float64)
     found, read = nearest_here(path, queries, k, metric, condition)
-    tolerance = 5e-3 if kind == "float16" else 1e-5
     assert set(found.query.tolist()) <= {0, 1, 2}
     for number, query in enumerate(queries):
         theirs = nearest_theirs(path, query.astype(kind), k, metric, condition)
-        assert_same_answer(found, read, number, theirs, tolerance)
+        assert_same_answer(found, read, number, theirs)
 
 
 @pytest.mark.interop

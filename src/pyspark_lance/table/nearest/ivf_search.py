@@ -111,7 +111,8 @@ class _SegmentSearch:
     ) -> FoundRows:  # fmt: skip
         """The best so far and of some partitions, of which each is for the query at its place.
 
-        ``vectors``: of all queries; ``directed``: the same, of length 1 under cosine.
+        ``vectors``: of all queries; ``directed``: the same, of length 1 under cosine, in the type
+        of the column as in Lance, and as vectors are stored.
         """
         waiting, num_waiting = [best], 0
         for found in self._probe(partitions, queries, vectors, directed):
@@ -134,7 +135,7 @@ class _SegmentSearch:
             if not len(rows.row_ids):
                 continue
             if self._segment.kind is IvfKind.FLAT:
-                search = ExactSearch(vectors[group], self._segment.metric, self._task.k)
+                search = ExactSearch(directed[group], self._segment.metric, self._task.k)
                 search.add(rows.stored, rows.row_ids, rows.addresses)
                 yield search.found().of_queries(group)
                 continue
