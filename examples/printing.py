@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from pyspark.sql import DataFrame
 
-BOLD, DIM, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[0m"
+# Colours are for terminals alone.
+IS_TERMINAL = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+BOLD, DIM, GREEN, PLAIN = (
+    ("\033[1m", "\033[2m", "\033[32m", "\033[0m") if IS_TERMINAL else ("", "", "", "")
+)
 
 
 def step(title: str) -> None:

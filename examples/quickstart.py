@@ -11,7 +11,9 @@ import shutil
 import sys
 import tempfile
 import time
+from pathlib import Path
 
+import pyarrow.compute as pc
 from flights import flights
 from printing import rows, show, step
 from pyspark.sql import SparkSession
@@ -22,36 +24,47 @@ from pyspark_lance import LanceTable
 MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 NEXT = """
 What to try next:
-  run it with a folder, to keep the tables: quickstart.py FOLDER
-  python -m pyspark_lance info FOLDER/flights --plot flights.svg   a picture of the versions
-  python -m pyspark_lance.spark.companion install                  the fast way in all sessions
-  examples/change_feed.py       totals and vectors that follow a table by its changes alone
-  examples/follow_a_table.py    a copy and a full history of a table, by a stream of changes
-  docs/index.md                 everything else: indices, nearest rows, S3, streams"""
+  pyspark-lance info {flights} --plot flights.svg
+                                    a picture of the versions
+  python -m pyspark_lance.spark.companion install
+                                    the fast way in all sessions"""
+KEEP = """
+  pyspark-lance quickstart FOLDER   run it again, and keep the table"""
+# Where there is a clone.
+CLONE = """
+  python examples/change_feed.py    totals and vectors that follow a table by its changes alone
+  python examples/follow_a_table.py a copy and a full history of a table, by a stream of changes
+  docs/index.md                     everything else: indices, nearest rows, S3, streams"""
 
 
-def main(folder: str) -> None:
+def main(folder: str, *, keep: bool) -> None:
     """Runs every step below ``folder``."""
+    path = f"{folder}/flights"
+    if Path(path).exists():
+        raise SystemExit(f"{path} exists: name another folder, or none")
+    year = flights()
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("quickstart")
         # The fast way: a small jar of this package, for scans by columns and all of Spark SQL.
         .config("spark.jars", pyspark_lance.companion_jar())
         .config("spark.sql.catalog.lance", "org.pysparklance.LanceCatalog")
+        # For a session of seconds only: the JVM compiles quickly rather than well.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    year = spark.createDataFrame(flights()).cache()
-    path = f"{folder}/flights"
     name = f"lance.`{path}`"
 
     step("1. Twelve months, twelve appends: twelve versions of one table")
     start = time.perf_counter()
     for month in range(1, 13):
-        part = year.where(f"month = {month}").drop("year").coalesce(1)
+        rows_of_month = year.filter(pc.field("month") == month).drop_columns("year")
+        # Spark 4.3 takes a table whose first chunk is empty for an empty table.
+        part = spark.createDataFrame(rows_of_month.combine_chunks()).coalesce(1)
         part.write.format("lance").mode("append").save(path)
         print(f"  {MONTHS[month - 1]}", end="", flush=True)
     print()
@@ -95,7 +108,9 @@ def main(folder: str) -> None:
     step("7. The life of one row")
     row_id = changes.where("_change_type = 'update_postimage'").first()["_rowid"]
     rows(table.rowHistory(row_id).select("_version", "_operation", "dest", "arr_delay"))
-    print(NEXT)
+    is_clone = Path(__file__).with_name("change_feed.py").exists()
+    flights_path = path if keep else "FOLDER/flights"
+    print(NEXT.format(flights=flights_path) + ("" if keep else KEEP) + (CLONE if is_clone else ""))
     spark.stop()
 
 
@@ -103,7 +118,7 @@ if __name__ == "__main__":
     given = sys.argv[1] if len(sys.argv) > 1 else None
     root = given or tempfile.mkdtemp(prefix="pyspark-lance-")
     try:
-        main(root)
+        main(root, keep=given is not None)
     finally:
         if given is None:
             shutil.rmtree(root, ignore_errors=True)

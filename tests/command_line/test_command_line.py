@@ -15,6 +15,7 @@ from local_changes import delete_rows
 from row_changes import set_to
 from table_access import append, write_table
 
+import pyspark_lance
 from pyspark_lance.command_line.drawing import Group
 from pyspark_lance.command_line.main import main
 from pyspark_lance.command_line.picture import COLOURS, picture_of
@@ -199,7 +200,6 @@ def test_what_cannot_be_done_is_said_in_one_message(capsys, path, arguments):
 
 def test_misspelt_commands_say_how_it_is_done(capsys, path):
     for arguments in (
-        [],
         ["shrink", path],
         ["cleanup", path, "--older-than", "soon"],
         ["changes", path, "1", "--mode", "odd"],
@@ -208,6 +208,30 @@ def test_misspelt_commands_say_how_it_is_done(capsys, path):
             main(arguments)
         assert error.value.code == 2
         assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [("/bin/pyspark-lance", "pyspark-lance"), ("/x/__main__.py", "python -m pyspark_lance")],
+)
+def test_nothing_at_all_is_answered_by_the_help_under_the_name_that_was_called(
+    capsys, monkeypatch, called, name
+):
+    monkeypatch.setattr(sys, "argv", [called])
+    assert main() == 2
+    out, error = capsys.readouterr()
+    assert (out, error.startswith(f"usage: {name} [-h]")) == ("", True), error
+    assert "\n    quickstart\n" in error
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"{pyspark_lance.__version__}\n")
+
+
+def test_the_quickstart_says_that_there_is_no_java(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert main(["quickstart"]) == 2
+    assert "Spark needs Java 17 or newer, and no java was found" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

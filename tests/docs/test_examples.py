@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.util import find_spec
 
@@ -54,9 +55,15 @@ def test_pictures_that_were_corrected_are_found_by_new_vectors(ended):
 def test_the_quickstart_comes_to_its_end(tmp_path):
     """It starts and stops a session of its own."""
     # As the console entry runs it, which needs no clone.
-    printed = run_command(sys.executable, "-m", "pyspark_lance", "quickstart", tmp_path / "kept")
+    command = (sys.executable, "-m", "pyspark_lance", "quickstart", tmp_path / "kept")
+    printed = run_command(*command)
     assert ("update_preimage" in printed[0], "What to try next" in printed[0]) == (True, True)
     assert [no_answers(one) for one in printed] == [{}, {}]
+    assert "\033" not in printed[0]  # no terminal
+    # Its figures would be wrong in a table that it has written already.
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"{tmp_path}/kept/flights exists: name another folder, or none\n"
 
 
 def test_no_example_is_left_out():

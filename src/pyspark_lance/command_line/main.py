@@ -9,6 +9,8 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import NoReturn
 
 from pyspark_lance.command_line.commands import (
@@ -38,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help(sys.stderr)
+        return 2
+    given = parser.parse_args(arguments)
     try:
         _check_values(given)
         if given.run is None:
@@ -79,7 +85,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m pyspark_lance", description="Lance tables, without Spark.")
+    module = "python -m pyspark_lance"
+    called = module if Path(sys.argv[0]).name == "__main__.py" else "pyspark-lance"
+    parser = _Parser(prog=called, description="Lance tables from the command line, without Spark.")
+    parser.add_argument("--version", action="version", version=version("pyspark-lance"))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     common = _Parser(add_help=False)
     common.add_argument("table", help="path or URI of the table")
