@@ -57,6 +57,7 @@ def test_info(capsys, path):
     assert "compact" in info["advice"][0]
     text = run(capsys, "info", path)
     assert "num_rows          29\n" in text
+    assert "indices           -\n" in text  # none
 
 
 def test_history(capsys, path):
@@ -207,7 +208,9 @@ def test_misspelt_commands_say_how_it_is_done(capsys, path):
         with pytest.raises(SystemExit) as error:
             main(arguments)
         assert error.value.code == 2
-        assert "usage:" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "usage:" in told
+        assert ("'soon' is no duration: such as 14days" in told) == ("soon" in arguments)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def _seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except InvalidInputError as error:
-        raise argparse.ArgumentTypeError(error.what) from error
+        raise argparse.ArgumentTypeError(f"{error.what}: {error.hint}") from error
 
 
 def _whole(text: str, least: int = 0) -> int:

@@ -86,9 +86,9 @@ def shown(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={shown(item)}" for key, item in value.items())
+        return ", ".join(f"{key}={shown(item)}" for key, item in value.items()) or "-"
     if isinstance(value, tuple | list):
-        return ", ".join(map(shown, value))
+        return ", ".join(map(shown, value)) or "-"
     return str(value)
 
 

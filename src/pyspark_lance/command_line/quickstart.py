@@ -18,7 +18,7 @@ _FOLDERS = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")
 def run_quickstart(folder: str | None) -> int:
     """Runs it in a process of its own, whose exit code it returns.
 
-``folder``: Where its tables stay; None for a folder that is removed in the end.
+    ``folder``: Where its tables stay; None for a folder that is removed in the end.
     Without Java, for which Spark ends in a traceback, an ``InvalidInputError``.
     """
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
