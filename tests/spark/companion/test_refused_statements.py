@@ -182,3 +182,44 @@ def test_what_alter_table_does_not_do_is_said_in_words_of_sql(companion, path, t
         companion.sql(f"ALTER TABLE {table} CLUSTER BY (id)")
     with pytest.raises(AnalysisException, match="there is no table '' in the catalog"):
         companion.sql("SELECT * FROM lance.``")
+
+
+@pytest.mark.parametrize(
+    ("columns", "what", "way"),
+    [
+        ("a INT CHECK (a > 0)", "CHECK", "before writing"),
+        ("a INT PRIMARY KEY", "PRIMARY KEY", "unenforced-primary-key"),
+        ("a INT, CONSTRAINT one UNIQUE (a)", "UNIQUE", "MERGE INTO"),
+        ("a INT REFERENCES others(a)", "FOREIGN KEY", "LEFT ANTI JOIN"),
+        ("a INT, b INT GENERATED ALWAYS AS (a + 1)", "generated columns", "compute b"),
+        ("a BIGINT GENERATED ALWAYS AS IDENTITY", "identity columns", "_rowid"),
+    ],
+)
+def test_constraints_and_columns_that_compute_themselves_name_the_way_without(
+    companion, path, columns, what, way
+):
+    for statement in (
+        f"CREATE TABLE lance.`{path}` ({columns})",
+        f"CREATE OR REPLACE TABLE lance.`{path}` ({columns})",
+        f"CREATE TABLE constrained ({columns}) USING lance",
+    ):
+        with pytest.raises(Exception, match=rf"no {what}.*\n  hint: .*{way}"):
+            companion.sql(statement)
+    assert not os.path.exists(path)
+    # What is not ours is left to Spark.
+    with pytest.raises(AnalysisException, match="does not support"):
+        companion.sql(f"CREATE TABLE constrained ({columns}) USING parquet")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("ADD CONSTRAINT one CHECK (id > 0)", "CHECK"),
+        ("ADD CONSTRAINT one PRIMARY KEY (id)", "PRIMARY KEY"),
+        ("DROP CONSTRAINT one", "constraints"),
+    ],
+)
+def test_constraints_cannot_be_added_or_dropped_later(companion, path, table, change, what):
+    with pytest.raises(Exception, match=rf"FEATURE\] Lance tables have no {what}"):
+        companion.sql(f"ALTER TABLE {table} {change}")
+    assert lance.dataset(path).version == 2

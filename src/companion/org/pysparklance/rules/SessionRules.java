@@ -14,7 +14,8 @@ import scala.jdk.javaapi.CollectionConverters;
 /** What a session gets that runs already: rules, a function, and a setting. */
 public final class SessionRules {
   private static final List<Rule<LogicalPlan>> RULES = List.of(
-      new HiddenOptions(), new RefusedAlter(), new AnalyzedTables(), new MergeRepair());
+      new HiddenOptions(), new RefusedAlter(), new RefusedDefinitions(), new AnalyzedTables(),
+      new MergeRepair());
 
   private SessionRules() {}
 
