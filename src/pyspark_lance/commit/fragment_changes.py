@@ -72,18 +72,16 @@ def reused_field_id(ours: Operation, theirs: Iterable[Operation]) -> int | None:
 
     A column that is dropped may leave its id to the next column that is added.  Operation by
     operation neither disturbs an append; one after the other they would make it a wrong column.
+    Updates never follow the Merge that adds one.
 
     ``ours``: planned before all of ``theirs``; ``theirs``: in the order in which they were
     committed.
     """
-    match ours:
-        case Append():
-            fragments = ours.fragments
-        case Update():
-            fragments = (*ours.new_fragments, *ours.updated_fragments)
-        case _:
-            return None
-    written = {field for fragment in fragments for file in fragment.files for field in file.fields}
+    if not isinstance(ours, Append):
+        return None
+    written = {
+        field for fragment in ours.fragments for file in fragment.files for field in file.fields
+    }
     dropped: set[int] = set()
     for operation in theirs:
         if isinstance(operation, Merge | Project):

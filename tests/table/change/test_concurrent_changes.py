@@ -12,8 +12,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from local_changes import delete_rows
-from row_changes import add_to, set_to, upsert
+from local_changes import delete_rows, merge_rows
+from row_changes import add_to, insert, set_to, upsert
 from table_access import assert_same_rows, read_ours, read_theirs, write_table
 
 from pyspark_lance.commit.application_versions import ApplicationVersion
@@ -189,6 +189,43 @@ def test_a_delete_sees_rows_that_an_update_made_match_meanwhile(path):
     theirs = interrupted_by(lambda: set_to(path, "id = 3", n=5))
     assert delete_rows(path, "n = 5 or id = 0", **theirs).num_deleted_rows == 2
     assert values(path) == {1: 0, 2: 0}
+
+
+def compacted(path):
+    lance.dataset(path).optimize.compact_files()
+
+
+def test_a_merge_inserts_a_row_that_was_moved_and_then_deleted_meanwhile(path):
+    make(path, 10, max_rows_per_file=5)
+    theirs = interrupted_by(lambda: [compacted(path), delete_rows(path, "id = 1")])
+    source = pa.table({"id": [1, 77], "n": [5, 5]})
+    result = merge_rows(path, source, ["id"], [insert(["id", "n"])], **theirs)
+    assert result.num_inserted_rows == 2
+    assert values(path) == dict.fromkeys(range(10), 0) | {1: 5, 77: 5}
+
+
+def test_a_merge_finds_a_row_that_was_inserted_and_then_moved_meanwhile(path):
+    make(path, 10)
+    new = pa.table({"id": [77], "n": [5]})
+    theirs = interrupted_by(lambda: [upsert(path, new), compacted(path)])
+    assert merge_rows(path, new, ["id"], [insert(["id", "n"])], **theirs).version is None
+    assert read_ours(path).num_rows == 11
+    assert values(path) == dict.fromkeys(range(10), 0) | {77: 5}
+
+
+def test_a_delete_sees_rows_whose_file_was_replaced_meanwhile(path):
+    make(path, 10, max_rows_per_file=5)
+
+    def replace_file():
+        rows = pa.table({"id": pa.array(range(5, 10), pa.int64()), "n": [7] * 5})
+        (new,) = lance.fragment.write_fragments(rows, path, schema=rows.schema)
+        group = lance.LanceOperation.DataReplacementGroup(1, new.files[0])
+        operation = lance.LanceOperation.DataReplacement([group])
+        lance.LanceDataset.commit(path, operation, read_version=1)
+
+    result = delete_rows(path, "n = 7 or id = 0", **interrupted_by(replace_file))
+    assert result.num_deleted_rows == 6
+    assert values(path) == dict.fromkeys(range(1, 5), 0)
 
 
 def test_an_append_of_matching_rows_comes_after_the_change(path):

@@ -320,6 +320,27 @@ def test_versions_that_were_removed_unread_are_an_error_or_passed_over(path, cap
     assert [row["id"] for row in read_batch(stream, at, end)] == [20, 21, 22, 23]
 
 
+def test_a_version_that_was_removed_half_read_is_an_error_or_passed_over(path):
+    """Its rows that were shown are not shown again with those of the version after it."""
+    half_read = StreamOffset(4, 2, 5)
+    write_table(path, numbered(30, 32))
+    write_table(path, numbered(40, 42))
+    remove_versions(path, [5])
+    with pytest.raises(VersionNotFoundError, match="needs version 5"):
+        follow(path).latest_offset(half_read, ALL)
+    stream = follow(path, fails_on_data_loss=False)
+    end = stream.latest_offset(half_read, ALL)
+    assert [row["id"] for row in read_batch(stream, half_read, end)] == [40, 41]
+
+
+def test_a_batch_whose_versions_were_removed_before_it_ran_again_is_empty(path):
+    remove_versions(path, [1, 2, 3])
+    stream = follow(path, fails_on_data_loss=False)
+    assert read_batch(stream, StreamOffset(2), StreamOffset(3)) == []
+    end = stream.latest_offset(StreamOffset(3), ALL)
+    assert [row["id"] for row in read_batch(stream, StreamOffset(3), end)] == [20, 21, 22, 23]
+
+
 def test_versions_that_are_gone_between_two_others_lose_nothing(path):
     before = shown(feed(path, 3, "netChanges"))
     remove_versions(path, [3, 4])

@@ -133,6 +133,15 @@ def test_rows_that_the_index_does_not_know_are_read(path):
     assert sorted(kept_rows(path, "x = 1134")) == [4]
 
 
+def test_nulls_that_an_index_without_any_does_not_know_are_read(tmp_path):
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"x": range(40)}), path)
+    index_of(path, "x", 20)
+    lance.write_dataset(pa.table({"x": pa.array([None], pa.int64())}), path, mode="append")
+    assert kept_rows(path, "x IS NULL") == {1: [0]}
+    assert matching(path, "x IS NULL").num_rows == 1
+
+
 def test_rows_that_were_deleted_before_are_in_no_zone(tmp_path):
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"x": range(100)}), path)

@@ -17,14 +17,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_lance.format.data_file import SPILLED_ROW_ID
 from pyspark_lance.format.deletion_vector import DeletionVector
 from pyspark_lance.format.fragment import SPILLED, Fragment
 from pyspark_lance.format.offset_set import WINDOW_ROWS, OffsetSet, OffsetSetBuilder
 from pyspark_lance.format.operation import Rewrite
 from pyspark_lance.format.row_address import fragment_ids, group_by_fragment
 from pyspark_lance.format.row_address import offsets as offsets_of
-from pyspark_lance.format.system_columns import CREATED_AT, LAST_UPDATED_AT, ROW_ID
+from pyspark_lance.format.system_columns import LAST_UPDATED_AT, ROW_ID
 from pyspark_lance.metafile.transaction_file import transaction_of
 from pyspark_lance.table.feed.common_rows import KeptRows, index_of, lineage_of
 from pyspark_lance.table.scan.fragment_pruning import (
@@ -230,9 +229,9 @@ class _SameFragment:
         if versions_differ or (spilled and old.files != new.files):
             for first in range(0, old.physical_rows, WINDOW_ROWS):
                 last = min(first + WINDOW_ROWS, old.physical_rows)
-                differs = np.zeros(last - first, dtype=np.bool_)
-                for name in (CREATED_AT, LAST_UPDATED_AT):
-                    differs |= before.window(name, first, last) != after.window(name, first, last)
+                # Who changes when a row was made changes when it was last updated, too.
+                windows = (side.window(LAST_UPDATED_AT, first, last) for side in (before, after))
+                differs = np.not_equal(*windows)
                 builder.add(np.flatnonzero(differs) + first)
         updated = builder.done().both(both)
         return [KeptRows((old,), new, both if replaced else updated, updated, in_place=True)]
@@ -254,17 +253,7 @@ def _places(fragment: Fragment, fields: Set[int]) -> Mapping[int, str]:
 
 def _same_places(old: Fragment, new: Fragment) -> bool:
     """Whether each offset means the same row in both."""
-    return (
-        old.row_ids == new.row_ids
-        and old.physical_rows == new.physical_rows
-        and (old.row_ids is not SPILLED or _hidden_row_ids(old) == _hidden_row_ids(new))
-    )
-
-
-def _hidden_row_ids(fragment: Fragment) -> str | None:
-    """The file that holds the row ids as a hidden column."""
-    paths = (file.path for file in fragment.files if SPILLED_ROW_ID in file.fields)
-    return next(paths, None)
+    return old.row_ids == new.row_ids and old.physical_rows == new.physical_rows
 
 
 def _only_moves_rows(before: Snapshot, after: Snapshot) -> bool:
@@ -299,9 +288,7 @@ def _matched(
             addresses, found = old.find(lineage.take(ROW_ID, offsets))
             new_rows.add(offsets[~found])
             offsets, addresses = offsets[found], addresses[found]
-            updated = np.zeros(len(offsets), dtype=np.bool_)
-            for name in (CREATED_AT, LAST_UPDATED_AT):
-                updated |= old.lineage(name, addresses) != lineage.take(name, offsets)
+            updated = old.last_updated_at(addresses) != lineage.take(LAST_UPDATED_AT, offsets)
             for few in _of_few_fragments(addresses):
                 rows, changed = OffsetSet.of(offsets[few]), OffsetSet.of(offsets[few][updated[few]])
                 kept.append(
@@ -340,14 +327,16 @@ class _Vanished:
             self._found[fragment_id].add(inside)
         return addresses, found
 
-    def lineage(self, name: str, addresses: _U64Array) -> _U64Array:
-        """A lineage column of rows that are here."""
+    def last_updated_at(self, addresses: _U64Array) -> _U64Array:
+        """The versions that last changed rows that are here."""
         values = np.empty(len(addresses), dtype=np.uint64)
         owners = fragment_ids(addresses)
         order = np.argsort(owners, kind="stable")
         hit, firsts = np.unique(owners[order], return_index=True)
         for owner, chosen in zip(hit.tolist(), np.split(order, firsts[1:]), strict=False):
-            values[chosen] = self._lineage[owner].take(name, offsets_of(addresses[chosen]))
+            values[chosen] = self._lineage[owner].take(
+                LAST_UPDATED_AT, offsets_of(addresses[chosen])
+            )
         return values
 
     def fragments(self, addresses: _U64Array) -> tuple[Fragment, ...]:
