@@ -71,10 +71,11 @@ def after(state, operation, **arguments):
     return next_manifest(state, work, now_ns=NOW, **arguments)
 
 
-def index(name, fields, covered, state=None):
+def index(name, fields, covered, kind=""):
     message = table_pb2.IndexMetadata(
         uuid=table_pb2.Uuid(uuid=uuid.uuid4().bytes), name=name, fields=fields
     )
+    message.index_details.type_url = kind
     if covered is not None:
         message.fragment_bitmap = BitMap(covered).serialize()
     # A field of a newer format, which has to survive.
@@ -415,6 +416,23 @@ def test_compaction_takes_the_names_of_fragments_whose_rows_an_index_knows():
     # The index still has the row that was deleted.
     state = rewritten(TableState(manifest, state.indices), 0)
     assert coverage(state) == {"kept": [0, 1, 2], "lost": [1]}
+
+
+def test_an_index_gives_up_a_fragment_whose_field_reads_another_column_of_its_file():
+    state = with_indices(created(2, 2), index("on a", [1], [0, 1]))
+    first, second = state.manifest.fragments
+    swapped = replace(first, files=(replace(first.files[0], column_indices=(1, 0)),))
+    merged = after(state, Merge((swapped, second), SCHEMA))
+    assert coverage(merged) == {"on a": [1]}
+
+
+def test_an_index_of_row_ids_follows_rows_only_if_it_knows_all_that_come_together():
+    kind = "/lance.table.BitmapIndexDetails"
+    bitmaps = index("all", [1], [0, 1], kind), index("some", [1], [0], kind)
+    state = with_indices(created(2, 2), *bitmaps)
+    moved = moved_fragment([0, 1, 2, 3], [1] * 4, [1] * 4)
+    rewrite = Rewrite((RewriteGroup(state.manifest.fragments, (moved,)),))
+    assert coverage(after(state, rewrite)) == {"all": [2], "some": BitMap()}
 
 
 def reuse_entry(number, *versions, file=""):
