@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    from pyspark_lance.spark.options.parse_options import ReadOptions
+    from pyspark_lance.spark.options.parse_options import ReadOptions, WriteOptions
     from pyspark_lance.spark.source.batch_reader import LanceBatchReader
     from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
     from pyspark_lance.spark.source.change_plan import PinnedFeed
@@ -174,18 +174,13 @@ class LanceDataSource(DataSource):
     @clean_errors
     def writer(self, schema: StructType, overwrite: bool) -> LanceBatchWriter | LanceChangeWriter:
         """Plans an append or overwrite, or a change of rows that the JVM companion planned."""
-        from pyspark_lance.spark.options.parse_options import WriteOptions, check_whole
         from pyspark_lance.spark.source.batch_writer import LanceBatchWriter
 
-        trim_worker_overhead()
-        about = self._metadata_read(writes=True)
-        if about is not None:
-            raise about.not_written()
+        write, replaces = self._write_options(overwrite)
         if keys.CHANGE in self.options:
             from pyspark_lance.spark.source.change_writer import LanceChangeWriter
             from pyspark_lance.spark.source.pushed_down import PushedDown
 
-            write = WriteOptions.parse(self.options)
             return LanceChangeWriter(
                 write,
                 self._pin(),
@@ -195,10 +190,6 @@ class LanceDataSource(DataSource):
                 pushed=PushedDown.parse(self.options),
                 retried=self.options.get(keys.RETRIES, ""),
             )
-        write = WriteOptions.parse(self.options)
-        replaces = overwrite or write.must_overwrite
-        if replaces and write.replace_where is None:
-            check_whole(self.options)
         return LanceBatchWriter(write, schema, overwrite=replaces)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -222,16 +213,24 @@ class LanceDataSource(DataSource):
     @clean_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> LanceStreamWriter:  # noqa: N802
         """Makes a version of each batch of a stream."""
-        from pyspark_lance.spark.options.parse_options import WriteOptions, check_whole
         from pyspark_lance.spark.source.stream_writer import LanceStreamWriter
+
+        write, _ = self._write_options(overwrite)
+        return LanceStreamWriter(write, schema, overwrite=overwrite)
+
+    def _write_options(self, overwrite: bool) -> tuple[WriteOptions, bool]:
+        """What a write is asked for, and whether rows that are there give way."""
+        from pyspark_lance.spark.options.parse_options import WriteOptions, check_whole
 
         trim_worker_overhead()
         about = self._metadata_read(writes=True)
         if about is not None:
             raise about.not_written()
-        if overwrite:
+        write = WriteOptions.parse(self.options)
+        replaces = overwrite or write.must_overwrite
+        if replaces and write.replace_where is None:
             check_whole(self.options)
-        return LanceStreamWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+        return write, replaces
 
     def _metadata_read(self, *, writes: bool = False) -> MetadataRead | None:
         """What is asked for if it is rows about a table, such as its history; mostly it is not."""

@@ -74,11 +74,9 @@ def argument_checks(function: Callable[..., object]) -> dict[str, tuple[tuple[Ch
         if not kinds or parameter.kind is parameter.VAR_KEYWORD:
             continue
         checks = tuple(check for check, _ in kinds)
-        if parameter.kind is parameter.VAR_POSITIONAL:  # the annotation is of each of them
-            checks = tuple(map(_each, checks))
         words = " or ".join(word for _, word in kinds if word)
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            words += " each, one by one"
+        if parameter.kind is parameter.VAR_POSITIONAL:  # the annotation is of each of them
+            checks, words = tuple(map(_each, checks)), f"{words} each, one by one"
         found[parameter.name] = checks, words
     return found
 
