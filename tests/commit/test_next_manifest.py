@@ -426,6 +426,18 @@ def test_an_index_gives_up_a_fragment_whose_field_reads_another_column_of_its_fi
     assert coverage(merged) == {"on a": [1]}
 
 
+def test_an_index_of_lists_gives_up_a_fragment_whose_items_were_replaced():
+    """Files of 2.1 name the field of the items only, and the index that of the lists."""
+    lists = Field(1, "l", "list", children=(Field(2, "item", "string"),))
+    schema = LanceSchema((Field(0, "id", "int64"), lists))
+    state = with_indices(created(2, 2, fields=(0, 2), schema=schema), index("on l", [1], [0, 1]))
+    first = state.manifest.fragments[0]
+    (new_file,) = new_fragment(2, fields=(2,)).files
+    in_place = replace(first, files=(replace(first.files[0], fields=(0, TOMBSTONE)), new_file))
+    update = Update(updated_fragments=(in_place,), fields_modified=(1, 2), update_mode=1)
+    assert coverage(after(state, update)) == {"on l": [1]}
+
+
 def test_an_index_of_row_ids_follows_rows_only_if_it_knows_all_that_come_together():
     kind = "/lance.table.BitmapIndexDetails"
     bitmaps = index("all", [1], [0, 1], kind), index("some", [1], [0], kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from pathlib import Path
 
 import lance
 import pyarrow as pa
@@ -331,6 +332,20 @@ def test_a_version_that_was_removed_half_read_is_an_error_or_passed_over(path):
     stream = follow(path, fails_on_data_loss=False)
     end = stream.latest_offset(half_read, ALL)
     assert [row["id"] for row in read_batch(stream, half_read, end)] == [40, 41]
+
+
+def test_a_version_that_comes_late_into_a_gap_is_not_shown_within_a_step(path):
+    """As the manifest of a writer that others outran, until that takes it back."""
+    manifest = Snapshot.open(Table(path), VersionSpec(version=3)).file.location.path
+    content = Path(path, manifest).read_bytes()
+    remove_versions(path, [3])
+    whole = together(batches_of(follow(path), StreamOffset(2)))
+    stream = follow(path)
+    cut = stream.latest_offset(StreamOffset(2), StreamLimits(rows=1))
+    assert cut == StreamOffset(2, 1, 4)
+    first = [(StreamOffset(2), cut, read_batch(stream, StreamOffset(2), cut))]
+    Path(path, manifest).write_bytes(content)
+    assert together(first + batches_of(stream, cut)) == whole
 
 
 def test_a_batch_whose_versions_were_removed_before_it_ran_again_is_empty(path):
