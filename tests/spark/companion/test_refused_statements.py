@@ -188,7 +188,7 @@ def test_what_alter_table_does_not_do_is_said_in_words_of_sql(companion, path, t
     ("columns", "what", "way"),
     [
         ("a INT CHECK (a > 0)", "CHECK", "before writing"),
-        ("a INT PRIMARY KEY", "PRIMARY KEY", "unenforced-primary-key"),
+        ("a INT PRIMARY KEY", "PRIMARY KEY", "SET UNENFORCED PRIMARY KEY"),
         ("a INT, CONSTRAINT one UNIQUE (a)", "UNIQUE", "MERGE INTO"),
         ("a INT REFERENCES others(a)", "FOREIGN KEY", "LEFT ANTI JOIN"),
         ("a INT, b INT GENERATED ALWAYS AS (a + 1)", "generated columns", "compute b"),

@@ -30,9 +30,8 @@ final class RefusedDefinitions extends Rule<LogicalPlan> {
           "NOT NULL is kept; look for rows that break any other rule before writing them, such as "
               + "by df.where(\"NOT (…)\").isEmpty()"},
       "PrimaryKey", new String[] {"PRIMARY KEY",
-          "MERGE INTO keeps one row of each key; to tell other engines which columns are the key, "
-              + "LanceTable.setMetadata(columns={'id': {'lance-schema:unenforced-primary-key': "
-              + "'true'}})"},
+          "MERGE INTO keeps one row of each key; ALTER TABLE t SET UNENFORCED PRIMARY KEY (id) "
+              + "declares which columns are the key, which no write enforces"},
       "Unique", new String[] {"UNIQUE constraints", "MERGE INTO keeps one row of each key"},
       "ForeignKey", new String[] {"FOREIGN KEY",
           "look for rows without a match before writing them, by a LEFT ANTI JOIN"});
