@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 
 os.environ.setdefault("LANCE_CPU_THREADS", "1")
@@ -27,7 +28,12 @@ from pruning import ours, rows_read
 from timing import best, print_table
 
 from pyspark_lance.store.local_store import LocalStore
+from pyspark_lance.table.change.key_filter import KeyCollector, KeyFilter, hash_keys
+from pyspark_lance.table.change.plain_merge import PlainMerge
+from pyspark_lance.table.change.plain_merge_stages import target_tasks
+from pyspark_lance.table.change.row_change import RowAction, plan_change
 from pyspark_lance.table.index_build.column_indices import drop_index, optimize_indices
+from pyspark_lance.table.scan.scan_task import run
 from pyspark_lance.table.version import snapshot as snapshots
 from pyspark_lance.table.version.table import Table
 
@@ -109,17 +115,16 @@ def joined(path: str) -> tuple[str, ...]:
     return (f"{done.num_segments} segments of id_idx", f"{time.process_time() - start:.1f}")
 
 
-def bytes_of_indices(path: str, condition: str) -> int:
-    """Bytes of index files that our first scan of a version asks for."""
-    asked = []
+def bytes_read(work: Callable[[], object]) -> Counter[str]:
+    """Folder of the table -> bytes that our first look at a version asks for."""
+    asked: Counter[str] = Counter()
     kept = {name: getattr(LocalStore, name) for name in ("get_tail", "get_range", "get_ranges")}
 
     def counting(name):
         def read(store, file, *rest):
             answer = kept[name](store, file, *rest)
-            if file.startswith("_indices"):
-                parts = {"get_tail": lambda: [answer[0]], "get_range": lambda: [answer]}
-                asked.extend(map(len, parts.get(name, lambda: answer)()))
+            parts = {"get_tail": lambda: [answer[0]], "get_range": lambda: [answer]}
+            asked[file.split("/")[0]] += sum(map(len, parts.get(name, lambda: answer)()))
             return answer
 
         return read
@@ -128,11 +133,33 @@ def bytes_of_indices(path: str, condition: str) -> int:
         setattr(LocalStore, name, counting(name))
     try:
         snapshots._cache.clear()
-        ours(path, condition)
+        work()
     finally:
         for name, method in kept.items():
             setattr(LocalStore, name, method)
-    return sum(asked)
+    return asked
+
+
+def merged(path: str, ids: np.ndarray, state: str) -> tuple[str, ...]:
+    """What a merge of 1,000 keys reads of the target to find its rows, without Spark."""
+    merge = PlainMerge((0,), ("id",), RowAction.DELETE, {}, None)
+    source = KeyCollector()
+    source.add([pa.array(ids[:: len(ids) // 1_000][:1_000])])
+
+    def found(keys: KeyFilter) -> None:
+        tasks = target_tasks(plan_change(Table(path)), merge, keys, None)
+        batches = [unpacked for task in tasks for unpacked in run(task)]
+        rows = sum(int(keys.may_contain(hash_keys([b.column("id")])).sum()) for b in batches)
+        assert rows == 1_000
+
+    keys = source.result()
+    assert keys is not None
+    whole = bytes_read(lambda: found(keys.without_values()))["data"]
+    start = time.process_time()
+    read = bytes_read(lambda: found(keys))
+    seconds = f"{time.process_time() - start:.2f}"
+    share = f"{100 * read['data'] / whole:.1f} %"
+    return state, f"{whole:,}", f"{read['data']:,}", share, f"{read['_indices']:,}", seconds
 
 
 def conditions_of(ids: np.ndarray, ids_only: bool) -> dict[str, str]:
@@ -168,7 +195,7 @@ def compared(path: str, conditions: dict[str, str], state: str) -> list[tuple[st
         once = min(first(path, condition) for _ in range(3))
         times = [best(partial(f, path, condition), 7) for f in (ours, theirs)]
         read = f"{rows_read(path, condition):,}"
-        opened = f"{bytes_of_indices(path, condition):,}"
+        opened = f"{bytes_read(partial(ours, path, condition))['_indices']:,}"
         seen = (f"{one * 1e3:.1f}" for one in (once, *times))
         table.append((what, state, read, opened, *seen))
     return table
@@ -183,7 +210,8 @@ def main() -> None:
     print(f"load {os.getloadavg()[0]:.1f}")
     try:
         path = f"{folder}/t"
-        conditions = conditions_of(build(path, rows, ids_only), ids_only)
+        ids = build(path, rows, ids_only)
+        conditions = conditions_of(ids, ids_only)
         # Without an index a table as large as that is read for seconds, again and again.
         table = [] if rows > _MOST_ROWS_READ else compared(path, conditions, "no")
         kinds = {"id": "btree"} if ids_only else {"id": "btree", "kind": "bitmap"}
@@ -194,13 +222,20 @@ def main() -> None:
             builds,
         )
         table += compared(path, conditions, "yes")
+        merges = [merged(path, ids, "yes")]
         if rows > _MOST_ROWS_READ:
             print_table("Joining segments", ("what", "processor seconds"), [joined(path)])
             table += compared(path, conditions, "joined")
+            merges.append(merged(path, ids, "joined"))
         print_table(
             f"Few of {rows:,} rows in random order, milliseconds ({command})",
             ("what", "indices", "rows we read", "index bytes", "ours, first", "ours", "pylance"),
             table,
+        )
+        print_table(
+            f"Finding the rows of a merge of 1,000 keys among {rows:,} ({command})",
+            ("indices", "bytes of the column", "bytes read", "share", "index bytes", "seconds"),
+            merges,
         )
         print(f"load {os.getloadavg()[0]:.1f}")
     finally:

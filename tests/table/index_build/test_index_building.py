@@ -38,6 +38,7 @@ from pyspark_lance.format.row_address_tree_map import parse_tree_map
 from pyspark_lance.table.change.row_change import ChangeSettings
 from pyspark_lance.table.cleanup.cleanup import CleanupPolicy, cleanup_old_versions
 from pyspark_lance.table.compaction.compact import compact
+from pyspark_lance.table.index.bitmap import BITMAP_FILE
 from pyspark_lance.table.index.index_facts import index_facts
 from pyspark_lance.table.index.value_order import sort_order
 from pyspark_lance.table.index_build import joined_segments, sorted_rows
@@ -394,6 +395,41 @@ def test_segments_that_are_joined_are_as_one_that_is_made_anew(tmp_path, monkeyp
     plan = lance.dataset(path).scanner(filter="c IS NULL").explain_plan()
     assert "@c_idx(BTree)" in plan
     check_rows(path, ["c IS NULL", "n > 100000"])
+    assert not verify(Table(path)).errors
+
+
+@pytest.mark.parametrize("kind", ["f64", "text"])
+def test_sets_of_rows_that_are_joined_are_as_those_that_are_made_anew(tmp_path, monkeypatch, kind):
+    """Of the rows that have one the data files need not be there; rows that are new are added."""
+    path = str(tmp_path / "t")
+    rng = np.random.default_rng(len(kind))
+    few = values_of(WIDE[kind], rng, 40).take(pa.array(rng.integers(0, 40, 3_000)))
+    rows = pa.table({"n": range(3_000), "c": few})
+    lance.write_dataset(rows, path, max_rows_per_file=500)
+    create_index(Table(path), IndexRequest(("c",), "bitmap", rows_per_segment=1_000))
+    lance.dataset(path).delete("n % 100 = 7 OR n > 2800 OR n < 500")
+    lance.write_dataset(rows.slice(0, 10), path, mode="append")
+    monkeypatch.setattr(joined_segments, "_BATCH_ROWS", 16)
+    monkeypatch.setattr(joined_segments, "_MERGED_BYTES", 3_000)  # some keys at a time
+    create_index(Table(path), IndexRequest(("c",), "bitmap", "anew", rows_per_segment=100_000))
+    known = {number for part in covered(path, "c_idx") for number in part}
+    moved = [
+        (Path(path) / "data" / fragment.files[0].path).rename(tmp_path / fragment.files[0].path)
+        for fragment in Snapshot.open(Table(path)).manifest.fragments
+        if fragment.id in known
+    ]
+    assert len(covered(path, "c_idx")) == 3
+    optimize_indices(Table(path), "c_idx")
+    for file in moved:
+        file.rename(Path(path) / "data" / file.name)
+    assert covered(path, "c_idx") == covered(path, "anew")
+    joined, anew = (content(path, name, BITMAP_FILE) for name in ("c_idx", "anew"))
+    assert bits(joined["keys"]) == bits(anew["keys"])
+    of_joined, of_anew = (
+        [parse_tree_map(rows) for rows in sets["bitmaps"].to_pylist()] for sets in (joined, anew)
+    )
+    assert of_joined == of_anew
+    check_rows(path, ["c IS NULL", "n > 2000"])
     assert not verify(Table(path)).errors
 
 

@@ -111,10 +111,12 @@ class LabelIndex(_SetsOfRows):
         return self._rows_at(places, limits.most_rows)
 
 
-def sets_at(file: IndexFile, places: NDArray[np.int64]) -> list[dict[int, BitMap]] | None:
-    """The sets of rows at some places of a file; None if they are very large."""
+def sets_at(
+    file: IndexFile, places: NDArray[np.int64], *, max_bytes: int | None = _MOST_BYTES
+) -> list[dict[int, BitMap]] | None:
+    """The sets of rows at some places of a file; None if they are larger than that."""
     try:
-        stored = file.take("bitmaps", places, max_bytes=_MOST_BYTES)
+        stored = file.take("bitmaps", places, max_bytes=max_bytes)
     except BatchTooLargeError:
         return None
     return [_known_set(data.as_buffer(), file.where) for data in stored]

@@ -55,7 +55,7 @@ ROWS_PER_SEGMENT: Final = 4 << 20
 """Live rows of a segment: queries ask each of them, and each is made by one task."""
 
 ROWS_PER_JOINED_SEGMENT: Final = 64 << 20
-"""Live rows of a segment of a B-tree that is merged of others: no column is read for it."""
+"""Live rows of a segment that is merged of others: no column is read for it."""
 
 # Of kinds whose segments name rows by their ids, where they have stable ones.
 _BY_ROW_IDS: Final = (BITMAP, LABEL_LIST)
@@ -255,7 +255,8 @@ def _refreshed(
     missing = frozenset(rows).difference(*(covered[entry.uuid] for entry in alive))
     joined: list[IndexMetadata] = []
     if rows_per_joined is not None:
-        most = rows_per_joined if kind == BTREE else rows_per_segment
+        is_merged = kind == BTREE or (kind == BITMAP and not snapshot.uses_stable_row_ids)
+        most = rows_per_joined if is_merged else rows_per_segment
         joined = [entry for entry in alive if 2 * num_rows[entry.uuid] < most]
         if len(joined) == 1 and not missing:
             joined = []
@@ -297,7 +298,7 @@ def _can_be_merged(snapshot: Snapshot, entry: IndexMetadata) -> bool:
     segment = segment_of(entry, stable_row_ids=snapshot.uses_stable_row_ids)
     return (
         isinstance(segment, Segment)
-        and segment.kind == BTREE
+        and segment.kind in (BTREE, BITMAP)
         and not segment.names_row_ids
         and reuse_index_of(snapshot.indices) is None
         and segment_state(snapshot, entry).is_asked

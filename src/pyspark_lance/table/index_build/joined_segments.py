@@ -1,14 +1,15 @@
-"""Rows of segments of a B-tree that are there already, in order, for one that takes their place.
+"""Rows of segments that are there already, in order, for one that takes their place.
 
-Pages are read and merged some at a time; the column is not looked at.  Rows that are gone, and
-those of fragments that a segment no longer answers for, are left out.
+Pages of a B-tree, and sets of rows of a bitmap index, are read and merged some at a time; the
+column is not looked at.  Rows that are gone, and those of fragments that a segment no longer
+answers for, are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,12 @@ from pyspark_lance.format.field import Field
 from pyspark_lance.format.fragment import Fragment
 from pyspark_lance.format.index_metadata import IndexMetadata
 from pyspark_lance.format.row_address import OFFSET_BITS
+from pyspark_lance.format.row_address_tree_map import numbers_of
 from pyspark_lance.plain_values import plain_array, plain_numbers
+from pyspark_lance.table.index.bitmap import BitmapIndex, sets_at
 from pyspark_lance.table.index.btree import BTree
-from pyspark_lance.table.index.value_order import is_in_order
+from pyspark_lance.table.index.segments import BITMAP, kind_of
+from pyspark_lance.table.index.value_order import is_in_order, sort_order
 from pyspark_lance.table.index_build.sorted_rows import IDS, VALUES
 from pyspark_lance.table.version.deletion_vectors import load_deletion_vector
 from pyspark_lance.table.version.table_files import TableFiles
@@ -35,7 +39,7 @@ _OFFSETS: Final = np.uint64((1 << OFFSET_BITS) - 1)
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A segment of a B-tree that names rows by their addresses; picklable.
+    """A segment of a B-tree or of a bitmap index that names rows by their addresses; picklable.
 
     ``entry``: of the manifest; ``fragments``: those of which its rows are taken.
     """
@@ -52,14 +56,28 @@ def sorted_rows_of(
     num_segments: int,
     stable_row_ids: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of a segment, in its order: columns ``values`` and ``ids``.
+    """The live rows of a segment, by ascending values: columns ``values`` and ``ids``.
 
     ``field``: The column. ``num_segments``: That are read together, and share the memory.
     ``stable_row_ids``: Whether the table has them.
     """
-    tree = BTree.open(files, segment.entry, field)
     live = LiveRows(files, segment.fragments, stable_row_ids)
-    size = sum(segment.entry.file_sizes.values()) // max(1, tree.num_rows)
+    rows_of = _rows_of_sets if kind_of(segment.entry) == BITMAP else _rows_of_pages
+    for values, addresses in rows_of(files, segment.entry, field, num_segments):
+        kept = np.flatnonzero(live.are_among(addresses))
+        if len(kept):
+            arrays = [values.take(plain_array(kept)), plain_array(addresses[kept])]
+            yield pa.RecordBatch.from_arrays(arrays, names=[VALUES, IDS])
+
+
+_Rows: TypeAlias = tuple[pa.Array, NDArray[np.uint64]]
+
+
+def _rows_of_pages(
+    files: TableFiles, entry: IndexMetadata, field: Field, num_segments: int
+) -> Iterator[_Rows]:
+    tree = BTree.open(files, entry, field)
+    size = sum(entry.file_sizes.values()) // max(1, tree.num_rows)
     num_rows = min(_BATCH_ROWS, _MERGED_BYTES // max(16, size) // num_segments)
     step = max(1, num_rows // tree.page_rows)
     last: pa.Array | None = None
@@ -68,11 +86,25 @@ def sorted_rows_of(
         if not is_in_order(values if last is None else pa.concat_arrays([last, values])):
             raise CorruptFileError("rows of a B-tree out of order", tree.data.where)
         last = values[-1:]
-        addresses = plain_numbers(ids)
-        kept = np.flatnonzero(live.are_among(addresses))
-        if len(kept):
-            arrays = [values.take(plain_array(kept)), plain_array(addresses[kept])]
-            yield pa.RecordBatch.from_arrays(arrays, names=[VALUES, IDS])
+        yield values, plain_numbers(ids)
+
+
+def _rows_of_sets(
+    files: TableFiles, entry: IndexMetadata, field: Field, num_segments: int
+) -> Iterator[_Rows]:
+    file = BitmapIndex.open(files, entry, field).file
+    keys = file.read_all("keys").column(0)
+    order = sort_order(keys)
+    size = sum(entry.file_sizes.values()) // max(1, len(keys))
+    step = max(1, _MERGED_BYTES // max(64, size) // num_segments)
+    for first in range(0, len(keys), step):
+        places = order[first : first + step]
+        sets = sets_at(file, places, max_bytes=None)
+        for place, rows in zip(places.tolist(), sets or (), strict=True):
+            for addresses in (numbers_of({high: rows[high]}) for high in sorted(rows)):
+                for start in range(0, len(addresses), _BATCH_ROWS):
+                    some = addresses[start : start + _BATCH_ROWS]
+                    yield keys.take(plain_array(np.full(len(some), place))), some
 
 
 class LiveRows:
@@ -99,7 +131,7 @@ class LiveRows:
         places = np.minimum(np.searchsorted(self._ids, numbers), len(self._ids) - 1)
         is_live: NDArray[np.bool_] = self._ids[places] == numbers
         if (is_live & (addresses & _OFFSETS >= self._lengths[places])).any():
-            raise CorruptFileError("a B-tree names rows beyond the end of a fragment")
+            raise CorruptFileError("an index names rows beyond the end of a fragment")
         if len(self._deleted):
             at = np.minimum(np.searchsorted(self._deleted, addresses), len(self._deleted) - 1)
             is_live &= self._deleted[at] != addresses

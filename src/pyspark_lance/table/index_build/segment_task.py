@@ -51,7 +51,7 @@ class SegmentTask:
     most_rows: int = MOST_ROWS
     most_bytes: int = MOST_BYTES  # Bytes of their values.
     rows_per_zone: int = ROWS_PER_ZONE  # Live rows of a zone, for kinds that have zones.
-    # Segments of a B-tree whose rows come into this one; they cover fragments that are not scanned.
+    # Segments whose rows come into this one; they cover fragments that are not scanned.
     joined: tuple[StoredSegment, ...] = ()
 
 
@@ -161,12 +161,12 @@ def _written(store: ObjectStore, name: uuid.UUID, task: SegmentTask, rows: _Rows
     with RowSorter(data_type, task.most_rows, task.most_bytes) as sorter:
         for values, ids in rows:
             sorter.add(values, ids)
+        streams = [sorter.batches(), *_rows_of_joined(task)]
+        in_order = merged(streams) if task.joined else streams[0]
         if task.kind == BTREE:
-            streams = [sorter.batches(), *_rows_of_joined(task)]
-            in_order = merged(streams) if task.joined else streams[0]
             return write_btree(store, name, data_type, in_order)
         nulls = rows.null_lists if task.kind == LABEL_LIST else None
-        return write_sets(store, name, data_type, sorter.batches(), nulls)
+        return write_sets(store, name, data_type, in_order, nulls)
 
 
 def _rows_of_joined(task: SegmentTask) -> list[Iterator[pa.RecordBatch]]:
